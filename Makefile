@@ -1,0 +1,68 @@
+# Everything a person runs. `make train` and `make test` set up what they need, once.
+PYTHON  ?= python3
+VENV    ?= .venv
+WORKERS ?= 2
+ARGS    ?=
+
+BIN := $(VENV)/bin
+RUN := $(VENV)/.installed
+DEV := $(VENV)/.installed-dev
+
+# One thread a process: two threads on two busy cores are slower than one.
+export OMP_NUM_THREADS ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help train test slow lint check docs bench clean
+
+help:
+	@echo "make train   train the default language model (first time: sets up $(VENV))"
+	@echo "make test    the tests, without the slow ones"
+	@echo "make slow    the slow tests"
+	@echo "make lint    ruff, pyright, import contracts"
+	@echo "make docs    the documentation, into site/"
+	@echo "make check   lint, docs and test: what CI runs"
+	@echo "make bench   the benchmarks, on a quiet machine"
+	@echo "make clean   remove what was built (environments, site, caches; never runs/)"
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Groupwise needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) --version 2>&1`. Write: make PYTHON=python3.11 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(RUN): pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	@touch $@
+
+$(DEV): $(RUN)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+train: $(RUN)
+	$(BIN)/groupwise train language $(ARGS)
+
+test: $(DEV)
+	$(BIN)/python -m pytest -q -m "not slow" -n $(WORKERS) $(ARGS)
+
+slow: $(DEV)
+	$(BIN)/python -m pytest -q -m slow -n $(WORKERS) $(ARGS)
+
+lint: $(DEV)
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+docs: $(DEV)
+	$(BIN)/python docs/generate.py
+	$(BIN)/mkdocs build --strict --quiet
+
+check: lint docs test
+
+bench: $(RUN)
+	$(BIN)/python benchmarks/head.py
+	$(BIN)/python benchmarks/actor_critic_memory.py
+	$(BIN)/python benchmarks/language_step.py
+
+clean:
+	rm -rf .venv .venv-trl site build dist .pytest_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,18 @@
+"""What every test runs under: one thread, no network, a cache of its own."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+# Before torch and transformers are imported: both read these once.
+os.environ["OMP_NUM_THREADS"] = "1"
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+_home = tempfile.TemporaryDirectory(prefix="groupwise-tests-")
+for _variable in ("HF_HOME", "XDG_CACHE_HOME", "GROUPWISE_CACHE", "MPLCONFIGDIR"):
+    os.environ[_variable] = _home.name
+
+import torch  # noqa: E402
+
+torch.set_num_threads(1)
