@@ -1,0 +1,1 @@
+"""Domains: thin adapters between a kind of model and the objective."""

@@ -1,0 +1,186 @@
+"""What training needs of a domain: draw prompts, sample a group for each, rescore the same decisions, evaluate, save."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol, final
+
+import torch
+from torch import Tensor, nn
+
+from groupwise.records import Scored
+from groupwise.reward import RewardTable
+from groupwise.streams import Streams
+
+
+@final
+@dataclass(frozen=True)
+class Prompt:
+    """What a group shares: a stable key and JSON-able columns."""
+
+    key: str
+    columns: Mapping[str, Any]
+
+
+@final
+@dataclass(frozen=True)
+class Samples:
+    """One batch of sampled members, whole groups.
+
+    Args:
+        prompts: `P` prompts.
+        group: `[B]`, the place of each member's prompt in `prompts`.
+        mask: `[B, T]` bool, true where a decision counts.
+        old_log_prob: `[B, T]` nats, full distribution at the sampling temperature.
+        behaviour_log_prob: `[B, T]`, where what really sampled differs.
+        recorded: the sampler's own fields, so that the first update after sampling needs no forward pass of its own.
+        truncated: `[B]` bool, cut off by a limit.
+        payload: the domain's own, one row a member: tensors `[B, ...]` or lists of `B`.
+        auxiliary_count: name -> `[B]`, denominators of auxiliary terms.
+        settings: the sampling settings that were used (temperature, ...).
+    """
+
+    prompts: Sequence[Prompt]
+    group: Tensor
+    mask: Tensor
+    old_log_prob: Tensor
+    behaviour_log_prob: Tensor | None = None
+    recorded: Scored | None = None
+    truncated: Tensor | None = None
+    step_size: Tensor | None = None
+    payload: Mapping[str, Any] = field(default_factory=dict)
+    auxiliary_count: Mapping[str, Tensor] = field(default_factory=dict)
+    settings: Mapping[str, float] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return self.mask.shape[0]
+
+    def select(self, rows: Tensor) -> Samples:
+        """Some members, in this order; `prompts` stay as they are."""
+
+        def pick(value: Any) -> Any:
+            if value is None:
+                return None
+            return value[rows] if isinstance(value, Tensor) else [value[int(row)] for row in rows]
+
+        return replace(
+            self,
+            group=self.group[rows],
+            mask=self.mask[rows],
+            old_log_prob=self.old_log_prob[rows],
+            behaviour_log_prob=pick(self.behaviour_log_prob),
+            recorded=None if self.recorded is None else self.recorded.select(rows),
+            truncated=pick(self.truncated),
+            step_size=pick(self.step_size),
+            payload={name: pick(value) for name, value in self.payload.items()},
+            auxiliary_count={name: value[rows] for name, value in self.auxiliary_count.items()},
+        )
+
+    @staticmethod
+    def concatenate(parts: Sequence[Samples]) -> Samples:
+        """Several batches as one; shorter ones are padded with masked decisions, groups are renumbered."""
+        if len(parts) == 1:
+            return parts[0]
+        prompts = [prompt for part in parts for prompt in part.prompts]
+        offsets = torch.tensor([0, *(len(part.prompts) for part in parts[:-1])]).cumsum(0).tolist()
+        rows = [len(part) for part in parts]
+
+        def join(values: Sequence[Any], fill: float = 0.0) -> Any:
+            if any(value is None for value in values):
+                return None
+            if not isinstance(values[0], Tensor):
+                return [item for value in values for item in value]
+            if values[0].dim() == 1:
+                return torch.cat(list(values))
+            width = max(value.shape[1] for value in values)
+            return torch.cat([_pad(value, width, fill) for value in values])
+
+        recorded = None
+        if all(part.recorded is not None for part in parts):
+            tensors = [part.recorded.tensors() for part in parts if part.recorded is not None]
+            shared = set.intersection(*(set(each) for each in tensors))
+            recorded = Scored.from_tensors({name: join([each[name] for each in tensors]) for name in sorted(shared)})
+        assert sum(rows) >= 0
+        return replace(
+            parts[0],
+            prompts=prompts,
+            group=torch.cat([part.group + offset for part, offset in zip(parts, offsets, strict=True)]),
+            mask=join([part.mask for part in parts]),
+            old_log_prob=join([part.old_log_prob for part in parts]),
+            behaviour_log_prob=join([part.behaviour_log_prob for part in parts]),
+            recorded=recorded,
+            truncated=join([part.truncated for part in parts]),
+            step_size=join([part.step_size for part in parts]),
+            payload={name: join([part.payload[name] for part in parts]) for name in parts[0].payload},
+            auxiliary_count={name: torch.cat([part.auxiliary_count[name] for part in parts]) for name in parts[0].auxiliary_count},
+        )
+
+
+def _pad(value: Tensor, width: int, fill: float) -> Tensor:
+    missing = width - value.shape[1]
+    if missing == 0:
+        return value
+    return torch.cat([value, value.new_full((value.shape[0], missing, *value.shape[2:]), fill)], dim=1)
+
+
+@final
+@dataclass(frozen=True)
+class Evaluation:
+    """Held-out results: numbers by name and JSON-able records of what the model did."""
+
+    metrics: Mapping[str, float]
+    records: Sequence[Mapping[str, Any]] = ()
+
+
+class Domain(Protocol):
+    """A kind of model with its data. `unit` is what a log-prob is per ("nats per token"); `supplies` names the `Scored` fields it can give."""
+
+    unit: str
+    density: bool
+    supplies: frozenset[str]
+    module: nn.Module
+    num_prompts: int
+
+    def prompts(self, indices: Sequence[int]) -> list[Prompt]:
+        """Training prompts by their place in the training set."""
+        ...
+
+    def sample(
+        self, prompts: Sequence[Prompt], group_size: int, *, streams: Streams, step: int, settings: Mapping[str, float], requires: frozenset[str]
+    ) -> Samples:
+        """A group of `group_size` members for each prompt, without gradient; `settings` override the domain's sampling settings by name."""
+        ...
+
+    def reward(self, samples: Samples) -> RewardTable:
+        """Every reward of every member."""
+        ...
+
+    def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
+        """Members `rows` under the live policy, with gradient (unless the caller switched it off)."""
+        ...
+
+    def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
+        """Accumulates the gradient of `sum(cotangent * field)` over members `rows` and returns the detached fields."""
+        ...
+
+    def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
+        """Supervised members (mask all false, `auxiliary_count["supervised"]` set), whose `score` returns `auxiliary["supervised"]`; `None` without a corpus."""
+        ...
+
+    def evaluate(self, *, streams: Streams) -> Evaluation:
+        """Held-out results under the live policy."""
+        ...
+
+    def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
+        """What members are, for people: JSON-able records for `rollouts/`."""
+        ...
+
+    def fingerprint(self) -> str:
+        """A hash of everything that a supervised warm-up depends on (model, corpus, tokenizer), for its cache."""
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Writes the model in its ecosystem's own format."""
+        ...

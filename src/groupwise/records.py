@@ -1,0 +1,193 @@
+"""The records that travel between the rooms. Axes: `B` members, `T` decisions, `K` 1 or `T`. Log-probs are in nats.
+
+A member is one sample of a group; a decision is one choice with a log-prob; `mask` is true where a decision counts. Masked entries may hold anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from groupwise.statistics import Statistic
+
+RewardValues = Tensor | Sequence[float | None]
+
+
+@final
+@dataclass(frozen=True)
+class Rollouts:
+    """What was sampled and how it was rewarded: plain tensors, whole groups.
+
+    Args:
+        group: `[B]` integers; members with the same number share a prompt.
+        mask: `[B, T]` bool, true where a decision counts.
+        old_log_prob: `[B, T]` log-prob (nats) under the full distribution at the sampling temperature.
+        rewards: name -> `[B]`, or `[B, T]` for a reward map, or a list in which `None` is a missing reward. NaN and infinity are errors.
+        reward_weights: name -> weight in the sum; 1 where unnamed.
+        behaviour_log_prob: `[B, T]` log-prob under what really sampled (top-p, another engine), where that differs.
+        reference_log_prob: `[B, T]` log-prob under the reference policy.
+        step_size: `[B, T]` step sizes of a transition, for methods that use them.
+        truncated: `[B]` bool, true where a member was cut off by a limit.
+        density: the log-probs are of densities, which may exceed zero.
+        auxiliary_count: name -> `[B]`: what an auxiliary term's sum is divided by (over the whole update).
+
+    Raises:
+        ValueError: a shape or type that does not fit, NaN or infinity where the mask is true, a log-prob above zero that is not a density.
+
+    Example:
+        >>> rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), torch.zeros(2, 1), {"correct": [1.0, None]})
+        >>> rollouts.reward_present["correct"].tolist()
+        [True, False]
+    """
+
+    group: Tensor
+    mask: Tensor
+    old_log_prob: Tensor
+    rewards: Mapping[str, RewardValues] = field(default_factory=dict)
+    reward_weights: Mapping[str, float] = field(default_factory=dict)
+    behaviour_log_prob: Tensor | None = None
+    reference_log_prob: Tensor | None = None
+    step_size: Tensor | None = None
+    truncated: Tensor | None = None
+    density: bool = False
+    auxiliary_count: Mapping[str, Tensor] = field(default_factory=dict)
+    reward_present: Mapping[str, Tensor] = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.mask, Tensor) or self.mask.dim() != 2 or self.mask.dtype != torch.bool:
+            raise ValueError(f"Rollouts.mask must be a bool tensor [B, T], got {_describe(self.mask)}; write mask=mask.bool()")
+        members = self.mask.shape[0]
+        if not isinstance(self.group, Tensor) or self.group.shape != (members,) or self.group.is_floating_point() or self.group.dtype == torch.bool:
+            raise ValueError(f"Rollouts.group must be an integer tensor [B] with B = {members} as in mask, got {_describe(self.group)}")
+        for name in ("old_log_prob", "behaviour_log_prob", "reference_log_prob", "step_size"):
+            _check_decisions(name, getattr(self, name), self.mask, self.density or name == "step_size", required=name == "old_log_prob")
+        if self.truncated is not None and (self.truncated.shape != (members,) or self.truncated.dtype != torch.bool):
+            raise ValueError(f"Rollouts.truncated must be a bool tensor [B] with B = {members}, got {_describe(self.truncated)}")
+        values, present = {}, {}
+        for name, given in self.rewards.items():
+            values[name], present[name] = _reward_tensors(name, given, self.mask)
+        unknown = sorted(set(self.reward_weights) - set(values))
+        if unknown:
+            raise ValueError(f"Rollouts.reward_weights names {unknown}, which are no rewards; rewards are {sorted(values)}")
+        for name, count in self.auxiliary_count.items():
+            if count.shape != (members,):
+                raise ValueError(f"Rollouts.auxiliary_count[{name!r}] must be [B] with B = {members}, got {_describe(count)}")
+        object.__setattr__(self, "rewards", values)
+        object.__setattr__(self, "reward_present", present)
+
+
+def _describe(value: object) -> str:
+    return f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else f"{type(value).__name__}"
+
+
+def _check_decisions(name: str, value: Tensor | None, mask: Tensor, may_exceed_zero: bool, required: bool) -> None:
+    if value is None and not required:
+        return
+    if not isinstance(value, Tensor) or value.shape != mask.shape or not value.is_floating_point():
+        raise ValueError(f"Rollouts.{name} must be a float tensor of the mask's shape {list(mask.shape)}, got {_describe(value)}")
+    if mask.numel() == 0:
+        return
+    broken = mask & ~value.isfinite()
+    if broken.any():
+        member, decision = (int(i) for i in broken.nonzero()[0])
+        raise ValueError(
+            f"Rollouts.{name}[{member}, {decision}] is {value[member, decision].item()} where the mask is true ({int(broken.sum())} such places); "
+            "a decision that carries no log-prob must be masked out"
+        )
+    above = mask & (value > 1e-6)
+    if not may_exceed_zero and above.any():
+        member, decision = (int(i) for i in above.nonzero()[0])
+        raise ValueError(
+            f"Rollouts.{name}[{member}, {decision}] is {value[member, decision].item():.6g}, above zero: a log-probability is at most 0. "
+            "Pass log-probs, not probabilities; for densities write density=True"
+        )
+
+
+def _reward_tensors(name: str, given: RewardValues, mask: Tensor) -> tuple[Tensor, Tensor]:
+    members, decisions = mask.shape
+    if isinstance(given, Tensor):
+        value = given.detach().to(torch.float64)
+        present = torch.ones_like(value, dtype=torch.bool)
+    else:
+        value = torch.tensor([0.0 if item is None else float(item) for item in given], dtype=torch.float64, device=mask.device)
+        present = torch.tensor([item is not None for item in given], dtype=torch.bool, device=mask.device)
+    if value.shape not in ((members,), (members, decisions)):
+        raise ValueError(f"Rollouts.rewards[{name!r}] must be [B] = [{members}] or [B, T] = {[members, decisions]}, got {list(value.shape)}")
+    counted = present & (mask if value.dim() == 2 else torch.ones_like(present))
+    broken = counted & ~value.isfinite()
+    if broken.any():
+        place = broken.nonzero()[0].tolist()
+        raise ValueError(f"Rollouts.rewards[{name!r}]{place} is {value[tuple(place)].item()}; a reward is finite, or None where it is missing")
+    return torch.where(counted, value, torch.zeros_like(value)), counted
+
+
+@final
+@dataclass(frozen=True)
+class Scored:
+    """What a domain returns when it rescores decisions under the live policy. Only `log_prob` is always there; the others when `objective.requires` names them.
+
+    Args:
+        log_prob: `[B, T]` nats, with gradient.
+        entropy: `[B, T]` nats, with gradient.
+        exact_divergence: `[B, T]` nats, the exact divergence from the reference per decision, with gradient.
+        score_norm: `[B, T]` norm of the score (gradient of the log-prob by the distribution's own parameters).
+        mean_shift: `[B, T]` what bias-corrected transition ratios add.
+        auxiliary: name -> `[B]` per-member sums of an auxiliary loss, with gradient.
+    """
+
+    log_prob: Tensor
+    entropy: Tensor | None = None
+    exact_divergence: Tensor | None = None
+    score_norm: Tensor | None = None
+    mean_shift: Tensor | None = None
+    auxiliary: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The fields that are there, auxiliary terms as `auxiliary.NAME`."""
+        there = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "auxiliary" and getattr(self, f.name) is not None}
+        return there | {f"auxiliary.{name}": value for name, value in self.auxiliary.items()}
+
+    @staticmethod
+    def from_tensors(tensors: Mapping[str, Tensor]) -> Scored:
+        """The inverse of `tensors`."""
+        plain: dict[str, Any] = {name: value for name, value in tensors.items() if not name.startswith("auxiliary.")}
+        return Scored(**plain, auxiliary={name.removeprefix("auxiliary."): value for name, value in tensors.items() if name.startswith("auxiliary.")})
+
+    def select(self, rows: Tensor) -> Scored:
+        """Some members. A negative row is filler and repeats member 0."""
+        return Scored.from_tensors({name: value[rows.clamp(min=0)] for name, value in self.tensors().items()})
+
+    def detach(self) -> Scored:
+        """The same numbers without gradient."""
+        return Scored.from_tensors({name: value.detach() for name, value in self.tensors().items()})
+
+
+@final
+@dataclass(frozen=True)
+class Loss:
+    """A loss and what was measured on the way.
+
+    Args:
+        total: scalar, with gradient; micro-batches sum to the whole.
+        statistics: additive statistics by metric name (`groupwise.statistics`).
+    """
+
+    total: Tensor
+    statistics: Mapping[str, Statistic]
+
+    def backward(self) -> None:
+        """Accumulates the gradient."""
+        self.total.backward()
+
+
+@final
+@dataclass(frozen=True)
+class Cotangents:
+    """The gradient of a loss by each scored field, and the loss itself (without gradient)."""
+
+    scored: Scored
+    loss: Loss

@@ -1,0 +1,77 @@
+"""Named random streams: every draw is keyed by (seed, name, ids), so resuming a run needs its counters and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from typing import Any, final
+
+import numpy as np
+import torch
+
+_SEED_BITS = 63
+
+
+@final
+class Streams:
+    """Stateless random streams of one run.
+
+    `seed(name, *key) = blake2b(run seed, name, key)`, so that a draw depends on what it is for and never on what was drawn before it.
+
+    Args:
+        seed: the seed of the run, any integer.
+
+    Example:
+        >>> streams = Streams(0)
+        >>> streams.seed("sample", 3, "prompt-7") == Streams(0).seed("sample", 3, "prompt-7")
+        True
+        >>> streams.seed("sample", 3) == streams.seed("sample", 4)
+        False
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.run_seed = int(seed)
+
+    def seed(self, name: str, *key: int | str) -> int:
+        """A 63-bit seed for one purpose. `key` parts are told apart by type: `1` and `"1"` differ."""
+        text = "\x1f".join([repr(self.run_seed), name, *(repr(part) for part in key)])
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> (64 - _SEED_BITS)
+
+    def generator(self, name: str, *key: int | str, device: str | torch.device = "cpu") -> torch.Generator:
+        """A fresh torch generator for one purpose."""
+        return torch.Generator(device=device).manual_seed(self.seed(name, *key))
+
+    def numpy(self, name: str, *key: int | str) -> np.random.Generator:
+        """A fresh numpy generator for one purpose."""
+        return np.random.default_rng(self.seed(name, *key))
+
+
+def seed_everything(seed: int) -> None:
+    """Seeds the global generators (python, numpy, torch, every CUDA device), which only dropout and third-party code should use."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def capture() -> dict[str, Any]:
+    """The state of the global generators as JSON-able values, for a checkpoint."""
+    version, internal, gauss = random.getstate()
+    name, keys, position, has_gauss, cached = np.random.get_state()
+    return {
+        "python": [version, list(internal), gauss],
+        "numpy": [name, keys.tolist(), position, has_gauss, cached],
+        "torch": torch.get_rng_state().tolist(),
+        "cuda": [state.tolist() for state in torch.cuda.get_rng_state_all()] if torch.cuda.is_available() else [],
+    }
+
+
+def restore(captured: dict[str, Any]) -> None:
+    """Puts the global generators back to a captured state; CUDA states of devices that are absent now are left out."""
+    version, internal, gauss = captured["python"]
+    random.setstate((version, tuple(internal), gauss))
+    name, keys, position, has_gauss, cached = captured["numpy"]
+    np.random.set_state((name, np.asarray(keys, dtype=np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(torch.tensor(captured["torch"], dtype=torch.uint8))
+    if torch.cuda.is_available():
+        for device, state in enumerate(captured["cuda"][: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(torch.tensor(state, dtype=torch.uint8), device)
