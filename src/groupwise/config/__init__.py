@@ -1,0 +1,28 @@
+"""Configuration as layers of plain tables, validated strictly into frozen objects. Knows no room of the house."""
+
+from __future__ import annotations
+
+from groupwise.config.base import Config
+from groupwise.config.difference import difference, flatten
+from groupwise.config.errors import ConfigError, Problem, nearest
+from groupwise.config.layers import merge
+from groupwise.config.overrides import parse_overrides, parse_value
+from groupwise.config.schema import json_schema
+from groupwise.config.toml import read_json, read_toml
+from groupwise.config.validation import validate
+
+__all__ = [
+    "Config",
+    "ConfigError",
+    "Problem",
+    "difference",
+    "flatten",
+    "json_schema",
+    "merge",
+    "nearest",
+    "parse_overrides",
+    "parse_value",
+    "read_json",
+    "read_toml",
+    "validate",
+]

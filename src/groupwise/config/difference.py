@@ -1,0 +1,34 @@
+"""What differs between two configurations, as dotted keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys and their values; an empty table is a value.
+
+    Example:
+        >>> flatten({"trust": {"kind": "clip", "low": 0.2}})
+        {'trust.kind': 'clip', 'trust.low': 0.2}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = dict(value) if isinstance(value, Mapping) else value
+    return flat
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Dotted keys whose values differ, each with (before, after); a key that is absent counts as None.
+
+    Example:
+        >>> difference({"trust": {"kind": "clip", "low": 0.2}}, {"trust": {"kind": "clip", "low": 0.1}})
+        {'trust.low': (0.2, 0.1)}
+    """
+    # An empty table says nothing that the absence of its keys does not.
+    old, new = ({key: value for key, value in flatten(tree).items() if value != {}} for tree in (before, after))
+    return {key: (old.get(key), new.get(key)) for key in dict.fromkeys([*old, *new]) if old.get(key) != new.get(key)}

@@ -1,0 +1,75 @@
+"""The error a user sees: which key, which value, what is allowed, what was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+
+def nearest(name: object, allowed: Iterable[object]) -> str | None:
+    """The allowed name most like `name`, or None when nothing is close.
+
+    Example:
+        >>> nearest("gausian", ["clip", "gaussian"])
+        'gaussian'
+        >>> nearest("zzz", ["clip"]) is None
+        True
+    """
+    names = [str(item) for item in allowed]
+    found = difflib.get_close_matches(str(name), names, n=1, cutoff=0.55)
+    return found[0] if found else None
+
+
+@final
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong in a configuration.
+
+    Args:
+        path: dotted path of the key, empty for the whole.
+        message: what is wrong with it, the value included.
+        allowed: the names or values that may stand there, when they can be listed.
+        suggestion: the allowed name that was probably meant.
+    """
+
+    path: str
+    message: str
+    allowed: tuple[str, ...] = ()
+    suggestion: str | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.path}: {self.message}" if self.path else self.message
+        if self.allowed:
+            text += f"; allowed: {', '.join(self.allowed)}"
+        if self.suggestion is not None:
+            text += f"; did you mean {self.suggestion}?"
+        return text
+
+
+@final
+class ConfigError(ValueError):
+    """A configuration that cannot be used, with every problem found in it.
+
+    Args:
+        problems: what is wrong, one by one, or one sentence.
+        source: the file or layer the configuration came from.
+
+    Example:
+        >>> print(ConfigError("no such file: a.toml"))
+        no such file: a.toml
+        >>> print(ConfigError([Problem("trust.sigm", "unknown key", ("kind", "sigma"), "sigma")], source="a.toml"))
+        a.toml: trust.sigm: unknown key; allowed: kind, sigma; did you mean sigma?
+    """
+
+    def __init__(self, problems: str | Problem | Sequence[Problem], source: str = "") -> None:
+        if isinstance(problems, str):
+            problems = Problem("", problems)
+        self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
+        self.source = source
+        head = f"{source}: " if source else ""
+        if len(self.problems) == 1:
+            super().__init__(f"{head}{self.problems[0]}")
+        else:
+            super().__init__("\n  ".join([f"{head}{len(self.problems)} problems", *map(str, self.problems)]))

@@ -1,0 +1,101 @@
+"""`key=value` from a command line into a nested table: keys are dotted, values are TOML, bare words are text."""
+
+from __future__ import annotations
+
+import datetime
+import re
+import tomllib
+from collections.abc import Iterable
+from typing import Any
+
+from groupwise.config.errors import ConfigError
+
+# Quoted text is matched first so that words inside it are left alone.
+_TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|[^\s,\[\]{}="\']+')
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def _toml(text: str) -> Any:
+    value = tomllib.loads(f"value = {text}")["value"]
+    if isinstance(value, (datetime.date, datetime.time)):
+        return text
+    return value
+
+
+def _scalar(text: str) -> Any:
+    if text == "null":
+        return None
+    try:
+        return _toml(text)
+    except tomllib.TOMLDecodeError:
+        # Shells invite `.3` and `1.`, which TOML does not read as numbers.
+        return float(text) if _NUMBER.fullmatch(text) else text
+
+
+def _quote_bare_words(text: str) -> str:
+    def quote(match: re.Match[str]) -> str:
+        token = match.group()
+        if token[0] in "\"'":
+            return token
+        value = _scalar(token)
+        return token if value is None or not isinstance(value, str) else '"' + token.replace("\\", "\\\\") + '"'
+
+    return _TOKEN.sub(quote, text)
+
+
+def parse_value(text: str) -> Any:
+    """The value that `text` stands for: a TOML value, or text when it is a bare word; `null` is None.
+
+    Raises:
+        ConfigError: quotes or brackets that do not close.
+
+    Example:
+        >>> parse_value("1e-5"), parse_value("true"), parse_value("gaussian"), parse_value(".3")
+        (1e-05, True, 'gaussian', 0.3)
+        >>> parse_value("[1, 2]"), parse_value("[clip, gaussian]"), parse_value("'5'")
+        ([1, 2], ['clip', 'gaussian'], '5')
+    """
+    text = text.strip()
+    if text[:1] not in ("[", "{", '"', "'"):
+        return _scalar(text)
+    for attempt in (text, _quote_bare_words(text) if text[0] == "[" else text):
+        try:
+            return _toml(attempt)
+        except tomllib.TOMLDecodeError:
+            continue
+    raise ConfigError(f"the value {text!r} is not valid TOML; close its quotes and brackets, for example key='[1, 2]' or key='\"text\"'")
+
+
+def parse_overrides(items: Iterable[str]) -> dict[str, Any]:
+    """A nested table from `key=value` items; of two equal keys the later wins.
+
+    Raises:
+        ConfigError: an item without `=`, an unreadable key, or a key that is both a value and a table.
+
+    Example:
+        >>> parse_overrides(["train.num_steps=5", "trust.kind=gaussian", "trust.sigma=0.3"])
+        {'train': {'num_steps': 5}, 'trust': {'kind': 'gaussian', 'sigma': 0.3}}
+    """
+    tree: dict[str, Any] = {}
+    for item in items:
+        key, equals, text = item.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{item!r} is not an override; write key=value, for example trust.kind=gaussian or train.num_steps=50")
+        try:
+            nested = tomllib.loads(f"{key.strip()} = 0")
+        except tomllib.TOMLDecodeError:
+            raise ConfigError(f"the key {key!r} cannot be read; write names joined by dots, for example trust.sigma=0.3") from None
+        parts: list[str] = []
+        while isinstance(nested, dict):
+            (name, nested), *_ = nested.items()
+            parts.append(name)
+        node = tree
+        for name in parts[:-1]:
+            node = node.setdefault(name, {})
+            if not isinstance(node, dict):
+                raise ConfigError(f"{item!r} needs {name!r} to be a table, but another override made it a value; keep one of them")
+        value = parse_value(text)
+        if isinstance(node.get(parts[-1]), dict) and not isinstance(value, dict):
+            raise ConfigError(f"{item!r} makes {parts[-1]!r} a value, but another override made it a table; keep one of them")
+        node[parts[-1]] = {**node[parts[-1]], **value} if isinstance(value, dict) and isinstance(node.get(parts[-1]), dict) else value
+    return tree

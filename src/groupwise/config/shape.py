@@ -1,0 +1,117 @@
+"""What may stand at a place of a configuration, read from type annotations.
+
+A validation error names a place by field names, list positions and labels of the union branches it tried. Following it through
+the annotations gives the dotted path as the user wrote it, and the names that would have been allowed there.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union, final, get_args, get_origin
+
+from pydantic import BaseModel
+
+
+def _branches(annotation: Any) -> tuple[Any, ...]:
+    """The plain types of an annotation: unions opened, aliases and metadata removed."""
+    if hasattr(annotation, "__value__"):
+        return _branches(annotation.__value__)
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return _branches(get_args(annotation)[0])
+    if origin in (Union, types.UnionType):
+        return tuple(branch for part in get_args(annotation) for branch in _branches(part))
+    return (annotation,)
+
+
+def _is_model(branch: Any) -> bool:
+    return isinstance(branch, type) and issubclass(branch, BaseModel)
+
+
+def _kinds(model: type[BaseModel]) -> tuple[str, ...]:
+    field = model.model_fields.get("kind")
+    if field is None:
+        return ()
+    return tuple(str(value) for branch in _branches(field.annotation) if get_origin(branch) is Literal for value in get_args(branch))
+
+
+@final
+@dataclass(frozen=True)
+class Shape:
+    """The types that may stand at one place.
+
+    Args:
+        branches: plain types, the union of which is allowed.
+    """
+
+    branches: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, annotation: Any) -> Shape:
+        """The shape that an annotation allows."""
+        return cls(_branches(annotation))
+
+    def names(self) -> tuple[str, ...]:
+        """Keys that a table here may have, when they are fixed."""
+        return tuple(dict.fromkeys(field.alias or name for model in self._models() for name, field in model.model_fields.items()))
+
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds that a table here may have."""
+        return tuple(dict.fromkeys(kind for model in self._models() for kind in _kinds(model)))
+
+    def values(self) -> tuple[str, ...]:
+        """Values that may stand here, when they are fixed."""
+        found: list[str] = []
+        for branch in self.branches:
+            if get_origin(branch) is Literal:
+                found += [str(value) for value in get_args(branch)]
+            elif isinstance(branch, type) and issubclass(branch, enum.Enum):
+                found += [str(member.value) for member in branch]
+        return tuple(found)
+
+    def follow(self, location: Iterable[str | int], unknown_last: bool = False) -> tuple[tuple[str | int, ...], Shape]:
+        """The path a user writes, and the shape at its end.
+
+        Args:
+            location: pydantic's location of an error, with labels of union branches in between.
+            unknown_last: the last part is a key that does not exist; the shape returned is that of the table around it.
+        """
+        parts, path, shape = list(location), [], self
+        for position, part in enumerate(parts):
+            if unknown_last and position == len(parts) - 1:
+                path.append(part)
+                break
+            inner = shape._inside(part)
+            if inner is not None:
+                path.append(part)
+                shape = inner
+            else:
+                shape = shape._narrow(part)
+        return tuple(path), shape
+
+    def _models(self) -> list[type[BaseModel]]:
+        return [branch for branch in self.branches if _is_model(branch)]
+
+    def _inside(self, part: str | int) -> Shape | None:
+        found: list[Any] = []
+        for branch in self.branches:
+            origin, arguments = get_origin(branch), get_args(branch)
+            if _is_model(branch):
+                found += [inner for name, field in branch.model_fields.items() if part in (name, field.alias) for inner in _branches(field.annotation)]
+            elif isinstance(part, int) and isinstance(origin, type) and not issubclass(origin, Mapping) and arguments:
+                fixed = origin is tuple and len(arguments) > 1 and arguments[-1] is not Ellipsis
+                found += _branches(arguments[min(part, len(arguments) - 1)] if fixed else arguments[0])
+            elif isinstance(part, str) and isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2 and not self._is_label(part):
+                found += _branches(arguments[1])
+        return Shape(tuple(found)) if found else None
+
+    def _is_label(self, part: str) -> bool:
+        """Whether a text is the name pydantic gives to a branch of a union rather than a key of a table."""
+        return part == "[key]" or (len(self.branches) > 1 and ("[" in part or any(getattr(branch, "__name__", None) == part for branch in self.branches)))
+
+    def _narrow(self, part: str | int) -> Shape:
+        models = [model for model in self._models() if part in _kinds(model) or part == model.__name__]
+        return Shape(tuple(models)) if models else self
