@@ -1,0 +1,25 @@
+"""Everything a bit-exact resume needs, in safetensors and JSON, written whole or not at all."""
+
+from groupwise.checkpoint.atomic import StorageError, new_folder, remove_folder, torn, write_file
+from groupwise.checkpoint.cache import Cache, cache_folder, code_version, content_key
+from groupwise.checkpoint.config import CheckpointConfig
+from groupwise.checkpoint.store import Checkpoint, CheckpointStore, natural
+from groupwise.checkpoint.tree import load_tree, save_tree
+
+__all__ = [
+    "Cache",
+    "Checkpoint",
+    "CheckpointConfig",
+    "CheckpointStore",
+    "StorageError",
+    "cache_folder",
+    "code_version",
+    "content_key",
+    "load_tree",
+    "natural",
+    "new_folder",
+    "remove_folder",
+    "save_tree",
+    "torn",
+    "write_file",
+]

@@ -1,0 +1,144 @@
+"""Files and folders that are either wholly there or not there at all.
+
+A write goes to a hidden neighbour, reaches the disk (`fsync`), and takes its name in one rename. A process killed at any point therefore leaves the old
+content or the new one; what it leaves besides is a hidden `.NAME.partial-XXXXXXXX`, which readers ignore and `torn` names.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_PARTIAL = ".partial-"
+_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class StorageError(RuntimeError):
+    """Something could not be written; the message says what, why and what is still safe."""
+
+
+def write_file(path: Path | str, data: bytes | str) -> None:
+    """Replaces a file's content in one step.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_file(Path(folder) / "a.json", "{}")
+        ...     (Path(folder) / "a.json").read_text()
+        '{}'
+    """
+    path = Path(path)
+    partial = _partial(path)
+    try:
+        with partial.open("wb") as file:
+            file.write(data.encode() if isinstance(data, str) else data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+        sync_folder(path.parent)
+    except BaseException as error:
+        partial.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise storage_error(path, error) from error
+        raise
+
+
+@contextmanager
+def new_folder(path: Path | str, *, replace: bool = False) -> Iterator[Path]:
+    """Yields an empty hidden folder which becomes `path` when the block ends well, and vanishes when it does not.
+
+    Args:
+        path: the folder to appear.
+        replace: what to do when `path` exists by then: take its place, or (the default) leave the one that came first and drop ours, which is what
+            two writers of the same content want.
+
+    Raises:
+        StorageError: the disk is full or the folder cannot be written.
+    """
+    path = Path(path)
+    partial = _partial(path)
+    try:
+        partial.mkdir(parents=True)
+        yield partial
+        for folder, _, files in os.walk(partial):
+            for name in files:
+                _sync_file(Path(folder) / name)
+            sync_folder(Path(folder))
+        if replace and path.exists():
+            remove_folder(path)
+        try:
+            os.rename(partial, path)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) or replace:
+                raise
+            shutil.rmtree(partial, ignore_errors=True)
+        sync_folder(path.parent)
+    except BaseException as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        if isinstance(error, OSError):
+            raise storage_error(path, error) from error
+        if _is_full_disk(error):  # libraries wrap the operating system's error in their own
+            raise storage_error(path, OSError(errno.ENOSPC, str(error))) from error
+        raise
+
+
+def remove_folder(path: Path) -> None:
+    """Deletes a folder so that a kill in the middle leaves only something hidden."""
+    doomed = _partial(path)
+    os.rename(path, doomed)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def torn(folder: Path) -> list[Path]:
+    """Leftovers of writes that did not finish, oldest name first."""
+    return sorted(entry for entry in folder.glob(".*" + _PARTIAL + "*")) if folder.is_dir() else []
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes the names in a folder durable; not every file system can, and then there is nothing to do."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(handle)
+    except OSError:
+        pass
+    finally:
+        os.close(handle)
+
+
+def storage_error(path: Path | str, error: OSError, kept: str = "") -> StorageError:
+    """Turns the operating system's error into one that says what to do."""
+    path = Path(path)
+    if error.errno in _SPACE:
+        why = f"no space is left for it ({_free(path)}, or a limit on the size of files is reached)"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        why = "the folder is not writable"
+    else:
+        why = str(error)
+    return StorageError(f"{path} could not be written: {why}.{' ' + kept if kept else ''}")
+
+
+def _free(path: Path) -> str:
+    folder = next((parent for parent in path.parents if parent.exists()), Path("/"))
+    return f"{shutil.disk_usage(folder).free / 2**20:.1f} MiB free on its disk"
+
+
+def _is_full_disk(error: BaseException) -> bool:
+    text = str(error).lower()
+    return isinstance(error, Exception) and ("no space left" in text or "file too large" in text or "os error 28" in text or "os error 27" in text)
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}{_PARTIAL}{secrets.token_hex(4)}")
+
+
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

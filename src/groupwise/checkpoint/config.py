@@ -1,0 +1,34 @@
+"""How often a run is saved and what it keeps."""
+
+from __future__ import annotations
+
+from typing import Annotated, final
+
+from pydantic import Field
+
+from groupwise.config import Config
+
+Count = Annotated[int, Field(ge=1)]
+
+
+@final
+class CheckpointConfig(Config):
+    """Which checkpoints exist at any moment.
+
+    Args:
+        every: steps between checkpoints; the last step, the end of a stage and Ctrl-C always save one.
+        keep_last: the newest so many stay.
+        keep_best: the one with the best held-out score stays too, and its model as the folder `best/`.
+        keep_every: every step divisible by this stays as well; unset keeps none for that reason.
+        model_every: a loadable model folder `models/step-N` every so many steps; unset writes only the last one.
+
+    Example:
+        >>> CheckpointConfig().keep_last
+        2
+    """
+
+    every: Count = 50
+    keep_last: Count = 2
+    keep_best: bool = True
+    keep_every: Count | None = None
+    model_every: Count | None = None

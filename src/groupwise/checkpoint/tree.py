@@ -1,0 +1,87 @@
+"""Nested records of tensors and plain values, as one safetensors file and one JSON file.
+
+Dictionaries (with any plain key), lists, tuples, numbers, strings, booleans, `None`, bytes and tensors survive exactly, bit for bit: floats through
+Python's shortest repr, infinities and NaN by name, integer keys (an optimiser's state has them) as pairs. No pickle: loading a checkpoint never runs code.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+
+_TENSORS, _VALUES = "tensors.safetensors", "values.json"
+
+
+def save_tree(folder: Path, tree: Any) -> None:
+    """Writes a nested record into an existing folder.
+
+    Args:
+        folder: receives `tensors.safetensors` and `values.json`.
+        tree: nested dictionaries, lists and tuples of tensors and plain values.
+
+    Raises:
+        TypeError: a value is of another type; the message gives its place.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_tree(Path(folder), {"state": {0: {"step": torch.tensor(3.0)}}, "betas": (0.9, 0.999)})
+        ...     load_tree(Path(folder))
+        {'state': {0: {'step': tensor(3.)}}, 'betas': (0.9, 0.999)}
+    """
+    tensors: dict[str, torch.Tensor] = {}
+    values = _encode(tree, "", tensors)
+    save_file(tensors, folder / _TENSORS)
+    (folder / _VALUES).write_text(json.dumps(values, allow_nan=False))
+
+
+def load_tree(folder: Path) -> Any:
+    """Reads what `save_tree` wrote; tensors arrive on the CPU."""
+    return _decode(json.loads((folder / _VALUES).read_text()), load_file(folder / _TENSORS))
+
+
+def _encode(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        # A copy: safetensors refuses tensors that share memory.
+        tensors[path] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        return {"$tensor": path}
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else {"$float": repr(value)}
+    if isinstance(value, bytes):
+        return {"$bytes": value.hex()}
+    if isinstance(value, dict):
+        if all(isinstance(key, str) and not key.startswith("$") for key in value):
+            return {key: _encode(entry, f"{path}/{key}", tensors) for key, entry in value.items()}
+        return {"$items": [[_encode(key, f"{path}/key", tensors), _encode(entry, f"{path}/{key}", tensors)] for key, entry in value.items()]}
+    if isinstance(value, list | tuple):
+        entries = [_encode(entry, f"{path}/{index}", tensors) for index, entry in enumerate(value)]
+        return entries if isinstance(value, list) else {"$tuple": entries}
+    raise TypeError(f"checkpoint entry {path or '/'} is a {type(value).__name__}; it must be a tensor, a plain value or a nest of them")
+
+
+def _decode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:
+    if isinstance(value, list):
+        return [_decode(entry, tensors) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        ((tag, content),) = value.items()
+        match tag:
+            case "$tensor":
+                return tensors[content]
+            case "$float":
+                return float(content)
+            case "$bytes":
+                return bytes.fromhex(content)
+            case "$tuple":
+                return tuple(_decode(entry, tensors) for entry in content)
+            case "$items":
+                return {_decode(key, tensors): _decode(entry, tensors) for key, entry in content}
+    return {key: _decode(entry, tensors) for key, entry in value.items()}

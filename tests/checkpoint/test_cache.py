@@ -1,0 +1,47 @@
+"""A cached result is found by the content of its inputs, whoever writes it."""
+
+from __future__ import annotations
+
+import multiprocessing
+from pathlib import Path
+
+import pytest
+
+from groupwise.checkpoint import Cache, cache_folder, code_version, content_key
+
+
+def test_a_key_depends_on_content_not_on_order() -> None:
+    assert content_key({"a": 1, "b": [1.5, None]}) == content_key({"b": [1.5, None], "a": 1})
+    assert content_key({"a": 1}) != content_key({"a": 2})
+
+
+def test_code_versions_differ_between_rooms_and_repeat() -> None:
+    assert code_version("checkpoint") == code_version("checkpoint") != code_version("config")
+
+
+def test_the_environment_names_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path))
+    assert cache_folder() == tmp_path
+    monkeypatch.delenv("GROUPWISE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "groupwise"
+
+
+def _write(root: Path, text: str) -> None:
+    for index in range(20):
+        Cache(root).put("warm_up", str(index), lambda folder: [(folder / name).write_text(text) for name in "ab"])
+
+
+def test_concurrent_writers_leave_whole_entries(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    workers = [context.Process(target=_write, args=(tmp_path, text)) for text in ("x" * 1000, "y" * 1000)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    for index in range(20):
+        entry = Cache(tmp_path).get("warm_up", str(index))
+        assert entry is not None
+        assert (entry / "a").read_text() == (entry / "b").read_text()
+    assert len(list((tmp_path / "warm_up").iterdir())) == 20

@@ -1,0 +1,97 @@
+"""Checkpoints are kept by rule, and a broken one is never read."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from groupwise.checkpoint import CheckpointConfig, CheckpointStore, StorageError
+
+RECORD = {"weight": torch.arange(4.0), "step": 3}
+
+
+def steps(store: CheckpointStore) -> list[int]:
+    return [checkpoint.step for checkpoint in store.complete()]
+
+
+def test_the_newest_is_found_in_natural_order(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, CheckpointConfig())
+    store.save(9, RECORD)
+    store.save(10, RECORD)
+    latest = store.latest()
+    assert latest is not None
+    assert latest.step == 10
+    assert torch.equal(latest.load()["weight"], RECORD["weight"])
+
+
+def test_last_best_and_every_nth_are_kept(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, CheckpointConfig(keep_last=2, keep_every=4))
+    for step, best in [(1, True), (2, False), (3, True), (4, False), (5, False), (6, False), (7, False)]:
+        store.save(step, RECORD, score=float(step), best=best)
+    assert steps(store) == [3, 4, 6, 7]
+
+
+@pytest.mark.parametrize("damage", ["truncate", "flip", "remove", "manifest"])
+def test_a_torn_checkpoint_is_ignored_and_named(tmp_path: Path, damage: str) -> None:
+    store = CheckpointStore(tmp_path, CheckpointConfig())
+    store.save(1, RECORD)
+    path = store.save(2, RECORD)
+    file = path / ("manifest.json" if damage == "manifest" else "tensors.safetensors")
+    data = file.read_bytes()
+    match damage:
+        case "flip":
+            file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+        case "remove":
+            file.unlink()
+        case _:
+            file.write_bytes(data[:-3])
+    latest = store.latest()
+    assert latest is not None
+    assert latest.step == 1
+    assert store.damaged() == [path]
+
+
+def test_a_limit_on_file_size_says_what_was_kept(tmp_path: Path) -> None:
+    """RLIMIT_FSIZE makes a real write fail in the middle, in a process of its own."""
+    code = (
+        "import signal, resource, sys, torch, pathlib\n"
+        "from groupwise.checkpoint import CheckpointConfig, CheckpointStore, StorageError\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "store = CheckpointStore(pathlib.Path(sys.argv[1]) / 'checkpoints', CheckpointConfig())\n"
+        "store.save(1, {'weight': torch.zeros(10)})\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try:\n"
+        "    store.save(2, {'weight': torch.zeros(100000)})\n"
+        "except StorageError as error:\n"
+        "    print(error)\n"
+    )
+    assert resource.getrlimit(resource.RLIMIT_FSIZE)
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert "step-2 could not be written: no space is left" in done.stdout
+    assert "step-1 is complete; nothing before step 1 is lost" in done.stdout
+    assert f"groupwise resume {tmp_path}" in done.stdout
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-1"]
+
+
+def test_a_full_disk_says_what_was_kept(tmp_path: Path) -> None:
+    """A real file system of 1 MiB, where the machine lets us mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting needs root")
+    try:
+        store = CheckpointStore(disk / "checkpoints", CheckpointConfig())
+        store.save(1, {"weight": torch.zeros(100_000)})
+        with pytest.raises(StorageError, match=r"no space is left.*step-1 is complete") as caught:
+            store.save(2, {"weight": torch.zeros(300_000)})
+        assert "groupwise resume" in str(caught.value)
+        assert steps(store) == [1]
+        assert store.damaged() == []
+    finally:
+        subprocess.run(["umount", disk], check=True)
