@@ -96,17 +96,22 @@ class Shape:
         return [branch for branch in self.branches if _is_model(branch)]
 
     def _inside(self, part: str | int) -> Shape | None:
-        found: list[Any] = []
-        for branch in self.branches:
-            origin, arguments = get_origin(branch), get_args(branch)
-            if _is_model(branch):
-                found += [inner for name, field in branch.model_fields.items() if part in (name, field.alias) for inner in _branches(field.annotation)]
-            elif isinstance(part, int) and isinstance(origin, type) and not issubclass(origin, Mapping) and arguments:
-                fixed = origin is tuple and len(arguments) > 1 and arguments[-1] is not Ellipsis
-                found += _branches(arguments[min(part, len(arguments) - 1)] if fixed else arguments[0])
-            elif isinstance(part, str) and isinstance(origin, type) and issubclass(origin, Mapping) and len(arguments) == 2 and not self._is_label(part):
-                found += _branches(arguments[1])
+        found = [inner for branch in self.branches for inner in self._inside_branch(branch, part)]
         return Shape(tuple(found)) if found else None
+
+    def _inside_branch(self, branch: Any, part: str | int) -> tuple[Any, ...]:
+        if _is_model(branch):
+            fields = branch.model_fields.items()
+            return tuple(inner for name, field in fields if part in (name, field.alias) for inner in _branches(field.annotation))
+        origin, arguments = get_origin(branch), list(get_args(branch))
+        if not isinstance(origin, type) or not arguments:
+            return ()
+        if issubclass(origin, Mapping):
+            return _branches(arguments[-1]) if isinstance(part, str) and not self._is_label(part) else ()
+        if not isinstance(part, int):
+            return ()
+        fixed = origin is tuple and Ellipsis not in arguments
+        return _branches(arguments[min(part, len(arguments) - 1)] if fixed else arguments[0])
 
     def _is_label(self, part: str) -> bool:
         """Whether a text is the name pydantic gives to a branch of a union rather than a key of a table."""
