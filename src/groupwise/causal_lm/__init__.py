@@ -1,0 +1,1 @@
+"""What language and selection share: the head, scoring by token ids, the sampler, loading. Importing this room imports no torch."""
