@@ -78,7 +78,8 @@ def test_what_is_saved_is_read_back_with_infinity():
     ("tree", "expected"),
     [
         ({"trust": {"kind": "gausian"}}, 'trust.kind = "gausian": unknown kind; allowed: clip, gaussian; did you mean gaussian?'),
-        ({"trust": {"sigma": 1}}, "trust.kind: is missing; say which kind; allowed: clip, gaussian"),
+        ({"trust": {"sigma": 1}}, "trust.sigma = 1: unknown key; allowed: kind, low"),
+        ({"rewards": {"r": {"low": 1}}}, "rewards.r.kind: is missing; say which kind; allowed: clip, gaussian"),
         ({"trust": {"kind": "gaussian", "sigm": 1}}, "trust.sigm = 1: unknown key; allowed: kind, sigma; did you mean sigma?"),
         ({"tran": {}}, "tran = {}: unknown key; allowed: trust, train, rewards, stages, extra; did you mean train?"),
         ({"train": {}}, "train.name: is missing; it has no default, so write it"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from groupwise.config.base import Config
+from groupwise.config.defaults import fill_kinds
 from groupwise.config.difference import difference, flatten
 from groupwise.config.errors import ConfigError, Problem, nearest
 from groupwise.config.layers import merge
@@ -16,6 +17,7 @@ __all__ = [
     "ConfigError",
     "Problem",
     "difference",
+    "fill_kinds",
     "flatten",
     "json_schema",
     "merge",

@@ -84,20 +84,34 @@ class Shape:
             if unknown_last and position == len(parts) - 1:
                 path.append(part)
                 break
-            inner = shape._inside(part)
+            inner = shape.inside(part)
             if inner is not None:
                 path.append(part)
                 shape = inner
             else:
-                shape = shape._narrow(part)
+                shape = shape.narrow(part)
         return tuple(path), shape
+
+    def inside(self, part: str | int) -> Shape | None:
+        """The shape of a key or position, or None where there is none such."""
+        found = [inner for branch in self.branches for inner in self._inside_branch(branch, part)]
+        return Shape(tuple(found)) if found else None
+
+    def narrow(self, part: str | int) -> Shape:
+        """The shape with only the branches of this kind, or of this class name; unchanged where none is."""
+        models = [model for model in self._models() if part in _kinds(model) or part == model.__name__]
+        return Shape(tuple(models)) if models else self
+
+    def default(self, key: str) -> Any:
+        """What a table here has for `key` when it is not written, or None."""
+        for model in self._models():
+            field = model.model_fields.get(key)
+            if field is not None and not field.is_required():
+                return field.get_default(call_default_factory=True, validated_data={})
+        return None
 
     def _models(self) -> list[type[BaseModel]]:
         return [branch for branch in self.branches if _is_model(branch)]
-
-    def _inside(self, part: str | int) -> Shape | None:
-        found = [inner for branch in self.branches for inner in self._inside_branch(branch, part)]
-        return Shape(tuple(found)) if found else None
 
     def _inside_branch(self, branch: Any, part: str | int) -> tuple[Any, ...]:
         if _is_model(branch):
@@ -116,7 +130,3 @@ class Shape:
     def _is_label(self, part: str) -> bool:
         """Whether a text is the name pydantic gives to a branch of a union rather than a key of a table."""
         return part == "[key]" or (len(self.branches) > 1 and ("[" in part or any(getattr(branch, "__name__", None) == part for branch in self.branches)))
-
-    def _narrow(self, part: str | int) -> Shape:
-        models = [model for model in self._models() if part in _kinds(model) or part == model.__name__]
-        return Shape(tuple(models)) if models else self

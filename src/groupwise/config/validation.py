@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from groupwise.config.defaults import fill_kinds
 from groupwise.config.errors import ConfigError, Problem, nearest
 from groupwise.config.shape import Shape
 
@@ -40,11 +41,12 @@ def validate(model: type[M], tree: Mapping[str, Any], source: str = "") -> M:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: a.toml: lo = 0.1: unknown key; allowed: low; did you mean low?
     """
+    tree = fill_kinds(model, tree)
     try:
         return model.model_validate_json(json.dumps(tree, default=str))
     except ValidationError as error:
-        found = [_problem(Shape.of(model), dict(tree), details) for details in error.errors(include_url=False)]
-    raise ConfigError([problem for _, problem in _without_other_branches(dict(tree), found)], source=source) from None
+        found = [_problem(Shape.of(model), details) for details in error.errors(include_url=False)]
+    raise ConfigError([problem for _, problem in _without_other_branches(tree, found)], source=source) from None
 
 
 _TYPE_ERRORS = re.compile(r".*_(type|parsing|from_float)$|is_instance_of|literal_error|none_required|model_attributes_type")
@@ -60,7 +62,7 @@ _WORDS = {
 _Found = tuple[tuple[tuple[str | int, ...], str], Problem]
 
 
-def _problem(shape: Shape, tree: Any, details: ErrorDetails) -> _Found:
+def _problem(shape: Shape, details: ErrorDetails) -> _Found:
     path, at = shape.follow(details["loc"], unknown_last=details["type"] == "extra_forbidden")
     value, context, kind = details["input"], details.get("ctx", {}), details["type"]
     dotted = _dotted(path)

@@ -93,9 +93,7 @@ def paired_difference(first: Scores, second: Scores, *, level: float = 0.95, num
         >>> difference.mean, difference.low, difference.high, difference.num_seeds
         (0.5, 0.5, 0.5, 1)
     """
-    shared = {
-        each: {key: score - second[each][key] for key, score in first[each].items() if key in second[each]} for each in first if each in second
-    }
+    shared = {each: {key: score - second[each][key] for key, score in first[each].items() if key in second[each]} for each in first if each in second}
     if not shared or not all(shared.values()):
         raise ValueError("a paired difference needs runs of both variants with the same seeds and the same held-out prompts")
     return bootstrap(shared, level=level, num_resamples=num_resamples, seed=seed)

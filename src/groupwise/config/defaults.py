@@ -1,0 +1,47 @@
+"""The bottom layer: what a table is of when it does not say its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+from groupwise.config.shape import Shape
+
+
+def fill_kinds(model: type[BaseModel], tree: Mapping[str, Any]) -> dict[str, Any]:
+    """The same table, where every table without a `kind` has the kind of the default of its key.
+
+    Layers are filled before they are merged, so that naming the default kind again keeps the keys beside it.
+
+    Example:
+        >>> from groupwise.config import Config
+        >>> class Clip(Config):
+        ...     kind: str = "clip"
+        ...     low: float = 0.2
+        >>> class Loss(Config):
+        ...     trust: Clip = Clip()
+        >>> fill_kinds(Loss, {"trust": {"low": 0.1}})
+        {'trust': {'kind': 'clip', 'low': 0.1}}
+    """
+    filled = _fill(Shape.of(model), tree, None)
+    assert isinstance(filled, dict)
+    return filled
+
+
+def _fill(shape: Shape, value: Any, default: Any) -> Any:
+    if isinstance(value, list):
+        return [_fill(shape.inside(index) or Shape(()), item, None) for index, item in enumerate(value)]
+    if not isinstance(value, Mapping):
+        return value
+    tree = dict(value)
+    kind = getattr(default, "kind", None)
+    if kind is not None and "kind" not in tree:
+        tree = {"kind": kind, **tree}
+    shape = shape.narrow(tree["kind"]) if isinstance(tree.get("kind"), str) else shape
+    for key, item in tree.items():
+        inner = shape.inside(key)
+        if inner is not None:
+            tree[key] = _fill(inner, item, shape.default(key))
+    return tree

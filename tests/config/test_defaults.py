@@ -1,0 +1,52 @@
+"""A table that does not say its kind is of the default kind of its key."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from groupwise.config import Config, fill_kinds, merge, validate
+
+
+class Inner(Config):
+    kind: Literal["inner"] = "inner"
+    size: int = 1
+
+
+class Other(Config):
+    kind: Literal["other"] = "other"
+    size: int = 2
+
+
+Part = Annotated[Inner | Other, Field(discriminator="kind")]
+
+
+class Middle(Config):
+    kind: Literal["middle"] = "middle"
+    part: Part = Other()
+    parts: dict[str, Part] = Field(default_factory=dict)
+
+
+class Whole(Config):
+    middle: Middle = Middle()
+    list: tuple[Middle, ...] = ()
+    free: Part | None = None
+
+
+def test_kinds_are_filled_at_every_depth_where_a_default_has_one():
+    tree = {"middle": {"part": {"size": 5}}, "list": [{"part": {"size": 6}}]}
+    filled = fill_kinds(Whole, tree)
+    assert filled == {"middle": {"kind": "middle", "part": {"kind": "other", "size": 5}}, "list": [{"part": {"kind": "other", "size": 6}}]}
+    assert tree == {"middle": {"part": {"size": 5}}, "list": [{"part": {"size": 6}}]}
+    assert validate(Whole, tree).middle.part == Other(size=5)
+
+
+def test_what_has_no_default_or_a_kind_or_is_unknown_is_left_alone():
+    tree = {"middle": {"kind": "middle", "parts": {"a": {"size": 5}}}, "free": {"size": 1}, "unknown": {"size": 1}, "list": 3}
+    assert fill_kinds(Whole, tree) == tree
+
+
+def test_naming_the_default_kind_again_keeps_the_keys_beside_it():
+    base = fill_kinds(Whole, {"middle": {"part": {"size": 5}}})
+    assert merge(base, {"middle": {"part": {"kind": "other"}}})["middle"]["part"] == {"kind": "other", "size": 5}
