@@ -1,0 +1,45 @@
+"""From the configuration to the trackers themselves. Their libraries are imported only when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from groupwise.track.config import TrackConfig
+from groupwise.track.tracker import Tracker, Trackers
+
+
+def open_trackers(
+    config: TrackConfig, folder: Path, *, total_steps: int, score: str | None, resolved: Mapping[str, Any], start: int = 0, first_process: bool = True
+) -> Trackers:
+    """The trackers of one run; none on processes that are not the first.
+
+    Args:
+        config: which.
+        folder: the run folder.
+        total_steps: the steps the run will take.
+        score: the held-out metric the console shows.
+        resolved: the resolved configuration, for W&B.
+        start: steps already done.
+        first_process: whether this process prints and writes.
+
+    Raises:
+        ConfigError: an asked-for library is not installed.
+    """
+    trackers: list[Tracker] = []
+    if not first_process:
+        return Trackers([])
+    if config.console != "none":
+        from groupwise.track.console import ConsoleTracker
+
+        trackers.append(ConsoleTracker(total_steps, score, live=False if config.console == "lines" else None, start=start))
+    if config.tensorboard:
+        from groupwise.track.tensorboard import TensorboardTracker
+
+        trackers.append(TensorboardTracker(folder / "tensorboard", start))
+    if config.wandb is not None:
+        from groupwise.track.wandb import WandbTracker
+
+        trackers.append(WandbTracker(config.wandb, folder, resolved))
+    return Trackers(trackers)

@@ -1,0 +1,72 @@
+"""What follows a run, as one interface; a tracker that fails is said once and dropped, and training goes on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+log = logging.getLogger("groupwise")
+
+
+class Tracker(Protocol):
+    """Receives what a run says about itself."""
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Numbers of one step, by metric name."""
+        ...
+
+    def note(self, text: str) -> None:
+        """One sentence for people: an event, a warning."""
+        ...
+
+    def close(self) -> None:
+        """The run is over."""
+        ...
+
+
+class Trackers:
+    """Several trackers as one. The run's own record (`metrics.jsonl`) is not among them: it must not fail silently.
+
+    Example:
+        >>> class Broken:
+        ...     def metrics(self, step, values): raise OSError("server gone")
+        ...     def note(self, text): ...
+        ...     def close(self): ...
+        >>> trackers = Trackers([Broken()])
+        >>> trackers.metrics(1, {"reward": 0.5})
+        >>> trackers.names
+        []
+    """
+
+    def __init__(self, trackers: Sequence[Tracker]) -> None:
+        self._trackers = list(trackers)
+
+    @property
+    def names(self) -> list[str]:
+        """The trackers that still work."""
+        return [type(tracker).__name__ for tracker in self._trackers]
+
+    def metrics(self, step: int, values: Mapping[str, float]) -> None:
+        """Numbers of one step, to every tracker."""
+        self._each("metrics", step, values)
+
+    def note(self, text: str) -> None:
+        """One sentence, to every tracker."""
+        self._each("note", text)
+
+    def close(self) -> None:
+        """Closes every tracker."""
+        self._each("close")
+
+    def _each(self, method: str, *arguments: object) -> None:
+        failed = []
+        for tracker in list(self._trackers):
+            try:
+                getattr(tracker, method)(*arguments)
+            except Exception as error:  # any fault of a tracker is its own
+                self._trackers.remove(tracker)
+                failed.append(f"tracker {type(tracker).__name__} failed and is switched off; training goes on: {type(error).__name__}: {error}")
+        for text in failed:
+            log.warning(text)
+            self._each("note", text)
