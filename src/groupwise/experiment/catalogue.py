@@ -1,0 +1,99 @@
+"""Where experiments are found: by name among those shipped, or by the path of a TOML file or of a run's `config.json`.
+
+Reads files and nothing else, so that listing experiments starts at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from groupwise.config import ConfigError, Problem, merge, nearest, read_json, read_toml
+
+SHIPPED = Path(__file__).resolve().parents[1] / "presets" / "experiments"
+
+
+@final
+@dataclass(frozen=True)
+class Source:
+    """An experiment as it is written: its table and the file it came from.
+
+    Args:
+        name: the file's name without its ending, or what a resolved configuration says its name is.
+        path: the file.
+        tree: its table, with what it extends below it.
+        resolved: whether it is a run's `config.json`, in which every key is written.
+    """
+
+    name: str
+    path: Path
+    tree: Mapping[str, Any]
+    resolved: bool
+
+    @property
+    def description(self) -> str:
+        """What the file says of itself."""
+        return str(self.tree.get("description", ""))
+
+
+def shipped() -> list[str]:
+    """Names of the experiments that come with Groupwise."""
+    return sorted(path.stem for path in SHIPPED.glob("*.toml"))
+
+
+def find(name: str | Path) -> Source:
+    """The experiment of this name or path.
+
+    A file may say `extends = "other"` (a name, or a path beside it) and write only what differs.
+
+    Raises:
+        ConfigError: no such name or file, a file that cannot be read, or files that extend each other in a circle.
+
+    Example:
+        >>> find("langage")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        groupwise.config.errors.ConfigError: ...is neither a shipped experiment nor a file...
+    """
+    return _read(_locate(str(name), Path()), ())
+
+
+def _locate(name: str, beside: Path) -> Path:
+    written = beside / name
+    if written.is_dir() and (written / "config.json").is_file():
+        return written / "config.json"
+    if written.suffix in (".toml", ".json") or written.is_file():
+        return written
+    if (SHIPPED / f"{name}.toml").is_file() and "/" not in name:
+        return SHIPPED / f"{name}.toml"
+    if (beside / f"{name}.toml").is_file():
+        return beside / f"{name}.toml"
+    raise ConfigError(
+        Problem(
+            "",
+            f"{name!r} is neither a shipped experiment nor a file; give a name, a .toml file or a run's config.json",
+            tuple(shipped()),
+            nearest(name, shipped()),
+        )
+    )
+
+
+def _read(path: Path, through: tuple[Path, ...]) -> Source:
+    if path.resolve() in through:
+        raise ConfigError(f"{path}: extends itself, through {' -> '.join(each.name for each in [*through, path])}; remove one `extends`")
+    resolved = path.suffix == ".json"
+    tree = read_json(path) if resolved else read_toml(path)
+    name = str(tree.get("name") or (path.stem if not resolved else path.parent.name))
+    below = tree.pop("extends", None)
+    if below is not None:
+        if not isinstance(below, str):
+            raise ConfigError(
+                Problem(f"extends = {below!r}", 'must be the name or the path of one experiment, for example extends = "language"'), source=str(path)
+            )
+        # The name and the description of what is extended are not those of the file that extends it.
+        parent = {
+            key: value for key, value in _read(_locate(below, path.parent), (*through, path.resolve())).tree.items() if key not in ("name", "description")
+        }
+        tree = merge(parent, tree)
+    return Source(name, path, tree, resolved)
