@@ -75,7 +75,7 @@ def clip_never_acts(rows: Sequence[Row]) -> Finding | None:
         return None
     what = f"Over the last {WINDOW} steps the clip touched no decision, although {1 - _mean(share):.0%} of the updates were off-policy."
     return Finding(
-        "clip_never_acts", _step(rows), what, "The bounds are wider than the policy moves: harmless, or raise the learning rate or train.updates_per_batch."
+        "clip_never_acts", _step(rows), what, "The policy moves less than the bounds allow: raise the learning rate or train.updates_per_batch, or leave it."
     )
 
 
@@ -91,7 +91,7 @@ def reward_flat(rows: Sequence[Row]) -> Finding | None:
         return None
     what = f"The reward has not risen in {len(reward)} steps: {_mean(first):.3g} at first, {_mean(last):.3g} now."
     return Finding(
-        "reward_flat", _step(rows), what, "Try a higher optimiser.learning_rate, a larger train.group_size, or check the reward with `groupwise check`."
+        "reward_flat", _step(rows), what, "Try a higher optimiser.learning_rate or train.group_size, and look at the reward with `groupwise check`."
     )
 
 

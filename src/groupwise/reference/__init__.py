@@ -1,0 +1,29 @@
+"""The reference policy: what the trained one is compared with. One file a kind; the policy itself is `groupwise.reference.policy`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from groupwise.reference.absent import AbsentReference
+from groupwise.reference.ema import EmaReference
+from groupwise.reference.frozen import FrozenReference
+from groupwise.reference.periodic import PeriodicReference
+from groupwise.reference.quality_gate import QualityGateReference
+from groupwise.reference.resolve import resolve_reference
+
+ReferenceConfig = Annotated[
+    AbsentReference | FrozenReference | PeriodicReference | EmaReference | QualityGateReference,
+    Field(discriminator="kind"),
+]
+
+__all__ = [
+    "AbsentReference",
+    "EmaReference",
+    "FrozenReference",
+    "PeriodicReference",
+    "QualityGateReference",
+    "ReferenceConfig",
+    "resolve_reference",
+]

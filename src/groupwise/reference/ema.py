@@ -1,0 +1,25 @@
+"""A reference that follows the policy all the time, slowly."""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+from pydantic import Field
+
+from groupwise.config import Config
+
+
+@final
+class EmaReference(Config):
+    """After every step: `ref <- decay ref + (1 - decay) theta`.
+
+    Args:
+        decay: the reference's share; 1 leaves it frozen, 0 copies the policy at every step.
+
+    Example:
+        >>> EmaReference().decay
+        0.99
+    """
+
+    kind: Literal["ema"] = "ema"
+    decay: float = Field(default=0.99, ge=0, le=1)

@@ -1,0 +1,40 @@
+"""A reference that is mixed with the policy only while the policy holds its held-out score."""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+from pydantic import Field, model_validator
+
+from groupwise.config import Config
+from groupwise.reference.periodic import convert_source_names
+
+
+@final
+class QualityGateReference(Config):
+    """As `periodic`, but a mixing is refused when `score(theta) < score(ref) - margin`.
+
+    `score(ref)` is the held-out score of the policy that the reference was last mixed with (at first: of the policy it started as), so no evaluation is
+    spent on the reference itself. While a score is missing nothing is refused.
+
+    Args:
+        sync_steps: steps between two mixings.
+        alpha: the policy's share.
+        margin: how far the score may fall, in the metric's own unit, for metrics of which more is better.
+
+    Example:
+        >>> gate = QualityGateReference(margin=0.02)
+        >>> gate.refuses(0.90, 0.87), gate.refuses(0.90, 0.89), gate.refuses(None, 0.1)
+        (True, False, False)
+    """
+
+    kind: Literal["quality_gate"] = "quality_gate"
+    sync_steps: int = Field(default=64, ge=1)
+    alpha: float = Field(default=0.6, ge=0, le=1)
+    margin: float = Field(default=0.02, ge=0)
+
+    _from_source = model_validator(mode="before")(convert_source_names)
+
+    def refuses(self, reference_score: float | None, policy_score: float | None) -> bool:
+        """Whether the policy has fallen too far below the reference to be mixed into it."""
+        return reference_score is not None and policy_score is not None and policy_score < reference_score - self.margin
