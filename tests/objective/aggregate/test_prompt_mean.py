@@ -1,0 +1,26 @@
+"""1 / (P N_p): admitted prompts weigh the same."""
+
+from __future__ import annotations
+
+import torch
+from tests.objective.small import close
+
+from groupwise.objective.aggregate.prompt_mean import PromptMean
+from groupwise.objective.counts import Counts
+from groupwise.statistics import Reduce, alone
+
+
+def _counts(reduce: Reduce = alone) -> Counts:
+    """Prompt 0: 3 + 1 decisions; prompt 1: 2 + 0 (all masked); prompt 2 was dropped; the last row is filler."""
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 0, 1], [0, 0, 0], [0, 0, 0], [0, 0, 0]], dtype=torch.bool)
+    admitted = torch.tensor([1, 1, 1, 1, 0, 0], dtype=torch.bool)
+    real = torch.tensor([1, 1, 1, 1, 1, 0], dtype=torch.bool)
+    return Counts(mask, admitted, real, torch.tensor([0, 0, 1, 1, 2, 0]), 3, reduce)
+
+
+def test_one_over_admitted_prompts_and_their_decisions() -> None:
+    close(PromptMean()(_counts()), [[1 / 8] * 3, [1 / 8, 0.0, 0.0], [1 / 4, 0.0, 1 / 4], [0.0] * 3, [0.0] * 3, [0.0] * 3])
+
+
+def test_counts_are_global() -> None:
+    close(PromptMean()(_counts(lambda total: 2 * total)) * 2, PromptMean()(_counts()).tolist())

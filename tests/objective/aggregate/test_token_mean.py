@@ -1,0 +1,26 @@
+"""Every valid decision weighs 1 / N."""
+
+from __future__ import annotations
+
+import torch
+from tests.objective.small import close
+
+from groupwise.objective.aggregate.token_mean import TokenMean
+from groupwise.objective.counts import Counts
+from groupwise.statistics import Reduce, alone
+
+
+def _counts(reduce: Reduce = alone) -> Counts:
+    """Prompt 0: 3 + 1 decisions; prompt 1: 2 + 0 (all masked); prompt 2 was dropped; the last row is filler."""
+    mask = torch.tensor([[1, 1, 1], [1, 0, 0], [1, 0, 1], [0, 0, 0], [0, 0, 0], [0, 0, 0]], dtype=torch.bool)
+    admitted = torch.tensor([1, 1, 1, 1, 0, 0], dtype=torch.bool)
+    real = torch.tensor([1, 1, 1, 1, 1, 0], dtype=torch.bool)
+    return Counts(mask, admitted, real, torch.tensor([0, 0, 1, 1, 2, 0]), 3, reduce)
+
+
+def test_one_over_all_valid_decisions() -> None:
+    close(TokenMean()(_counts()), [[1 / 6] * 3, [1 / 6, 0.0, 0.0], [1 / 6, 0.0, 1 / 6], [0.0] * 3, [0.0] * 3, [0.0] * 3])
+
+
+def test_counts_are_global() -> None:
+    close(TokenMean()(_counts(lambda total: 2 * total)) * 2, TokenMean()(_counts()).tolist())

@@ -1,0 +1,20 @@
+"""MIS: whole members whose product of weights is too large do not train."""
+
+from __future__ import annotations
+
+import torch
+from tests.objective.small import close
+
+from groupwise.objective.correction.mask import Mask
+
+# Products 3, 0.75 and, the masked 100 left out, 1.9.
+WEIGHT = torch.tensor([[2.0, 1.5], [1.5, 0.5], [1.9, 100.0]], dtype=torch.float64).log()
+MASK = torch.tensor([[True, True], [True, True], [True, False]])
+
+
+def test_survivors_keep_the_product() -> None:
+    close(torch.where(MASK, Mask(maximum=2.0)(WEIGHT, MASK), 0.0), [[0.0, 0.0], [0.75, 0.75], [1.9, 0.0]])
+
+
+def test_or_each_decisions_own_weight() -> None:
+    close(torch.where(MASK, Mask(maximum=2.0, weight="decision")(WEIGHT, MASK), 0.0), [[0.0, 0.0], [1.5, 0.5], [1.9, 0.0]])

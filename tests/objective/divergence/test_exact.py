@@ -1,0 +1,13 @@
+"""What the domain computed."""
+
+from __future__ import annotations
+
+from tests.objective.small import close, member_ratios
+
+from groupwise.objective.divergence.exact import Exact
+
+
+def test_passes_the_domains_value_through() -> None:
+    given = member_ratios([2.0, 1.0])
+    exact = given.log_prob * 3
+    close(Exact()(given, given.log_prob, exact), exact.detach().tolist())

@@ -1,0 +1,14 @@
+"""(lp - lp_ref)^2 / 2."""
+
+from __future__ import annotations
+
+from tests.objective.small import close, gradient, member_ratios
+
+from groupwise.objective.divergence.k2 import K2
+
+
+def test_value_and_gradient() -> None:
+    given = member_ratios([2.0, 1.0])
+    penalty = K2()(given, given.log_prob.detach() + given.log_prob.new_tensor([[-0.5, 2.0]]), None)
+    close(penalty, [[0.125, 2.0]])
+    close(gradient(penalty, given), [[0.5, -2.0]])

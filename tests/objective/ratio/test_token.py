@@ -1,0 +1,14 @@
+"""One ratio a decision."""
+
+from __future__ import annotations
+
+from tests.objective.small import close, gradient, member_ratios
+
+from groupwise.objective.ratio.token import Token
+
+
+def test_each_decision_keeps_its_ratio_and_gradient() -> None:
+    given = member_ratios([2.0, 0.5])
+    level = Token()(given.log_ratio, given).exp()
+    close(level, [[2.0, 0.5]])
+    close(gradient(level, given), [[2.0, 0.5]])

@@ -1,0 +1,37 @@
+"""Group statistics of rewards: means, deviations and flatness with missing rewards."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from tests.objective.small import close
+
+from groupwise.objective.grouped import Grouped
+
+
+def _grouped() -> Grouped:
+    """Group 0: 1, 3, (missing); group 1: 0.1 three times; group 2: one reward left of two."""
+    value = torch.tensor([[1.0], [3.0], [0.0], [0.1], [0.1], [0.1], [5.0], [0.0]], dtype=torch.float64)
+    present = torch.tensor([1, 1, 0, 1, 1, 1, 1, 0], dtype=torch.bool)[:, None]
+    return Grouped(value, present, torch.tensor([0, 0, 0, 1, 1, 1, 2, 2]), 3, torch.ones(8, 1, dtype=torch.float64))
+
+
+def test_statistics_are_over_present_rewards() -> None:
+    grouped = _grouped()
+    close(grouped.size[:, 0], [2.0, 2.0, 2.0, 3.0, 3.0, 3.0, 1.0, 1.0])
+    close(grouped.mean[[0, 3, 6], 0], [2.0, 0.1, 5.0])
+    close(grouped.std(1)[[0, 6], 0], [math.sqrt(2.0), 0.0])
+    close(grouped.std(0)[0, 0], 1.0)
+
+
+def test_flat_by_equality_not_by_size_of_the_deviation() -> None:
+    grouped = _grouped()
+    assert grouped.flat[:, 0].tolist() == [False] * 3 + [True] * 5
+    close(grouped.compared(torch.full((8, 1), 7.0))[:, 0], [7.0, 7.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+
+
+def test_batch_moments_span_all_present_rewards() -> None:
+    # 1, 3, 0.1, 0.1, 0.1, 5: mean 9.3 / 6 = 1.55; squares 1 + 9 + 0.03 + 25 - 6 * 1.55^2 = 20.615, over 5.
+    count, mean, std = _grouped().batch_moments(_grouped().value)
+    close(torch.stack([count, mean, std]), [6.0, 1.55, math.sqrt(20.615 / 5)])
