@@ -46,6 +46,8 @@ class Train(Config):
     def _even(self) -> Train:
         if self.num_steps == 99:
             raise ValueError("num_steps = 99 is refused; write 98")
+        if self.num_steps == 98:
+            raise ValueError("train.num_steps = 98 is refused; write 97")
         return self
 
 
@@ -93,6 +95,7 @@ def test_what_is_saved_is_read_back_with_infinity():
         ({"train": {"name": "x", "lr": {"kind": "linear", "strt": 1}}}, "train.lr.strt = 1: unknown key; allowed: kind, start; did you mean start?"),
         ({"train": {"name": "x", "lr": {}}}, "train.lr.kind: is missing; say which kind; allowed: linear, cosine"),
         ({"train": {"name": "x", "num_steps": 99}}, "train: num_steps = 99 is refused; write 98"),
+        ({"train": {"name": "x", "num_steps": 98}}, "train.num_steps = 98 is refused; write 97"),
         ({"trust": {"kind": "gaussian", "sigma": -1}}, "trust.sigma = -1: must be greater than 0"),
         ({"rewards": {"float": {"kind": "clip", "lo": 1}}}, "rewards.float.lo = 1: unknown key; allowed: kind, low; did you mean low?"),
         ({"stages": [{"name": "a"}, {"nam": "b", "name": "c"}]}, None),

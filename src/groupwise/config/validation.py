@@ -84,7 +84,9 @@ def _problem(shape: Shape, details: ErrorDetails) -> _Found:
         allowed = at.values() or tuple(re.findall(r"'([^']*)'", str(context.get("expected", ""))))
         problem = Problem(shown, "is not one of the allowed values", allowed, nearest(value, allowed))
     elif kind == "value_error":
-        problem = Problem(dotted, str(context.get("error", details["msg"])))
+        said = str(context.get("error", details["msg"]))
+        # A message that already begins with its key is not given it twice.
+        problem = Problem("" if dotted and said.startswith((f"{dotted}.", f"{dotted} ")) else dotted, said)
     else:
         message = details["msg"].replace("Input should be", "must be", 1)
         for theirs, ours in _WORDS.items():

@@ -1,0 +1,7 @@
+"""The command `groupwise`: one file a verb. A verb imports what it needs when it is called, so that the command starts at once."""
+
+from __future__ import annotations
+
+from groupwise.cli.app import app, main
+
+__all__ = ["app", "main"]

@@ -1,0 +1,47 @@
+"""The verbs of `groupwise`, and what happens when one fails."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from groupwise.cli.check import check
+from groupwise.cli.compare import compare
+from groupwise.cli.doctor import doctor
+from groupwise.cli.errors import report
+from groupwise.cli.evaluate import evaluate
+from groupwise.cli.experiments import experiments
+from groupwise.cli.export import export
+from groupwise.cli.methods import methods
+from groupwise.cli.resume import resume
+from groupwise.cli.sample import sample
+from groupwise.cli.schema import schema
+from groupwise.cli.train import train
+from groupwise.cli.version import version
+
+app = typer.Typer(
+    name="groupwise",
+    help="Group-relative policy optimisation for any stochastic policy. Start with: groupwise train language",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode="markdown",
+)
+
+_PANELS = {
+    "Train": (train, resume, check),
+    "Look at results": (evaluate, sample, compare, doctor, export),
+    "Look things up": (experiments, methods, schema, version),
+}
+for _panel, _verbs in _PANELS.items():
+    for _verb in _verbs:
+        app.command(rich_help_panel=_panel)(_verb)
+
+
+def main() -> None:
+    """Runs the command line; exits with 2 for a user's error, 1 for a defect."""
+    try:
+        app()
+    except Exception as error:
+        sys.exit(report(error))

@@ -1,0 +1,49 @@
+"""What a user did is told in one message; what the program did wrong keeps its traceback."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def message_for_user(error: BaseException) -> str | None:
+    """The message of an error that was raised on purpose, or None for a defect.
+
+    An error is meant for the user when a `raise` of this package raised it, which always says what to write instead. What
+    comes out of a library, or out of an operation that failed inside one of our lines, is a defect.
+    """
+    if not isinstance(error, (ValueError, RuntimeError, OSError)) or isinstance(error, NotImplementedError):
+        return None
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames or PACKAGE not in Path(frames[-1].filename).resolve().parents or not (frames[-1].line or "").startswith("raise"):
+        return None
+    return str(error)
+
+
+def report(error: BaseException) -> int:
+    """Prints an error and returns the exit status: 2 for the user's, 1 for ours."""
+    message = None if os.environ.get("GROUPWISE_TRACEBACK") else message_for_user(error)
+    if not is_first_process():
+        # Under torchrun every process meets the same error; the first one tells it.
+        return 2 if message is not None else _traceback(error)
+    if message is None:
+        return _traceback(error)
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(stderr=True, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), message))
+    return 2
+
+
+def is_first_process() -> bool:
+    """Whether this process is the one that prints: alone, or rank 0 under torchrun."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _traceback(error: BaseException) -> int:
+    traceback.print_exception(error, file=sys.stderr)
+    return 1

@@ -1,0 +1,47 @@
+"""How the command speaks: one console, plain tables, and silence on every process but the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING
+
+from groupwise.cli.errors import is_first_process
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+@cache
+def console() -> Console:
+    """The console of this process; it is silent unless the process is the first."""
+    from rich.console import Console
+
+    return Console(highlight=False, quiet=not is_first_process(), soft_wrap=True)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None, numbers: Sequence[str] = ()) -> Table:
+    """A table without lines between rows; the columns in `numbers` are aligned to the right."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        # Names are kept whole: a broken key cannot be copied.
+        made.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(str(cell)) for cell in row))
+    return made
+
+
+def shorten(text: object, width: int) -> str:
+    """One line of at most `width` characters.
+
+    Example:
+        >>> shorten("a\\nb" + "c" * 20, 8)
+        'a\\u23ceb ...'
+    """
+    line = str(text).replace("\n", "⏎")
+    return line if len(line) <= width else line[: max(0, width - 5)] + " ..."

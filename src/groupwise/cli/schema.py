@@ -1,0 +1,26 @@
+"""`groupwise schema`: the JSON schema of an experiment, for editors."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def schema(out: Annotated[Path | None, typer.Option(help="File to write; printed when left out.")] = None) -> None:
+    """Write the JSON schema of experiment files, so that an editor completes and checks them.
+
+    In a TOML file, name it in the first line: `#:schema ./experiment.schema.json`.
+    """
+    import json
+
+    from groupwise.cli.output import console
+    from groupwise.experiment.schema import file_schema
+
+    text = json.dumps(file_schema(), indent=2)
+    if out is None:
+        print(text)
+        return
+    out.write_text(text + "\n", encoding="utf-8")
+    console().print(f"Wrote {out}. Put this line first in an experiment file beside it: #:schema ./{out.name}")

@@ -1,0 +1,180 @@
+"""A grid: every variant of an experiment with every seed, run by worker processes, continued where it stopped.
+
+    OUT/comparison.json                 what is compared
+    OUT/<variant>/experiment.json       the variant's resolved configuration
+    OUT/<variant>/seed-<n>/             a run folder
+    OUT/<variant>/seed-<n>.log          what its process printed
+
+A cell is finished when its run folder has a `summary.json`. One that was cut off is resumed from its checkpoint, or begun again
+when it has none; one that failed is reported and the others go on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, final
+
+from groupwise.config import ConfigError, difference
+from groupwise.experiment.variants import Variant
+
+Command = Sequence[str]
+
+
+@final
+@dataclass(frozen=True)
+class Cell:
+    """One variant with one seed.
+
+    Args:
+        variant: how the experiment is run.
+        seed: of the run; equal seeds of two variants are a pair.
+        folder: its run folder.
+    """
+
+    variant: Variant
+    seed: int
+    folder: Path
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run reached its end."""
+        return (self.folder / "summary.json").is_file()
+
+    @property
+    def log(self) -> Path:
+        """What its process prints."""
+        return self.folder.with_suffix(".log")
+
+    def command(self) -> Command:
+        """The command that runs it, or continues it from a checkpoint."""
+        head = [sys.executable, "-m", "groupwise.cli"]
+        if any((self.folder / "checkpoints").glob("step-*")):
+            return [*head, "resume", str(self.folder)]
+        experiment = self.folder.parent / "experiment.json"
+        return [*head, "train", str(experiment), "--seed", str(self.seed), "--out", str(self.folder)]
+
+
+@final
+@dataclass(frozen=True)
+class Outcome:
+    """How a cell ended.
+
+    Args:
+        cell: which.
+        error: the last lines its process printed when it failed, otherwise empty.
+        skipped: it was finished before.
+    """
+
+    cell: Cell
+    error: str = ""
+    skipped: bool = False
+
+
+def lay_out(out: Path, experiment: str, configurations: Mapping[Variant, Mapping[str, Any]], seeds: Sequence[int]) -> list[Cell]:
+    """Writes what a grid is and returns its cells, seed by seed, so that every variant has a result early.
+
+    Args:
+        out: the folder of the grid, new or one of the same grid; more seeds and more variants may join an old one.
+        experiment: its name, for people.
+        configurations: each variant's resolved configuration.
+        seeds: of the runs.
+
+    Raises:
+        ConfigError: `out` holds a variant of the same name with another configuration, or something else.
+    """
+    record = out / "comparison.json"
+    if out.exists() and not record.is_file() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"{out} exists and is not a comparison; give another folder with --out")
+    for variant, configuration in configurations.items():
+        written = out / variant.folder / "experiment.json"
+        if written.is_file():
+            changed = difference(json.loads(written.read_text(encoding="utf-8")), configuration)
+            if changed:
+                keys = ", ".join(f"{key} ({before!r} there, {after!r} now)" for key, (before, after) in list(changed.items())[:5])
+                raise ConfigError(f"{out} holds {variant.name!r} with another configuration: {keys}; give another folder with --out")
+    try:
+        for variant, configuration in configurations.items():
+            (out / variant.folder).mkdir(parents=True, exist_ok=True)
+            (out / variant.folder / "experiment.json").write_text(json.dumps(configuration, indent=2) + "\n", encoding="utf-8")
+        names = {variant.folder: list(variant.overrides) for variant in configurations}
+        record.write_text(json.dumps({"experiment": experiment, "variants": names, "seeds": list(seeds)}, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{out} cannot be written ({error.strerror}); give another folder with --out") from None
+    return [Cell(variant, seed, out / variant.folder / f"seed-{seed}") for seed in seeds for variant in configurations]
+
+
+def run_grid(cells: Sequence[Cell], *, workers: int, command: Callable[[Cell], Command] = Cell.command) -> Iterator[Outcome]:
+    """Runs what is not finished and yields every cell's outcome as it ends.
+
+    Args:
+        cells: what to run.
+        workers: processes at a time; each computes with one thread unless `OMP_NUM_THREADS` says otherwise.
+        command: what runs a cell.
+    """
+    waiting = []
+    for cell in cells:
+        if cell.finished:
+            yield Outcome(cell, skipped=True)
+        else:
+            waiting.append(cell)
+    pool = ThreadPoolExecutor(max_workers=workers)
+    running = _Processes()
+    try:
+        futures = [pool.submit(_run, cell, command, running) for cell in waiting]
+        for future in as_completed(futures):
+            yield future.result()
+    finally:
+        # Reached early when the caller is interrupted: what runs stops (it can be resumed), and nothing new begins.
+        pool.shutdown(wait=False, cancel_futures=True)
+        running.stop()
+        pool.shutdown(wait=True)
+
+
+class _Processes:
+    """The processes that run now. Once stopped, none starts any more."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, arguments: Command, log: BinaryIO) -> subprocess.Popen[bytes] | None:
+        environment = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"} | os.environ
+        with self._lock:
+            if self._stopped:
+                return None
+            process = subprocess.Popen(arguments, stdout=log, stderr=subprocess.STDOUT, env=environment)
+            self._processes.append(process)
+            return process
+
+    def stop(self) -> None:
+        with self._lock:
+            self._stopped = True
+            for process in self._processes:
+                if process.poll() is None:
+                    process.terminate()
+
+
+def _run(cell: Cell, command: Callable[[Cell], Command], running: _Processes) -> Outcome:
+    arguments = command(cell)
+    if "resume" not in arguments and cell.folder.is_dir():
+        # Cut off before its first checkpoint: nothing in it can be continued.
+        shutil.rmtree(cell.folder)
+    with cell.log.open("ab") as log:
+        process = running.start(arguments, log)
+        if process is None:
+            return Outcome(cell, error="stopped before it began")
+        status = process.wait()
+    if status == 0 and cell.finished:
+        return Outcome(cell)
+    lines = cell.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return Outcome(cell, error="\n".join([f"exit status {status}; the whole output is in {cell.log}", *lines[-5:]]))

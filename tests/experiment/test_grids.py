@@ -1,0 +1,87 @@
+"""A grid runs every cell once, continues where it stopped, and outlives a cell that fails."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from groupwise.config import ConfigError
+from groupwise.experiment.grids import Cell, lay_out, run_grid
+from groupwise.experiment.variants import Variant, variants
+
+
+def script(text: str):
+    """A command that runs `text` with the cell's folder and seed, in place of a training run."""
+
+    def command(cell: Cell) -> Sequence[str]:
+        head = "import pathlib, sys, time; folder = pathlib.Path(sys.argv[1]); seed = int(sys.argv[2]); folder.mkdir(parents=True)\n"
+        return [sys.executable, "-S", "-c", head + text, str(cell.folder), str(cell.seed)]
+
+    return command
+
+
+FINISH = "(folder / 'summary.json').write_text('{}')"
+
+
+@pytest.fixture
+def cells(tmp_path: Path) -> list[Cell]:
+    return lay_out(tmp_path / "grid", "language", {variant: {"method": variant.name} for variant in variants(["method=grpo,dapo"])}, [0, 1])
+
+
+def test_every_cell_runs_once_and_a_second_call_runs_nothing(cells: list[Cell], tmp_path: Path):
+    outcomes = list(run_grid(cells, workers=2, command=script(FINISH)))
+    assert sorted((outcome.cell.variant.name, outcome.cell.seed) for outcome in outcomes) == [
+        ("method=dapo", 0),
+        ("method=dapo", 1),
+        ("method=grpo", 0),
+        ("method=grpo", 1),
+    ]
+    assert not any(outcome.error or outcome.skipped for outcome in outcomes)
+    assert all(outcome.skipped for outcome in run_grid(cells, workers=2, command=script("raise SystemExit(1)")))
+    assert json.loads((tmp_path / "grid" / "method=grpo" / "experiment.json").read_text()) == {"method": "method=grpo"}
+
+
+def test_a_cell_that_fails_is_reported_and_runs_again_next_time(cells: list[Cell]):
+    outcomes = {(o.cell.variant.name, o.cell.seed): o for o in run_grid(cells, workers=2, command=script(f"if seed: {FINISH}\nelse: sys.exit('no luck')"))}
+    assert "exit status 1" in outcomes["method=grpo", 0].error
+    assert "no luck" in outcomes["method=grpo", 0].error
+    assert not outcomes["method=grpo", 1].error
+    again = list(run_grid(cells, workers=1, command=script(FINISH)))
+    assert sorted(outcome.skipped for outcome in again) == [False, False, True, True]
+    assert not any(outcome.error for outcome in again)
+
+
+def test_a_process_that_ends_without_a_summary_has_failed(cells: list[Cell]):
+    (outcome,) = run_grid(cells[:1], workers=1, command=script("pass"))
+    assert "exit status 0" in outcome.error
+
+
+def test_a_cell_with_a_checkpoint_is_resumed_and_one_without_is_trained(cells: list[Cell]):
+    assert cells[0].command()[3:] == ["train", str(cells[0].folder.parent / "experiment.json"), "--seed", "0", "--out", str(cells[0].folder)]
+    (cells[0].folder / "checkpoints" / "step-5").mkdir(parents=True)
+    assert cells[0].command()[3:] == ["resume", str(cells[0].folder)]
+
+
+def test_leaving_early_stops_what_runs(cells: list[Cell]):
+    began = time.monotonic()
+    outcomes = run_grid(cells, workers=2, command=script(f"if seed == 0 and 'grpo' in str(folder): {FINISH}\nelse: time.sleep(20)"))
+    next(outcomes)
+    outcomes.close()
+    assert time.monotonic() - began < 10
+    assert sum(cell.finished for cell in cells) == 1
+
+
+def test_another_grid_in_the_same_folder_is_refused_and_more_seeds_are_not(cells: list[Cell], tmp_path: Path):
+    variant = cells[0].variant
+    assert len(lay_out(tmp_path / "grid", "language", {variant: {"method": variant.name}}, [0, 1, 2])) == 3
+    with pytest.raises(ConfigError, match="'method=grpo' there, 'other' now"):
+        lay_out(tmp_path / "grid", "language", {variant: {"method": "other"}}, [0])
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "thesis.txt").write_text("precious")
+    with pytest.raises(ConfigError, match="is not a comparison"):
+        lay_out(tmp_path / "full", "language", {Variant(()): {}}, [0])
