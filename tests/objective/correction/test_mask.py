@@ -12,9 +12,5 @@ WEIGHT = torch.tensor([[2.0, 1.5], [1.5, 0.5], [1.9, 100.0]], dtype=torch.float6
 MASK = torch.tensor([[True, True], [True, True], [True, False]])
 
 
-def test_survivors_keep_the_product() -> None:
-    close(torch.where(MASK, Mask(maximum=2.0)(WEIGHT, MASK), 0.0), [[0.0, 0.0], [0.75, 0.75], [1.9, 0.0]])
-
-
-def test_or_each_decisions_own_weight() -> None:
-    close(torch.where(MASK, Mask(maximum=2.0, weight="decision")(WEIGHT, MASK), 0.0), [[0.0, 0.0], [1.5, 0.5], [1.9, 0.0]])
+def test_a_member_is_kept_or_dropped_whole_and_survivors_keep_their_weights() -> None:
+    close(torch.where(MASK, Mask(maximum=2.0)(WEIGHT, MASK), 0.0), [[0.0, 0.0], [1.5, 0.5], [1.9, 0.0]])

@@ -1,0 +1,44 @@
+"""A clip whose width depends on the advantage's sign (source 000, innovation 2.6)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.clipping import clip_shares, clipped
+from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.statistics import Mean
+
+
+@final
+class AsymmetricClip(Config):
+    """`eps = eps_pos if A > 0 else eps_neg`, `S = min(rho A, clip(rho, 1 - eps, 1 + eps) A)`.
+
+    Because of the `min`, only the upper bound acts for good decisions and only the lower one for bad ones: this is exactly
+    `clip` with `low = eps_neg, high = eps_pos`, tested as an identity. The source's own form, without `min` and with gradient zero on
+    both sides, is `compat = "verl_rl"`.
+
+    Source: innovation 2.6 of source 000.
+    """
+
+    scope: ClassVar[str] = "decision"
+    kind: Literal["asymmetric_clip"] = "asymmetric_clip"
+    eps_pos: float = Field(default=0.3, gt=0)
+    """Width for good decisions."""
+    eps_neg: float = Field(default=0.1, gt=0)
+    """Width for bad decisions."""
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+        good = decisions.advantage > 0
+        width = torch.where(good, log_ratio.new_full((), self.eps_pos), log_ratio.new_full((), self.eps_neg))
+        value, too_low, too_high = clipped(log_ratio, decisions.advantage, width, width)
+        statistics = {
+            **clip_shares(too_low, too_high, decisions.mask),
+            "asymmetric/pos_advantage_ratio": Mean.share(good, decisions.mask),
+            "asymmetric/neg_advantage_ratio": Mean.share(decisions.advantage < 0, decisions.mask),
+        }
+        return Surrogate(value, ~(too_low | too_high), statistics)

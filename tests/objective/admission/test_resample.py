@@ -1,0 +1,15 @@
+"""Groups whose rewards differ."""
+
+from __future__ import annotations
+
+from tests.objective.advantage.groups import grouped
+
+from groupwise.objective.admission.resample import Resample
+
+
+def test_groups_that_differ_are_flat_have_one_reward_or_none() -> None:
+    assert Resample()(grouped([0.0, 1.0, None], [0.1, 0.1], [3.0, None], [None, None])).tolist() == [True, False, False, False]
+
+
+def test_only_this_kind_asks_for_more() -> None:
+    assert Resample.resamples

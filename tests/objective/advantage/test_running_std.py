@@ -1,0 +1,35 @@
+"""A running deviation as scale."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from tests.objective.advantage.groups import grouped
+
+from groupwise.objective.advantage.running_std import RunningStd
+from groupwise.objective.running import Running
+
+
+def test_first_batch_is_scaled_by_its_own_deviation() -> None:
+    # 0, 2: unbiased deviation sqrt 2.
+    actual, running = RunningStd(decay=0.9)(grouped([0.0, 2.0]), Running())
+    assert actual[:, 0].tolist() == pytest.approx([-1 / math.sqrt(2), 1 / math.sqrt(2)])
+    assert (running.mean, running.std) == pytest.approx((1.0, math.sqrt(2)))
+
+
+def test_average_is_bias_corrected() -> None:
+    # Deviations sqrt 2, then 3 sqrt 2 (0 and 6), decay 0.5: (0.25 sqrt 2 + 0.5 * 3 sqrt 2) / 0.75 = 7/3 sqrt 2.
+    _, running = RunningStd(decay=0.5)(grouped([0.0, 2.0]), Running())
+    actual, running = RunningStd(decay=0.5)(grouped([0.0, 6.0]), running)
+    assert running.std == pytest.approx(7 / 3 * math.sqrt(2))
+    assert actual[:, 0].tolist() == pytest.approx([-9 / 7 / math.sqrt(2), 9 / 7 / math.sqrt(2)])
+
+
+def test_flat_is_zero_with_the_group_baseline_and_difficulty_with_the_running_one() -> None:
+    rewards = grouped([0.0, 2.0], [2.0, 2.0])
+    group, _ = RunningStd()(rewards, Running())
+    assert group[2:, 0].tolist() == [0.0, 0.0]
+    # Mean 1.5, unbiased deviation 1: every reward less 1.5.
+    running, _ = RunningStd(baseline="running")(rewards, Running())
+    assert running[:, 0].tolist() == pytest.approx([-1.5, 0.5, 0.5, 0.5])
