@@ -1,0 +1,48 @@
+"""What every reward of a configuration has: a weight, a time limit, and what to do when it fails."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from groupwise.config import Config
+from groupwise.reward.noted import Noted
+from groupwise.reward.text import Text
+
+Value = float | Noted | None
+RewardFunction = Callable[..., "Sequence[Value] | Awaitable[Sequence[Value]]"]
+"""`reward(prompts, completions, **columns) -> list[float | None]`, one number a member, sync or async: the signature of TRL."""
+
+
+class Reward(Config):
+    """A reward that is its own configuration and its own function.
+
+    Subclasses add a `kind`, their parameters, and `__call__(prompts, completions, **columns) -> list`.
+    """
+
+    weight: Annotated[float, Field(allow_inf_nan=False)] = 1.0
+    """Factor in the sum of rewards. 0 means: measured and logged, never trained on."""
+    timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 60.0
+    """Seconds one batch may take; after that the reward is missing for the batch and counted. No value waits for ever."""
+    on_error: Literal["raise", "missing"] = "raise"
+    """What an exception inside the reward does: stop the run, or count as a missing reward."""
+    role: Literal["train", "judge"] = "train"
+    """A judge is measured in evaluation only and never trained on; its weight is not used."""
+    isolation: Literal["thread", "process"] = "thread"
+    """Where the reward runs. A process can be killed when it hangs; a thread is abandoned, and cannot be stopped inside a regular expression."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Names of the data columns that the reward reads."""
+        return ()
+
+    def open(self) -> RewardFunction:
+        """The function that scores, with whatever it must load; most rewards are their own."""
+        return self
+
+    @abstractmethod
+    def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> Any:
+        """One number a member."""

@@ -1,0 +1,61 @@
+"""Data columns a reward reads: which it needs, and which of those at hand it is given."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from groupwise.reward.error import RewardError
+
+_GIVEN = ("prompts", "completions")
+
+
+def needed_columns(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The columns a reward cannot do without: its `needs`, or its parameters without a default.
+
+    Example:
+        >>> def reward(prompts, completions, answer, difficulty=None, **columns): ...
+        >>> needed_columns(reward)
+        ('answer',)
+    """
+    declared = getattr(function, "needs", None)
+    if declared is not None:
+        return tuple(declared)
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(each.name for each in parameters if each.kind in named and each.default is each.empty and each.name not in _GIVEN)
+
+
+def arguments_for(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the given arguments that the function takes: all of them where it has `**columns`, but never what a partial already holds.
+
+    Example:
+        >>> arguments_for(lambda completions: completions, {"prompts": [], "completions": ["a"], "answer": [1]})
+        {'completions': ['a']}
+    """
+    parameters = inspect.signature(function).parameters
+    bound = function.keywords if isinstance(function, functools.partial) else {}
+    given = {name: value for name, value in given.items() if name not in bound}
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return given
+    return {name: value for name, value in given.items() if name in parameters}
+
+
+def check_columns(reward: str, needs: Sequence[str], present: Sequence[str]) -> None:
+    """Refuses a reward whose column is not in the data.
+
+    Raises:
+        RewardError: naming the reward, the column and the columns that exist.
+
+    Example:
+        >>> check_columns("exact", ["answer"], ["question"])
+        Traceback (most recent call last):
+        ...
+        groupwise.reward.error.RewardError: reward 'exact' needs the column 'answer', which the data lacks; columns: question
+    """
+    for column in needs:
+        if column not in present:
+            known = ", ".join(sorted(present)) or "none"
+            raise RewardError(f"reward {reward!r} needs the column {column!r}, which the data lacks; columns: {known}", reward=reward)

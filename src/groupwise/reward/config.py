@@ -1,0 +1,40 @@
+"""Every kind of reward: a file joins by standing in this union, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from groupwise.reward.callable import CallableReward
+from groupwise.reward.coherence import Coherence
+from groupwise.reward.exact_answer import ExactAnswer
+from groupwise.reward.format import Format
+from groupwise.reward.judge import Judge
+from groupwise.reward.knights_and_knaves import KnightsAndKnaves
+from groupwise.reward.length import Length
+from groupwise.reward.math_verify import MathVerify
+from groupwise.reward.numeric_answer import NumericAnswer
+from groupwise.reward.reasoning_gym import ReasoningGym
+from groupwise.reward.repetition import Repetition
+from groupwise.reward.reward_model import RewardModel
+from groupwise.reward.soft_overlong import SoftOverlong
+from groupwise.reward.unit_tests import UnitTests
+
+RewardConfig = Annotated[
+    ExactAnswer
+    | NumericAnswer
+    | MathVerify
+    | Format
+    | Length
+    | Coherence
+    | Repetition
+    | SoftOverlong
+    | KnightsAndKnaves
+    | ReasoningGym
+    | RewardModel
+    | Judge
+    | UnitTests
+    | CallableReward,
+    Field(discriminator="kind"),
+]

@@ -1,0 +1,113 @@
+"""A reward model: a sequence classifier that reads prompt and completion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, final
+
+from pydantic import Field
+
+from groupwise.reward.base import Reward, RewardFunction, Value
+from groupwise.reward.error import RewardError
+from groupwise.reward.noted import Noted
+from groupwise.reward.text import Text, completion_text, content_text, prompt_text
+
+
+@final
+class RewardModel(Reward):
+    """The output of an `AutoModelForSequenceClassification` for prompt and completion, without gradient.
+
+    Chats are written with the tokenizer's chat template where it has one; otherwise the completion follows the prompt directly.
+    A text longer than the model reads loses its beginning, and is counted as `truncated`.
+    """
+
+    kind: Literal["reward_model"] = "reward_model"
+    path: str
+    """A local folder of transformers with safetensors weights and a tokenizer, or a hub id."""
+    batch_size: Annotated[int, Field(ge=1)] = 8
+    """Texts in one forward pass."""
+    label: Annotated[int, Field(ge=0)] = 0
+    """Which output is the reward; reward models have one."""
+    output: Literal["logit", "probability"] = "logit"
+    """The raw output, or its softmax over the labels (sigmoid where there is one)."""
+    max_length: Annotated[int, Field(ge=1)] | None = None
+    """Tokens read at most; where absent, what the model can read."""
+    device: str = "auto"
+    """A torch device, or `auto`: the accelerator where there is one."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Of the weights; `auto` keeps that of the folder. The reward is read in float32."""
+    timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 600.0
+
+    def open(self) -> RewardFunction:
+        import torch
+        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+        try:
+            tokenizer: Any = AutoTokenizer.from_pretrained(self.path)
+            model: Any = AutoModelForSequenceClassification.from_pretrained(self.path, dtype=self.dtype, use_safetensors=True)
+        except (OSError, ValueError) as error:
+            wanted = "write a folder with config.json, model.safetensors and a tokenizer"
+            raise RewardError(f"reward_model cannot be loaded from path = {self.path!r}: {error}; {wanted}") from error
+        if self.label >= model.config.num_labels:
+            raise RewardError(f"reward_model at {self.path!r} has {model.config.num_labels} outputs; label = {self.label} must be below that")
+        device = self.device
+        if device == "auto":
+            device = str(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else "cpu"
+        if tokenizer.pad_token_id is None:
+            tokenizer.pad_token = tokenizer.eos_token
+        # The classifier reads the last token that is not padding, and must know which that is.
+        model.config.pad_token_id = tokenizer.pad_token_id if model.config.pad_token_id is None else model.config.pad_token_id
+        tokenizer.padding_side, tokenizer.truncation_side = "right", "left"
+        return LoadedRewardModel(self, model.to(device).eval().requires_grad_(False), tokenizer)
+
+    def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> Any:
+        return self.open()(prompts, completions, **columns)
+
+
+@final
+@dataclass(frozen=True)
+class LoadedRewardModel:
+    """A reward model in memory."""
+
+    config: RewardModel
+    model: Any
+    tokenizer: Any
+
+    def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Value]:
+        texts = [self._text(prompt, completion) for prompt, completion in zip(prompts, completions, strict=True)]
+        template = self._chat(prompts[0] if prompts else "")
+        ids = self.tokenizer(texts, add_special_tokens=not template)["input_ids"] if texts else []
+        limit = self._limit()
+        scores: list[Value] = [None] * len(ids)
+        # Texts of like length share a forward pass, so that little is padded.
+        order = sorted(range(len(ids)), key=lambda member: len(ids[member]))
+        for start in range(0, len(order), self.config.batch_size):
+            members = order[start : start + self.config.batch_size]
+            for member, score in zip(members, self._forward([ids[member][-limit:] for member in members]), strict=True):
+                scores[member] = score if len(ids[member]) <= limit else Noted(score, "truncated", f"{len(ids[member])} tokens, {limit} read")
+        return scores
+
+    def _forward(self, rows: list[list[int]]) -> list[float]:
+        import torch
+
+        batch = self.tokenizer.pad({"input_ids": rows}, return_tensors="pt").to(self.model.device)
+        with torch.inference_mode():
+            logits = self.model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits.float()
+        if self.config.output == "probability":
+            logits = logits.sigmoid() if logits.shape[-1] == 1 else logits.softmax(-1)
+        return logits[:, self.config.label].tolist()
+
+    def _limit(self) -> int:
+        given = [self.config.max_length, getattr(self.model.config, "max_position_embeddings", None), self.tokenizer.model_max_length]
+        return min(int(each) for each in given if each)
+
+    def _chat(self, prompt: Text) -> bool:
+        return not isinstance(prompt, str) and bool(self.tokenizer.chat_template)
+
+    def _text(self, prompt: Text, completion: Text) -> str:
+        if not self._chat(prompt):
+            return prompt_text(prompt) + completion_text(completion)
+        said = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
+        messages = [{"role": message.get("role", "assistant"), "content": content_text(message.get("content"))} for message in [*prompt, *said]]
+        return self.tokenizer.apply_chat_template(messages, tokenize=False)

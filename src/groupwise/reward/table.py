@@ -1,0 +1,159 @@
+"""The rewards of a batch: every reward by itself, and their weighted sum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, final
+
+from groupwise.reward.error import RewardError
+
+
+@final
+@dataclass(frozen=True)
+class RewardEvent:
+    """Something that happened while scoring, named and counted.
+
+    Args:
+        name: what: `missing`, `timeout`, `error`, or a reward's own name for it.
+        reward: which reward.
+        prompt: an excerpt of the prompt, where one member is meant.
+        member: its place in the batch, where one is meant (the first, where several are counted together).
+        count: how many members.
+        detail: what a reader wants to see once.
+    """
+
+    name: str
+    reward: str
+    prompt: str | None = None
+    member: int | None = None
+    count: int = 1
+    detail: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class RewardTable:
+    """Rewards by name, one entry a member, None where a reward is missing.
+
+    Args:
+        values: name -> `B` numbers or None.
+        weights: name -> factor in the sum; 1 where unnamed, 0 for what is only logged.
+        events: what happened while scoring.
+        seconds: name -> wall time of the call.
+        judges: names of rewards that are measured and never trained on; their weight is 0.
+
+    Raises:
+        RewardError: rewards of different length, or a weight of something that is no reward.
+
+    Example:
+        >>> table = RewardTable({"correct": [1.0, None], "brief": [0.5, 0.5]}, {"correct": 2.0, "brief": 1.0})
+        >>> table.total()
+        [2.5, 1.5]
+        >>> table.total(partial="sum")
+        [2.5, 0.5]
+    """
+
+    values: Mapping[str, list[float | None]]
+    weights: Mapping[str, float] = field(default_factory=dict)
+    events: Sequence[RewardEvent] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    judges: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        lengths = {name: len(values) for name, values in self.values.items()}
+        if len(set(lengths.values())) > 1:
+            raise RewardError(f"rewards of one table must have one entry a member each, got lengths {lengths}")
+        unknown = sorted(set(self.weights) - set(self.values))
+        if unknown:
+            raise RewardError(f"weights name {unknown}, which are no rewards of this table; rewards: {sorted(self.values)}")
+        weights = {name: 0.0 if name in self.judges else float(self.weights.get(name, 1.0)) for name in self.values}
+        object.__setattr__(self, "weights", weights)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.values.values()), []))
+
+    def total(self, partial: Literal["renormalise", "sum"] = "renormalise") -> list[float | None]:
+        """The weighted sum for each member.
+
+        `sum_j w_j R_j` over the rewards present; with `renormalise` times `sum_j |w_j| / sum_{j present} |w_j|`, so that a member
+        with a missing reward is on the scale of the others.
+
+        Args:
+            partial: what a missing reward does to the rest of the sum.
+
+        Returns:
+            `B` numbers; None where every reward with a weight is missing: such a member cannot be scored.
+
+        Raises:
+            RewardError: no reward has a weight, so that there is nothing to sum.
+        """
+        weights = {name: weight for name, weight in self.weights.items() if weight != 0}
+        if not weights:
+            raise RewardError(f"no reward has a weight other than 0, so there is no sum; rewards: {sorted(self.values)}; give one of them a weight")
+        whole = math.fsum(abs(weight) for weight in weights.values())
+        totals: list[float | None] = []
+        for member in range(len(self)):
+            here = [(weight, value) for name, weight in weights.items() if (value := self.values[name][member]) is not None]
+            if not here:
+                totals.append(None)
+                continue
+            # A complete member is left as the plain sum: a factor of "one" made by division need not be exactly one.
+            factor = 1.0 if partial == "sum" or len(here) == len(weights) else whole / math.fsum(abs(weight) for weight, _ in here)
+            totals.append(factor * math.fsum(weight * value for weight, value in here))
+        return totals
+
+    def metrics(self) -> dict[str, float]:
+        """Each reward by itself: mean, spread (standard deviation over the batch), share missing, seconds, and every event's count.
+
+        Example:
+            >>> RewardTable({"brief": [0.0, 1.0]}).metrics()
+            {'rewards/brief/mean': 0.5, 'rewards/brief/std': 0.5, 'rewards/brief/missing': 0.0}
+        """
+        found: dict[str, float] = {}
+        for name, values in self.values.items():
+            present = [value for value in values if value is not None]
+            if present:
+                mean = math.fsum(present) / len(present)
+                found[f"rewards/{name}/mean"] = mean
+                found[f"rewards/{name}/std"] = math.sqrt(math.fsum((value - mean) ** 2 for value in present) / len(present))
+            if values:
+                found[f"rewards/{name}/missing"] = 1 - len(present) / len(values)
+            if name in self.seconds:
+                found[f"rewards/{name}/seconds"] = self.seconds[name]
+        for event in self.events:
+            if event.name != "missing":
+                key = f"rewards/{event.reward}/num_{event.name}"
+                found[key] = found.get(key, 0.0) + event.count
+        return found
+
+    def select(self, rows: Sequence[int]) -> RewardTable:
+        """The rewards of some members, in this order; events stay those of the whole."""
+        return replace(self, values={name: [values[int(row)] for row in rows] for name, values in self.values.items()})
+
+    @staticmethod
+    def concatenate(tables: Sequence[RewardTable]) -> RewardTable:
+        """Several tables as one, in order; seconds add up.
+
+        Raises:
+            RewardError: tables of different rewards or weights.
+
+        Example:
+            >>> RewardTable.concatenate([RewardTable({"a": [1.0]}), RewardTable({"a": [None]})]).values
+            {'a': [1.0, None]}
+        """
+        first = tables[0]
+        values: dict[str, list[float | None]] = {name: [] for name in first.values}
+        events: list[RewardEvent] = []
+        seconds: dict[str, float] = {}
+        for table in tables:
+            if dict(table.weights) != dict(first.weights):
+                raise RewardError(f"tables of different rewards cannot be joined: {dict(first.weights)} and {dict(table.weights)}")
+            offset = len(next(iter(values.values()), []))
+            events += [event if event.member is None else replace(event, member=event.member + offset) for event in table.events]
+            for name in values:
+                values[name] += table.values[name]
+            for name, spent in table.seconds.items():
+                seconds[name] = seconds.get(name, 0.0) + spent
+        return RewardTable(values, first.weights, tuple(events), seconds, first.judges)

@@ -1,0 +1,67 @@
+"""The text of prompts and completions, which are plain strings or lists of chat messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Message = Mapping[str, Any]
+Text = str | Sequence[Message]
+
+
+def completion_text(completion: Text) -> str:
+    """What the model said last: the string itself, or the content of the last assistant message.
+
+    A message without a role counts as the assistant's (a completion holds what the model said). No such message gives the empty string.
+
+    Example:
+        >>> completion_text([{"role": "assistant", "content": "4"}, {"role": "tool", "content": "ok"}])
+        '4'
+        >>> completion_text("4")
+        '4'
+    """
+    if isinstance(completion, str):
+        return completion
+    for message in reversed(completion):
+        if message.get("role", "assistant") == "assistant":
+            return content_text(message.get("content"))
+    return ""
+
+
+def prompt_text(prompt: Text) -> str:
+    """A prompt as one text: the string itself, or `role: content`, a line a message; a lone message has no role before it.
+
+    Example:
+        >>> prompt_text([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "2 + 2?"}])
+        'system: Be brief.\\nuser: 2 + 2?'
+    """
+    if isinstance(prompt, str):
+        return prompt
+    if len(prompt) == 1:
+        return content_text(prompt[0].get("content"))
+    return "\n".join(f"{message.get('role', 'user')}: {content_text(message.get('content'))}" for message in prompt)
+
+
+def content_text(content: Any) -> str:
+    """The text of a message's content: a string, nothing, or a list of parts of which the text parts count.
+
+    Example:
+        >>> content_text([{"type": "image"}, {"type": "text", "text": "a cat"}])
+        'a cat'
+    """
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    return "".join(part.get("text", "") for part in content if part.get("type", "text") == "text")
+
+
+def excerpt(text: str, length: int = 60) -> str:
+    """The beginning of a text on one line, for messages.
+
+    Example:
+        >>> excerpt("one\\ntwo three", 8)
+        'one two...'
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[:length].rstrip() + "..."
