@@ -1,0 +1,16 @@
+"""Admission: which groups train at all. Nothing is dropped by its reward: keeping the best of a group would delete its negatives."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from groupwise.objective.admission.everything import Everything
+from groupwise.objective.admission.informative import Informative
+from groupwise.objective.admission.positive_share import PositiveShare
+from groupwise.objective.admission.resample import Resample
+
+__all__ = ["Admission", "Everything", "Informative", "PositiveShare", "Resample"]
+
+Admission = Annotated[Everything | Informative | PositiveShare | Resample, Field(discriminator="kind")]

@@ -1,0 +1,23 @@
+"""Every group trains."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.grouped import Grouped
+
+
+@final
+class Everything(Config):
+    """All groups: flat ones have advantage 0 and still count in every divisor."""
+
+    resamples: ClassVar[bool] = False
+    kind: Literal["all"] = "all"
+
+    def __call__(self, rewards: Grouped) -> Tensor:
+        """`[num_groups]` bool."""
+        return torch.ones(rewards.num_groups, dtype=torch.bool, device=rewards.value.device)

@@ -1,0 +1,22 @@
+"""Groups whose rewards differ."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.grouped import Grouped
+
+
+@final
+class Informative(Config):
+    """Groups that are not flat (at any place, for reward maps). Dropped groups leave the divisor of token means."""
+
+    resamples: ClassVar[bool] = False
+    kind: Literal["informative"] = "informative"
+
+    def __call__(self, rewards: Grouped) -> Tensor:
+        """`[num_groups]` bool."""
+        return ~rewards.group_flat.all(dim=1)

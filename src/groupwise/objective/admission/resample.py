@@ -1,0 +1,28 @@
+"""Groups whose rewards differ, sampled until the batch is full: DAPO's dynamic sampling."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.grouped import Grouped
+
+
+@final
+class Resample(Config):
+    """Admits groups that are not flat; the trainer draws further prompts until the batch is full, at most `max_rounds` times, then trains what there is and says so.
+
+    Source: DAPO, arXiv 2503.14476, section 3.2.
+    """
+
+    resamples: ClassVar[bool] = True
+    kind: Literal["resample"] = "resample"
+    max_rounds: int = Field(default=4, ge=1)
+    """How many times sampling is tried for one batch, the first included."""
+
+    def __call__(self, rewards: Grouped) -> Tensor:
+        """`[num_groups]` bool."""
+        return ~rewards.group_flat.all(dim=1)

@@ -1,0 +1,22 @@
+"""Advantage: how a reward compares inside its group. Computed once per batch of rollouts, on whole groups, in fp64.
+
+A group whose rewards are all equal, or that holds fewer than two scorable members, gives exactly 0 under every advantage with a group baseline.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from groupwise.objective.advantage.accepted import Accepted
+from groupwise.objective.advantage.batch_std import BatchStd
+from groupwise.objective.advantage.centred import Centred
+from groupwise.objective.advantage.leave_one_out import LeaveOneOut
+from groupwise.objective.advantage.rank import Rank
+from groupwise.objective.advantage.running_std import RunningStd
+from groupwise.objective.advantage.z_score import ZScore
+
+__all__ = ["Accepted", "Advantage", "BatchStd", "Centred", "LeaveOneOut", "Rank", "RunningStd", "ZScore"]
+
+Advantage = Annotated[ZScore | Centred | Rank | LeaveOneOut | BatchStd | RunningStd | Accepted, Field(discriminator="kind")]

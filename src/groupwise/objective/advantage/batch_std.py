@@ -1,0 +1,38 @@
+"""The group's mean as baseline, the whole batch's standard deviation as scale (Lite PPO, Flow-GRPO's code)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.bounded import bounded
+from groupwise.objective.grouped import Grouped
+from groupwise.objective.running import Running
+
+
+@final
+class BatchStd(Config):
+    """`A_i = (R_i - mean(R)) / max(std_batch(R), min_std)`: the group's mean, the unbiased standard deviation of all rewards of the batch.
+
+    Global over processes, taken before sharding. With `of = "advantage"` the scale is the standard deviation of the centred rewards.
+    A flat group gives exactly 0. Shift-invariant; scale-invariant above `min_std`.
+
+    Source: Lite PPO, arXiv 2508.08221, section 4.
+    """
+
+    group_baseline: ClassVar[bool] = True
+    kind: Literal["batch_std"] = "batch_std"
+    of: Literal["reward", "advantage"] = "reward"
+    """Whose standard deviation: the rewards', or the centred rewards'."""
+    min_std: float = Field(default=1e-6, gt=0)
+    """Floor under the standard deviation, in units of reward."""
+    clip: float | None = Field(default=None, gt=0)
+    """Largest absolute advantage, after scaling."""
+
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+        centred = rewards.value - rewards.mean
+        _, _, std = rewards.batch_moments(rewards.value if self.of == "reward" else rewards.compared(centred))
+        return bounded(rewards.compared(centred / std.clamp(min=self.min_std)), self.clip), running

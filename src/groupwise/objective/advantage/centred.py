@@ -1,0 +1,31 @@
+"""The reward less its group's mean (Dr. GRPO)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.bounded import bounded
+from groupwise.objective.grouped import Grouped
+from groupwise.objective.running import Running
+
+
+@final
+class Centred(Config):
+    """`A_i = R_i - mean(R)` over the member's group: no division, so groups with little spread weigh little.
+
+    A flat group gives exactly 0. Shift-invariant, and proportional to the scale of the reward.
+
+    Source: Dr. GRPO, arXiv 2503.20783, equation 1.
+    """
+
+    group_baseline: ClassVar[bool] = True
+    kind: Literal["centred"] = "centred"
+    clip: float | None = Field(default=None, gt=0)
+    """Largest absolute advantage."""
+
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+        return bounded(rewards.compared(rewards.value - rewards.mean), self.clip), running

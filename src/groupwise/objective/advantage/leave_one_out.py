@@ -1,0 +1,32 @@
+"""The reward less the mean of the *other* members (RLOO)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.bounded import bounded
+from groupwise.objective.grouped import Grouped
+from groupwise.objective.running import Running
+
+
+@final
+class LeaveOneOut(Config):
+    """`A_i = R_i - mean_{j != i} R_j = n / (n - 1) (R_i - mean(R))`: an unbiased baseline.
+
+    A flat group gives exactly 0. Shift-invariant, and proportional to the scale of the reward.
+
+    Source: RLOO, arXiv 2402.14740, equation 5.
+    """
+
+    group_baseline: ClassVar[bool] = True
+    kind: Literal["leave_one_out"] = "leave_one_out"
+    clip: float | None = Field(default=None, gt=0)
+    """Largest absolute advantage."""
+
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+        scale = rewards.size / (rewards.size - 1).clamp(min=1)
+        return bounded(rewards.compared(scale * (rewards.value - rewards.mean)), self.clip), running

@@ -1,0 +1,40 @@
+"""The group z-score (GRPO)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.bounded import bounded
+from groupwise.objective.grouped import Grouped
+from groupwise.objective.running import Running
+
+
+@final
+class ZScore(Config):
+    """`A_i = (R_i - mean(R)) / max(std(R), min_std)` over the member's group.
+
+    A flat group gives exactly 0. Shift-invariant; scale-invariant while the standard deviation is above `min_std`.
+    In a group of two the advantage is always +-0.707, whatever the rewards.
+
+    Example:
+        Rewards 0, 0, 1, 1: mean 1/2, unbiased standard deviation `1/sqrt(3)`, so the advantage is `-+sqrt(3)/2`.
+
+    Source: GRPO, arXiv 2402.03300, section 4.1.2.
+    """
+
+    group_baseline: ClassVar[bool] = True
+    kind: Literal["z_score"] = "z_score"
+    ddof: Literal[0, 1] = 1
+    """1 for the unbiased standard deviation, 0 for the population's (source 003)."""
+    min_std: float = Field(default=1e-6, gt=0)
+    """Floor under the standard deviation, in units of reward."""
+    clip: float | None = Field(default=None, gt=0)
+    """Largest absolute advantage, after scaling."""
+
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+        scaled = (rewards.value - rewards.mean) / rewards.std(self.ddof).clamp(min=self.min_std)
+        return bounded(rewards.compared(scaled), self.clip), running

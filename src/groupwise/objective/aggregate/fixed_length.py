@@ -1,0 +1,28 @@
+"""A divisor that does not depend on what was sampled (Dr. GRPO)."""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.counts import Counts
+
+
+@final
+class FixedLength(Config):
+    """`w = 1 / (B L)` with `L = length` and `B` every member that was sampled, dropped groups included: the divisor is fixed.
+
+    Neither a longer member nor a dropped group changes what another decision weighs.
+
+    Source: Dr. GRPO, arXiv 2503.20783, section 3.2 and its code.
+    """
+
+    kind: Literal["fixed_length"] = "fixed_length"
+    length: int = Field(default=1024, ge=1)
+    """`L`, in decisions: the generation limit, say."""
+
+    def __call__(self, counts: Counts) -> Tensor:
+        return counts.mask.double() / (counts.total(counts.real) * self.length)

@@ -1,0 +1,26 @@
+"""Every member weighs the same."""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.counts import Counts
+
+
+@final
+class MemberMean(Config):
+    """`w = 1 / (B n_b)`: the mean over members of the mean over their decisions.
+
+    `B` counts every admitted member of the update, also one whose decisions are all masked.
+
+    Source: GRPO, arXiv 2402.03300, equation 3.
+    """
+
+    kind: Literal["member_mean"] = "member_mean"
+
+    def __call__(self, counts: Counts) -> Tensor:
+        mask = counts.mask.double()
+        return mask / mask.sum(1, keepdim=True).clamp(min=1) / counts.total(counts.admitted)

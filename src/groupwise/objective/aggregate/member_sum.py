@@ -1,0 +1,20 @@
+"""The mean over members of the sum over their decisions."""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.counts import Counts
+
+
+@final
+class MemberSum(Config):
+    """`w = 1 / B`, with `B` the admitted members of the update, also those whose decisions are all masked."""
+
+    kind: Literal["member_sum"] = "member_sum"
+
+    def __call__(self, counts: Counts) -> Tensor:
+        return counts.mask.double() / counts.total(counts.admitted)

@@ -1,0 +1,28 @@
+"""Every prompt weighs the same (DAPO's paper)."""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.counts import Counts
+
+
+@final
+class PromptMean(Config):
+    """`w = 1 / (P N_p)`: the mean over admitted prompts of the mean over all decisions of the prompt's members.
+
+    A prompt is counted on the process that holds its group.
+
+    Source: DAPO, arXiv 2503.14476, equation 8, read as the paper writes it: inside the group, then over prompts.
+    """
+
+    kind: Literal["prompt_mean"] = "prompt_mean"
+
+    def __call__(self, counts: Counts) -> Tensor:
+        mask = counts.mask.double()
+        inside = mask.new_zeros(counts.num_prompts).index_add(0, counts.prompt, mask.sum(1))
+        prompts = mask.new_zeros(counts.num_prompts).index_add(0, counts.prompt, counts.admitted.double()) > 0
+        return mask / inside.clamp(min=1)[counts.prompt][:, None] / counts.total(prompts)

@@ -1,0 +1,23 @@
+"""Every decision weighs the same."""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.counts import Counts
+
+
+@final
+class TokenMean(Config):
+    """`w = 1 / N` with `N` the valid decisions of admitted members in the whole update; the weights sum to 1.
+
+    Source: DAPO's token-level loss, arXiv 2503.14476, equation 12, taken over the whole update as verl and TRL do.
+    """
+
+    kind: Literal["token_mean"] = "token_mean"
+
+    def __call__(self, counts: Counts) -> Tensor:
+        return counts.mask.double() / counts.total(counts.mask)

@@ -1,0 +1,64 @@
+"""Prepared rollouts: advantages and admission of whole groups, computed once and kept for every update on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import final
+
+from torch import Tensor
+
+from groupwise.objective.state import ObjectiveState
+from groupwise.statistics import Statistic
+
+
+@final
+@dataclass(frozen=True)
+class Batch:
+    """Members ready for updates.
+
+    Args:
+        mask, old_log_prob, behaviour_log_prob, reference_log_prob, step_size: `[B, T]`, as in `Rollouts`.
+        advantage: `[B, K]` fp64, `K` 1 or `T`.
+        admitted: `[B]` bool, members of admitted groups.
+        prompt: `[B]` integers from 0, the member's group.
+        num_prompts: how many groups there are.
+        auxiliary_count: name -> `[B]`.
+        state: the objective's state after it has seen this batch.
+        statistics: what was measured on the rewards and advantages.
+    """
+
+    mask: Tensor
+    old_log_prob: Tensor
+    advantage: Tensor
+    admitted: Tensor
+    prompt: Tensor
+    num_prompts: int
+    state: ObjectiveState
+    behaviour_log_prob: Tensor | None = None
+    reference_log_prob: Tensor | None = None
+    step_size: Tensor | None = None
+    auxiliary_count: Mapping[str, Tensor] = field(default_factory=dict)
+    statistics: Mapping[str, Statistic] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return self.mask.shape[0]
+
+    def select(self, rows: Tensor) -> Batch:
+        """Some members, for one optimiser step."""
+
+        def pick(value: Tensor | None) -> Tensor | None:
+            return None if value is None else value[rows]
+
+        return replace(
+            self,
+            mask=self.mask[rows],
+            old_log_prob=self.old_log_prob[rows],
+            advantage=self.advantage[rows],
+            admitted=self.admitted[rows],
+            prompt=self.prompt[rows],
+            behaviour_log_prob=pick(self.behaviour_log_prob),
+            reference_log_prob=pick(self.reference_log_prob),
+            step_size=pick(self.step_size),
+            auxiliary_count={name: count[rows] for name, count in self.auxiliary_count.items()},
+        )

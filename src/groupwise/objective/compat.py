@@ -1,0 +1,73 @@
+"""The original computation of source 000, for honest ablation (`compat = "verl_rl"`): weights inside the ratio, before the clip.
+
+What it costs is shown in the documents; nothing else in the house uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import torch
+
+from groupwise.objective.aggregate import Aggregation, MemberMean
+from groupwise.objective.decisions import Decisions, Surrogate
+
+if TYPE_CHECKING:
+    from groupwise.objective.objective import Objective
+
+
+def incompatible(objective: Objective) -> Iterator[str]:
+    """What the original code did not have."""
+    allowed = {"ratio": ("token", "arithmetic"), "trust": ("clip", "dual_clip", "gaussian", "asymmetric_clip"), "correction": ("none",)}
+    for slot, kinds in allowed.items():
+        kind = getattr(objective, slot).kind
+        if kind not in kinds:
+            yield f"compat = 'verl_rl' knows {slot}.kind = {', '.join(kinds)}, not {kind!r}; change it, or leave compat out"
+    if objective.credit.log_decay is not None:
+        yield "compat = 'verl_rl' knows no credit.log_decay; leave one of them out"
+
+
+def compat_aggregation(objective: Objective) -> Aggregation:
+    """The configured one, except for PTRW, whose loss is the mean over members."""
+    return MemberMean() if objective.trust.kind == "gaussian" else objective.aggregation
+
+
+def compat_surrogate(objective: Objective, decisions: Decisions, weight: Tensor) -> tuple[Surrogate, Tensor]:
+    """`S` and `w` of the original: `final = (AMIC's mean of) the smoothed ratio x credit`, then the region.
+
+    PTRW works on the member's mean ratio and mean advantage with its gate differentiated, and its loss is the mean over members; the asymmetric
+    clip works on the mean ratio, picks its width by the mean advantage (zero counts as negative) and has no `min`. The original adds 1e-8 to
+    every divisor; so does this, and its values agree to rounding.
+
+    Returns:
+        The surrogate, and the aggregation weights to use with it.
+    """
+    ratio = objective.smoothing(decisions).exp()
+    if objective.ratio.kind == "arithmetic":
+        ratio = decisions.mean(decisions.masked(ratio)).expand_as(ratio)
+    for link in objective.credit.links():
+        ratio = ratio * decisions.masked(link(decisions))
+    ratio = decisions.masked(ratio)
+    weight = weight / (1 + _TINY * weight)
+    trust, advantage = objective.trust, decisions.advantage
+    if trust.kind == "gaussian":
+        mean_ratio, mean_advantage = _mean(ratio, decisions), _mean(advantage, decisions)
+        gate = (-((mean_ratio - 1) ** 2) / (2 * trust.sigma**2)).exp()
+        share = decisions.mask.to(ratio.dtype) / decisions.count / decisions.mask.shape[0]
+        value = (gate * mean_ratio * mean_advantage).expand_as(ratio)
+        return Surrogate(value, torch.ones_like(decisions.mask)), share
+    if trust.kind == "asymmetric_clip":
+        mean_ratio, mean_advantage = _mean(ratio, decisions), _mean(advantage, decisions)
+        width = torch.where(mean_advantage > 0, trust.eps_pos, trust.eps_neg).to(ratio.dtype)
+        alive = ((mean_ratio >= 1 - width) & (mean_ratio <= 1 + width)).expand_as(decisions.mask)
+        return Surrogate(mean_ratio.clamp(1 - width, 1 + width) * advantage, alive), weight
+    bound = trust.bound if trust.kind == "dual_clip" else float("inf")
+    clipped = torch.minimum(ratio * advantage, ratio.clamp(1 - trust.low, 1 + trust.high) * advantage)
+    value = torch.where((advantage < 0) & (ratio > bound), bound * advantage, clipped) if bound < float("inf") else clipped
+    dead = ((advantage > 0) & (ratio > 1 + trust.high)) | ((advantage < 0) & ((ratio < 1 - trust.low) | (ratio > bound)))
+    return Surrogate(value, ~dead), weight
+
+
+def _mean(values: Tensor, decisions: Decisions) -> Tensor:
+    return decisions.masked(values).sum(1, keepdim=True) / (decisions.mask.sum(1, keepdim=True).to(values.dtype) + _TINY)

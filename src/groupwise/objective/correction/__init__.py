@@ -1,0 +1,16 @@
+"""Behaviour correction: a detached weight `k` for what the sampler really did, `exp(lp_old - lp_behaviour)`, bounded."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from groupwise.objective.correction.interval import Interval
+from groupwise.objective.correction.mask import Mask
+from groupwise.objective.correction.none import NoCorrection
+from groupwise.objective.correction.truncate import Truncate
+
+__all__ = ["Correction", "Interval", "Mask", "NoCorrection", "Truncate"]
+
+Correction = Annotated[NoCorrection | Truncate | Mask | Interval, Field(discriminator="kind")]

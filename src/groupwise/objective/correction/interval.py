@@ -1,0 +1,35 @@
+"""IcePop: decisions whose mismatch lies outside an interval do not train."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, Self, final
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from groupwise.config import Config
+
+
+@final
+class Interval(Config):
+    """`k = w 1[lower <= w <= upper]` with `w = exp(lp_old - lp_behaviour)` per decision; survivors keep `w`.
+
+    Source: IcePop, Ling team 2025, arXiv 2510.18855.
+    """
+
+    needs_behaviour: ClassVar[bool] = True
+    kind: Literal["interval"] = "interval"
+    lower: float = Field(default=0.5, gt=0)
+    upper: float = Field(default=5.0, gt=0)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.lower >= self.upper:
+            raise ValueError(f"lower ({self.lower}) must be below upper ({self.upper})")
+        return self
+
+    def __call__(self, log_weight: Tensor, mask: Tensor) -> Tensor:
+        """`k [B, T]` from `lp_old - lp_behaviour`."""
+        weight = log_weight.exp()
+        return torch.where((weight >= self.lower) & (weight <= self.upper), weight, torch.zeros_like(weight))

@@ -1,0 +1,30 @@
+"""Masked importance sampling (MIS): members that the sampler made too unlike the old policy do not train."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.decisions import LOG_LIMIT
+
+
+@final
+class Mask(Config):
+    """`k_t 1[prod_t k_t <= maximum]` with `k_t = exp(lp_old - lp_behaviour)`: a member is kept or dropped whole; survivors keep `k_t`.
+
+    Source: Liu et al. 2025, "When speed kills stability" (MIS).
+    """
+
+    needs_behaviour: ClassVar[bool] = True
+    kind: Literal["mask"] = "mask"
+    maximum: float = Field(default=2.0, gt=0)
+    """The largest product over a member's decisions that still trains."""
+
+    def __call__(self, log_weight: Tensor, mask: Tensor) -> Tensor:
+        """`k [B, T]` from `lp_old - lp_behaviour`."""
+        product = torch.where(mask, log_weight, 0.0).sum(1, keepdim=True).clamp(-LOG_LIMIT, LOG_LIMIT).exp()
+        return torch.where(product <= self.maximum, log_weight.exp(), torch.zeros_like(log_weight))

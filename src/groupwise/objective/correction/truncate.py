@@ -1,0 +1,26 @@
+"""Truncated importance sampling (TIS)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+
+
+@final
+class Truncate(Config):
+    """`k = min(exp(lp_old - lp_behaviour), maximum)` per decision: no decision is lost, no weight explodes.
+
+    Source: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy training" (TIS).
+    """
+
+    needs_behaviour: ClassVar[bool] = True
+    kind: Literal["truncate"] = "truncate"
+    maximum: float = Field(default=2.0, gt=0)
+
+    def __call__(self, log_weight: Tensor, mask: Tensor) -> Tensor:
+        """`k [B, T]` from `lp_old - lp_behaviour`."""
+        return log_weight.exp().clamp(max=self.maximum)

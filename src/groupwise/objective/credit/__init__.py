@@ -1,0 +1,66 @@
+"""Credit: how a member's advantage is spread over its decisions. A named chain; an empty one is uniform.
+
+The product of the named credits is renormalised to mean one over each member's valid decisions, unless one of them is `raw`. Credit is detached and
+stands outside the trust region, so it can never push a decision out of it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.credit.gradient_adaptive import GradientAdaptive
+from groupwise.objective.credit.log_decay import LogDecay
+from groupwise.objective.credit.temporal_decay import TemporalDecay
+from groupwise.objective.decisions import Decisions
+from groupwise.statistics import Statistic
+
+__all__ = ["Credit", "GradientAdaptive", "LogDecay", "TemporalDecay"]
+
+AnyCredit = TemporalDecay | LogDecay | GradientAdaptive
+
+
+@final
+class Credit(Config):
+    """The chain: `c = n prod_i c_i / sum prod_i c_i` over valid decisions; uniform (all ones) when nothing is named."""
+
+    scope: ClassVar[str] = "member"
+    temporal_decay: TemporalDecay | None = None
+    log_decay: LogDecay | None = None
+    gradient_adaptive: GradientAdaptive | None = None
+
+    def links(self) -> list[AnyCredit]:
+        """The credits of the chain, in order."""
+        named = (getattr(self, name) for name in type(self).model_fields)
+        return [credit for credit in named if credit is not None]
+
+    @property
+    def uniform(self) -> bool:
+        """True when every decision gets the same credit."""
+        return not self.links()
+
+    @property
+    def raw(self) -> bool:
+        """True when a credit of the chain asked to be left unnormalised."""
+        return any(getattr(credit, "raw", False) for credit in self.links())
+
+    def __call__(self, decisions: Decisions) -> Tensor:
+        """`c [B, T]`, detached, 0 where the mask is false."""
+        links = self.links()
+        if not links:
+            return decisions.mask.to(decisions.log_prob.dtype)
+        product = links[0](decisions)
+        for credit in links[1:]:
+            product = product * credit(decisions)
+        product = decisions.masked(product)
+        if len(links) == 1 or self.raw:
+            return product
+        mean = decisions.mean(product)
+        return torch.where(mean > 0, product / torch.where(mean > 0, mean, torch.ones_like(mean)), decisions.mask.to(product.dtype))
+
+    def measure(self, decisions: Decisions) -> dict[str, Statistic]:
+        """The metrics of every credit of the chain."""
+        return {name: statistic for credit in self.links() for name, statistic in credit.measure(decisions).items()}

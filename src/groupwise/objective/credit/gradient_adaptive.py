@@ -1,0 +1,48 @@
+"""Credit by how much a decision moves the policy (source 000, innovation 2.2)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.decisions import Decisions
+from groupwise.objective.stop_gradient import stop_gradient
+from groupwise.statistics import Mean, Statistic, Variance
+
+
+@final
+class GradientAdaptive(Config):
+    """`c_t = n softmax_t(g_t / T)` over a member's valid decisions, detached; a member of at most one decision has credit 1.
+
+    `signal = "surprisal"` is the source's proxy `g = |lp|` (discrete decisions only); `"score_norm"` is exact: the norm of the
+    log-prob's gradient by the logits, `sqrt(1 - 2 p_y + sum p^2)`, or by the standardised mean, `|(a - mu) / sigma|`, which
+    concentrates near the square root of the dimension, so `temperature` goes with the log-prob's unit.
+
+    Source: innovation 2.2 of source 000.
+    """
+
+    kind: ClassVar[str] = "gradient_adaptive"
+    signal: Literal["surprisal", "score_norm"] = "surprisal"
+    temperature: float = Field(default=1.0, gt=0)
+    """`T`, in the unit of the signal; infinity is uniform."""
+
+    def _signal(self, decisions: Decisions) -> Tensor:
+        if self.signal == "surprisal":
+            return stop_gradient(decisions.log_prob).abs()
+        assert decisions.score_norm is not None
+        return stop_gradient(decisions.score_norm)
+
+    def __call__(self, decisions: Decisions) -> Tensor:
+        share = decisions.masked(self._signal(decisions) / self.temperature, fill=float("-inf"))
+        share = (share - share.amax(1, keepdim=True).clamp(min=-1e30)).exp()
+        return share * (decisions.count / share.sum(1, keepdim=True).clamp(min=1))
+
+    def measure(self, decisions: Decisions) -> dict[str, Statistic]:
+        """`gradient_adaptive/avg_gradient_norm` (of the signal) and `gradient_adaptive/weight_variance`."""
+        return {
+            "gradient_adaptive/avg_gradient_norm": Mean.of(self._signal(decisions), decisions.mask),
+            "gradient_adaptive/weight_variance": Variance.of(self(decisions), decisions.mask),
+        }

@@ -1,0 +1,39 @@
+"""Credit that falls with the logarithm of the position, whatever the member's length."""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.decisions import Decisions
+from groupwise.statistics import Statistic
+
+
+@final
+class LogDecay(Config):
+    """`c_t ~ exp(-a ln(1 + (t-1)/tau) / ln(1 + (n-1)/tau))` over a member's valid decisions, normalised to mean one.
+
+    The last decision weighs `exp(-a)` of the first at every length. A member of one decision has credit 1.
+
+    Source: a variant of innovation 2.5 of source 000.
+    """
+
+    kind: ClassVar[str] = "log_decay"
+    a: float = Field(default=2.0, ge=0)
+    """How far the credit falls from first to last, in nats."""
+    tau: float = Field(default=10.0, gt=0)
+    """Positions over which it begins to fall."""
+
+    def __call__(self, decisions: Decisions) -> Tensor:
+        position = decisions.position.to(decisions.log_prob.dtype)
+        span = torch.log1p((decisions.count - 1) / self.tau)
+        share = torch.log1p(position / self.tau) / torch.where(span > 0, span, torch.ones_like(span))
+        weight = decisions.masked((-self.a * share).exp())
+        return weight * (decisions.count / weight.sum(1, keepdim=True).clamp(min=torch.finfo(weight.dtype).tiny))
+
+    def measure(self, decisions: Decisions) -> dict[str, Statistic]:
+        return {}

@@ -1,0 +1,57 @@
+"""Geometrically falling credit (source 000, innovation 2.5)."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal, final
+
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.decisions import Decisions
+from groupwise.statistics import Mean, Statistic
+
+
+@final
+class TemporalDecay(Config):
+    """`c_t = n gamma^(t-1) / sum_s gamma^(s-1)` over a member's valid decisions; with `raw`, `c_t = gamma^(t-1)` (the source's `normalize = false`).
+
+    Example:
+        `gamma = 0.5`, three decisions: `gamma^(t-1)` is 1, 1/2, 1/4, mean 7/12, so the credit is 12/7, 6/7, 3/7.
+
+        >>> import torch
+        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), torch.zeros(1, 3), torch.zeros(1, 3), torch.ones(1, 3))
+        >>> (7 * TemporalDecay(gamma=0.5)(given)).round().tolist()
+        [[12.0, 6.0, 3.0]]
+
+    Source: innovation 2.5 of source 000. A member of one decision has credit 1.
+    """
+
+    kind: ClassVar[str] = "temporal_decay"
+    signal: ClassVar[Literal["none"]] = "none"
+    gamma: float = Field(default=0.95, gt=0, le=1)
+    """Credit of a decision as a share of the one before it; 1 is uniform."""
+    raw: bool = False
+    """Leave the weights as they are: their mean is below one."""
+
+    def __call__(self, decisions: Decisions) -> Tensor:
+        weight = decisions.masked((decisions.position.to(decisions.log_prob.dtype) * math.log(self.gamma)).exp())
+        return weight if self.raw else weight * (decisions.count / weight.sum(1, keepdim=True).clamp(min=1))
+
+    def measure(self, decisions: Decisions) -> dict[str, Statistic]:
+        """Means over members: `temporal_decay/weight_sum`, `first_weight`, `last_weight`."""
+        weight = self(decisions)
+        last = weight.gather(1, _last(decisions))
+        first = weight.gather(1, decisions.mask.to(weight.dtype).argmax(1, keepdim=True))
+        return {
+            "temporal_decay/weight_sum": Mean.of(weight.sum(1, keepdim=True), decisions.occupied),
+            "temporal_decay/first_weight": Mean.of(first, decisions.occupied),
+            "temporal_decay/last_weight": Mean.of(last, decisions.occupied),
+        }
+
+
+def _last(decisions: Decisions) -> Tensor:
+    """`[B, 1]`, the place of each member's last valid decision."""
+    width = decisions.mask.shape[1]
+    return width - 1 - decisions.mask.flip(1).to(decisions.log_prob.dtype).argmax(1, keepdim=True)

@@ -1,0 +1,24 @@
+"""The exact divergence of a decision, computed by the domain."""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+from torch import Tensor
+
+from groupwise.objective.decisions import Decisions
+from groupwise.objective.penalty import Penalty
+
+
+@final
+class Exact(Penalty):
+    """`D` as the domain gives it in `Scored.exact_divergence`: `|mu - mu_ref|^2 / (2 sigma^2)` for Gaussians, the categorical KL over the remaining picks, ...
+
+    A domain that cannot supply it is refused before the first step.
+    """
+
+    kind: Literal["exact"] = "exact"
+
+    def __call__(self, decisions: Decisions, reference_log_prob: Tensor, exact: Tensor | None) -> Tensor:
+        assert exact is not None
+        return exact

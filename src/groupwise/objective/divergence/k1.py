@@ -1,0 +1,26 @@
+"""The plain difference of log-probs."""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+from torch import Tensor
+
+from groupwise.objective.decisions import Decisions
+from groupwise.objective.penalty import Penalty
+
+
+@final
+class K1(Penalty):
+    """`D = lp - lp_ref`.
+
+    Unbiased in value for KL(pi || ref), but in the loss its mean gradient on-policy is exactly 0 although the KL's is not: it warns there.
+    Its place is the reward (`place = "reward"`).
+
+    Source: Schulman 2020, "Approximating KL divergence".
+    """
+
+    kind: Literal["k1"] = "k1"
+
+    def __call__(self, decisions: Decisions, reference_log_prob: Tensor, exact: Tensor | None) -> Tensor:
+        return decisions.log_prob - reference_log_prob

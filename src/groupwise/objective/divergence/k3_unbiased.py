@@ -1,0 +1,27 @@
+"""The estimator of GRPO, weighted by the ratio."""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+from torch import Tensor
+
+from groupwise.objective.decisions import LOG_LIMIT, Decisions
+from groupwise.objective.penalty import Penalty
+
+
+@final
+class K3Unbiased(Penalty):
+    """`D = r (exp(x) - x - 1)` with `x = lp_ref - lp` and `r = exp(lp - lp_old)`, clamped in the exponents at 80.
+
+    Unbiased in value and gradient for KL(pi || ref) also off-policy.
+
+    Source: DeepSeek-V3.2, arXiv 2512.02556; TRL's default since 1.0.
+    """
+
+    kind: Literal["k3_unbiased"] = "k3_unbiased"
+
+    def __call__(self, decisions: Decisions, reference_log_prob: Tensor, exact: Tensor | None) -> Tensor:
+        gap = reference_log_prob - decisions.log_prob
+        ratio = decisions.log_ratio.clamp(max=LOG_LIMIT)
+        return (decisions.log_ratio + gap).clamp(max=LOG_LIMIT).exp() - ratio.exp() * (gap + 1)

@@ -1,0 +1,24 @@
+"""No penalty."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.decisions import Decisions
+from groupwise.schedule import AnySchedule, Constant
+
+
+@final
+class NoDivergence(Config):
+    """`D = 0`: no reference is needed and none is forwarded."""
+
+    beta: ClassVar[AnySchedule] = Constant(value=0.0)
+    against: ClassVar[str] = "nothing"
+    place: ClassVar[str] = "loss"
+    kind: Literal["none"] = "none"
+
+    def __call__(self, decisions: Decisions, reference_log_prob: Tensor, exact: Tensor | None) -> Tensor:
+        return decisions.log_prob.new_zeros(decisions.mask.shape)

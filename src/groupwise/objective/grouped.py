@@ -1,0 +1,110 @@
+"""Statistics of rewards inside groups, in fp64: what every advantage with a group baseline is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import final
+
+import torch
+from torch import Tensor
+
+from groupwise.statistics import Reduce, alone
+
+
+@final
+@dataclass(frozen=True)
+class Grouped:
+    """Rewards with their groups. Shapes `[B, K]`: `K = 1`, or `T` for reward maps, which are compared place by place.
+
+    Args:
+        value: fp64 rewards, 0 where missing.
+        present: bool, false where a reward is missing.
+        index: `[B]` integers from 0, the member's group.
+        num_groups: how many groups there are.
+        length: `[B, 1]` fp64, valid decisions of each member.
+        parts: each reward by itself, for advantages that treat them apart.
+        weights: the weight of each part.
+        reduce: sum over processes, for statistics of the whole batch.
+    """
+
+    value: Tensor
+    present: Tensor
+    index: Tensor
+    num_groups: int
+    length: Tensor
+    parts: Mapping[str, Grouped] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    reduce: Reduce = alone
+
+    def _sum(self, values: Tensor) -> Tensor:
+        """`[num_groups, K]`, sums over the present members of each group."""
+        kept = torch.where(self.present, values, torch.zeros_like(values))
+        return kept.new_zeros(self.num_groups, values.shape[1]).index_add(0, self.index, kept)
+
+    def sum(self, values: Tensor) -> Tensor:
+        """`[B, K]`, the sum of `values` over each member's group."""
+        return self._sum(values)[self.index]
+
+    @cached_property
+    def group_size(self) -> Tensor:
+        """`[num_groups, K]`, members whose reward is present."""
+        return self._sum(torch.ones_like(self.value))
+
+    @cached_property
+    def size(self) -> Tensor:
+        """`[B, K]`, members of the own group whose reward is present."""
+        return self.group_size[self.index]
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """`[B, K]`, the group's mean."""
+        return self.sum(self.value) / self.size.clamp(min=1)
+
+    def std(self, ddof: int) -> Tensor:
+        """`[B, K]`, the group's standard deviation; 0 where fewer than `ddof + 1` members are present."""
+        squares = self.sum((self.value - self.mean).square())
+        return (squares / (self.size - ddof).clamp(min=1)).sqrt()
+
+    def _extreme(self, reduction: str) -> Tensor:
+        fill = float("inf") if reduction == "amin" else float("-inf")
+        kept = torch.where(self.present, self.value, torch.full_like(self.value, fill))
+        index = self.index[:, None].expand_as(kept)
+        return kept.new_full((self.num_groups, kept.shape[1]), fill).scatter_reduce(0, index, kept, reduction)
+
+    @cached_property
+    def lowest(self) -> Tensor:
+        """`[num_groups, K]`, infinity for a group without a reward."""
+        return self._extreme("amin")
+
+    @cached_property
+    def highest(self) -> Tensor:
+        """`[num_groups, K]`, minus infinity for a group without a reward."""
+        return self._extreme("amax")
+
+    @cached_property
+    def group_flat(self) -> Tensor:
+        """`[num_groups, K]` bool: all present rewards equal, whatever their size, or fewer than two present."""
+        return (self.highest <= self.lowest) | (self.group_size < 2)
+
+    @cached_property
+    def flat(self) -> Tensor:
+        """`[B, K]` bool: the member's group gives no comparison."""
+        return self.group_flat[self.index]
+
+    def compared(self, advantage: Tensor) -> Tensor:
+        """`advantage` where the group gives a comparison and the reward is present, exactly 0 elsewhere."""
+        return torch.where(self.present & ~self.flat, advantage, torch.zeros_like(advantage))
+
+    def batch_moments(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Count, mean and unbiased standard deviation of `values` over all present rewards of all processes."""
+        kept = torch.where(self.present, values, torch.zeros_like(values))
+        count, total = self.reduce(torch.stack([self.present.double().sum(), kept.sum()]))
+        mean = total / count.clamp(min=1)
+        squares = self.reduce(torch.where(self.present, (values - mean).square(), torch.zeros_like(values)).sum())
+        return count, mean, (squares / (count - 1).clamp(min=1)).sqrt()
+
+    def with_value(self, value: Tensor) -> Grouped:
+        """The same groups with other rewards."""
+        return replace(self, value=torch.where(self.present, value, torch.zeros_like(value)))

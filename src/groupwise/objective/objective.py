@@ -1,0 +1,411 @@
+"""The objective: one loss made of orthogonal slots, the same for every domain.
+
+    loss = - lambda_pg sum_bt w_bt c_bt k_bt S_bt + beta sum_bt w_bt D_bt - lambda_H sum_bt w_bt H_bt + sum_i lambda_i aux_i
+
+Tensors in, tensors out. State is passed in and returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Self, final
+
+import torch
+from pydantic import model_validator
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.admission import Admission, Everything
+from groupwise.objective.advantage import Advantage, ZScore
+from groupwise.objective.aggregate import Aggregation, TokenMean
+from groupwise.objective.batch import Batch
+from groupwise.objective.compat import compat_aggregation, compat_surrogate
+from groupwise.objective.correction import Correction, NoCorrection
+from groupwise.objective.counts import Counts
+from groupwise.objective.credit import Credit
+from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.divergence import Divergence, NoDivergence
+from groupwise.objective.plan import Plan
+from groupwise.objective.prepare import Partial, grouped_rewards, measure_rewards
+from groupwise.objective.ratio import Ratio, Token
+from groupwise.objective.refusals import refusals
+from groupwise.objective.running import Running
+from groupwise.objective.smoothing import Identity, Smoothing
+from groupwise.objective.state import ObjectiveState
+from groupwise.objective.trust import Clip, Trust
+from groupwise.records import Cotangents, Loss, Rollouts, Scored
+from groupwise.schedule import Constant, Schedule
+from groupwise.statistics import EffectiveSampleSize, Mean, Percentiles, Reduce, Statistic, Total, alone
+
+_AUXILIARY_NAMES = {"supervised": "sup", "consistency": "cons"}
+_SCOPES = ("decision", "member", "batch")
+
+
+@final
+class Objective(Config):
+    """A group-relative objective, which is its own configuration.
+
+    Example:
+        >>> objective = Objective.preset("grpo", **{"trust.high": 0.28})
+        >>> state = objective.init()
+        >>> rollouts = Rollouts(
+        ...     group=torch.tensor([0, 0]),
+        ...     mask=torch.ones(2, 3, dtype=torch.bool),
+        ...     old_log_prob=torch.full((2, 3), -1.0),
+        ...     rewards={"correct": torch.tensor([1.0, 0.0])},
+        ...     reference_log_prob=torch.full((2, 3), -1.0),
+        ... )
+        >>> batch = objective.prepare(rollouts, state)
+        >>> [round(a, 4) for a in batch.advantage[:, 0].tolist()]
+        [0.7071, -0.7071]
+        >>> plan = objective.plan(batch)
+        >>> log_prob = torch.full((2, 3), -1.0, requires_grad=True)
+        >>> objective.loss(Scored(log_prob), plan).backward()
+        >>> [round(g, 4) for g in log_prob.grad[:, 0].tolist()]
+        [-0.1179, 0.1179]
+    """
+
+    name: str = "custom"
+    """The preset it came from, `+edited` where something was changed."""
+    advantage: Advantage = ZScore()
+    admission: Admission = Everything()
+    smoothing: Smoothing = Identity()
+    ratio: Ratio = Token()
+    trust: Trust = Clip()
+    credit: Credit = Credit()
+    correction: Correction = NoCorrection()
+    aggregation: Aggregation = TokenMean()
+    divergence: Divergence = NoDivergence()
+    entropy: Schedule = Constant(value=0.0)
+    """Coefficient of the entropy bonus."""
+    policy_weight: Schedule = Constant(value=1.0)
+    """Coefficient of the policy term (`lambda_pg`); at 0 nothing is sampled."""
+    auxiliary: dict[str, Schedule] = {}
+    """Coefficients of auxiliary terms by name (`supervised`, `consistency`, ...)."""
+    partial_rewards: Partial = "renormalise"
+    """What a missing reward does to a member's sum."""
+    compat: Literal["verl_rl"] | None = None
+    """The original computation of source 000, for ablation."""
+
+    @model_validator(mode="after")
+    def _sound(self) -> Self:
+        problems = list(refusals(self))
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    @staticmethod
+    def preset(name: str, **overrides: Any) -> Objective:
+        """A published method by name, with changed keys: `Objective.preset("dapo", **{"trust.kind": "gaussian", "trust.sigma": 0.3})`.
+
+        Overlays are written `dapo+tis`. An unknown name raises `ConfigError` with the nearest ones.
+        """
+        from groupwise.objective.preset import objective_from
+
+        return objective_from(name, overrides)
+
+    @property
+    def requires(self) -> frozenset[str]:
+        """The fields of `Scored` that the loss reads."""
+        needed = {"log_prob"}
+        if self.entropy.may_be_positive():
+            needed.add("entropy")
+        if any(getattr(link, "signal", None) == "score_norm" for link in self.credit.links()):
+            needed.add("score_norm")
+        if self.divergence.kind == "exact":
+            needed.add("exact_divergence")
+        return frozenset(needed)
+
+    @property
+    def requires_rollouts(self) -> frozenset[str]:
+        """The optional fields of `Rollouts` that the objective reads."""
+        needed = set()
+        if self.divergence.kind not in ("none", "exact") and self.divergence.against == "reference" and self.divergence.beta.may_be_positive():
+            needed.add("reference_log_prob")
+        if self.correction.needs_behaviour:
+            needed.add("behaviour_log_prob")
+        return frozenset(needed)
+
+    @property
+    def needs_reference(self) -> bool:
+        """True when a reference policy takes part."""
+        return "reference_log_prob" in self.requires_rollouts or (self.divergence.kind == "exact" and self.divergence.beta.may_be_positive())
+
+    @property
+    def scope(self) -> str:
+        """How much of an update one term of the loss reads: `decision`, `member` or `batch`."""
+        slots = [self.smoothing.scope, self.ratio.scope, self.trust.scope, "decision" if self.credit.uniform else "member"]
+        if self.compat is not None:
+            slots.append("member")
+        return max(slots, key=_SCOPES.index)
+
+    def init(self) -> ObjectiveState:
+        """The state before the first update."""
+        return ObjectiveState(beta=self.divergence.beta.init())
+
+    def adopt(self, state: ObjectiveState, previous: Objective) -> ObjectiveState:
+        """The state at the start of a stage: the adaptive beta and running statistics survive unless their kind changed."""
+        same_beta = self.divergence.beta.kind == previous.divergence.beta.kind
+        same_running = self.advantage.kind == previous.advantage.kind
+        fresh = self.init()
+        return ObjectiveState(step=state.step, beta=state.beta if same_beta else fresh.beta, running=state.running if same_running else fresh.running)
+
+    def prepare(self, rollouts: Rollouts, state: ObjectiveState, reduce: Reduce = alone) -> Batch:
+        """Advantages and admission of a batch of rollouts: whole groups, no gradient, once.
+
+        Args:
+            rollouts: whole groups; a group lives on one process.
+            state: the objective's state.
+            reduce: sum over processes, for statistics of the whole batch.
+
+        Returns:
+            The batch. `batch.statistics` holds the reward metrics, `batch.state` the state with the running statistics of this batch.
+
+        Raises:
+            ValueError: a field that the objective reads is missing.
+        """
+        for name in sorted(self.requires_rollouts):
+            if getattr(rollouts, name) is None:
+                raise ValueError(f"Rollouts.{name} is missing, and {self._reader(name)} reads it; pass Rollouts(..., {name}=...)")
+        if not rollouts.rewards and self._policy_weight(state) != 0:
+            raise ValueError("Rollouts.rewards is empty: a policy term needs at least one reward; pass Rollouts(..., rewards={'name': values})")
+        rewards = grouped_rewards(rollouts, self.partial_rewards, self._reward_penalty(rollouts, state), reduce)
+        advantage, running = self.advantage(rewards, state.running)
+        groups = self.admission(rewards)
+        members = groups[rewards.index]
+        statistics = measure_rewards(rewards, advantage, groups, rollouts.mask, rollouts.truncated) if rollouts.rewards else {}
+        return Batch(
+            mask=rollouts.mask,
+            old_log_prob=rollouts.old_log_prob,
+            advantage=advantage,
+            admitted=members,
+            prompt=rewards.index,
+            num_prompts=rewards.num_groups,
+            state=state.model_copy(update={"running": running}),
+            behaviour_log_prob=rollouts.behaviour_log_prob,
+            reference_log_prob=rollouts.reference_log_prob,
+            step_size=rollouts.step_size,
+            auxiliary_count=rollouts.auxiliary_count,
+            statistics=statistics,
+        )
+
+    def _reader(self, name: str) -> str:
+        return f"divergence.kind = {self.divergence.kind!r}" if name == "reference_log_prob" else f"correction.kind = {self.correction.kind!r}"
+
+    def _policy_weight(self, state: ObjectiveState) -> float:
+        return self.policy_weight.at(state.step)
+
+    def _reward_penalty(self, rollouts: Rollouts, state: ObjectiveState) -> Tensor | None:
+        if self.divergence.place != "reward" or self.divergence.kind == "none":
+            return None
+        beta = self.divergence.beta.at(state.step, state.beta)
+        assert rollouts.reference_log_prob is not None
+        gap = torch.where(rollouts.mask, rollouts.old_log_prob - rollouts.reference_log_prob, 0.0)
+        return beta * gap.sum(1, dtype=torch.float64)
+
+    def plan(self, update: Batch, state: ObjectiveState | None = None, reduce: Reduce = alone, detail: bool = True) -> Plan:
+        """Weights and coefficients of one optimiser step, from global counts.
+
+        Args:
+            update: the members of this step on this process: a batch, or `batch.select(rows)`.
+            state: the objective's state now; the batch's own if not given (right for the first update on it).
+            reduce: sum over processes.
+            detail: measure percentiles too.
+        """
+        now = update.state if state is None else state
+        mask = update.mask & update.admitted[:, None]
+        real = torch.ones_like(update.admitted)
+        counts = Counts(mask, update.admitted, real, update.prompt, update.num_prompts, reduce)
+        correction = torch.ones_like(mask, dtype=torch.float64)
+        if self.correction.needs_behaviour:
+            assert update.behaviour_log_prob is not None
+            gap = torch.where(mask, update.old_log_prob - update.behaviour_log_prob, 0.0)
+            correction = self.correction(gap.double(), mask)
+        auxiliary = {}
+        for name, schedule in self.auxiliary.items():
+            if name in update.auxiliary_count:
+                count = reduce(update.auxiliary_count[name].double().sum())
+                auxiliary[name] = torch.where(count > 0, schedule.at(now.step) / count, 0.0)
+        running = update.state.running
+        constants = {"state/running_mean_sum": running.mean_sum, "state/running_std_sum": running.std_sum, "state/running_weight": running.weight}
+        return Plan(
+            mask=mask,
+            real=real,
+            weight=self.aggregation(counts) if self.compat is None else compat_aggregation(self)(counts),
+            correction=correction,
+            advantage=update.advantage,
+            old_log_prob=update.old_log_prob,
+            policy_weight=self.policy_weight.at(now.step),
+            beta=self.divergence.beta.at(now.step, now.beta) if self.divergence.place == "loss" else 0.0,
+            entropy=self.entropy.at(now.step),
+            auxiliary=auxiliary,
+            constants=constants if running.weight > 0 else {},
+            behaviour_log_prob=update.behaviour_log_prob,
+            reference_log_prob=update.reference_log_prob,
+            step_size=update.step_size,
+            reduce=reduce,
+            detail=detail,
+        )
+
+    def loss(self, scored: Scored, plan: Plan) -> Loss:
+        """The loss of one micro-batch of whole members; micro-batches sum to the whole.
+
+        Args:
+            scored: the same members under the live policy, with gradient.
+            plan: `plan.select(rows)` of the step's plan.
+
+        Raises:
+            ValueError: a field is missing or of another shape, or a part was given of what the objective's scope needs whole.
+        """
+        if plan.sliced and self.scope != "decision":
+            raise ValueError(
+                f"a slice of members' decisions was given, and this objective has scope {self.scope!r}; "
+                "use objective.cotangents(scored_without_gradient, plan) and backpropagate (cotangent * field).sum() over the slices"
+            )
+        if not plan.whole and self.scope == "batch":
+            raise ValueError("a micro-batch was given, and this objective has scope 'batch'; use objective.cotangents on the whole update")
+        return self._loss(self._checked(scored, plan), plan)
+
+    def cotangents(self, scored: Scored, plan: Plan) -> Cotangents:
+        """`d loss / d field` for each scored field, exact for every objective.
+
+        Backpropagate `(cotangent * field).sum()` over any slices of the update. Auxiliary terms come with theirs.
+
+        Args:
+            scored: whole members (the whole update for scope `batch`) under the live policy, without gradient.
+            plan: the plan of the same members.
+        """
+        if not plan.whole and self.scope == "batch":
+            raise ValueError("a part of the update was given, and this objective has scope 'batch'; pass the plan of the whole update")
+        leaves = {name: tensor.detach().requires_grad_() for name, tensor in scored.tensors().items()}
+        with torch.enable_grad():
+            loss = self._loss(self._checked(Scored.from_tensors(leaves), plan), plan)
+        wanted = list(leaves.values())
+        gradients = torch.autograd.grad(loss.total, wanted, allow_unused=True) if loss.total.requires_grad else [None] * len(wanted)
+        named = {name: torch.zeros_like(leaf) if g is None else g for (name, leaf), g in zip(leaves.items(), gradients, strict=True)}
+        return Cotangents(Scored.from_tensors(named), Loss(loss.total.detach(), loss.statistics))
+
+    def observe(self, state: ObjectiveState, metrics: Mapping[str, float]) -> ObjectiveState:
+        """The state after an update, from its globally reduced metrics (`kl` moves an adaptive beta)."""
+        running = state.running
+        if "state/running_weight" in metrics:
+            running = Running(
+                mean_sum=metrics["state/running_mean_sum"], std_sum=metrics["state/running_std_sum"], weight=metrics["state/running_weight"]
+            )
+        return ObjectiveState(step=state.step + 1, beta=self.divergence.beta.observe(state.beta, metrics.get("kl")), running=running)
+
+    def _checked(self, scored: Scored, plan: Plan) -> Scored:
+        for name in sorted(self.requires):
+            if getattr(scored, name) is None:
+                raise ValueError(f"Scored.{name} is missing, and this objective requires {sorted(self.requires)}")
+        for name, value in scored.tensors().items():
+            if name.startswith("auxiliary."):
+                if value.shape != (len(plan),):
+                    raise ValueError(f"Scored.{name} must hold one sum a member, [{len(plan)}], got {list(value.shape)}")
+            elif value.shape != plan.mask.shape:
+                raise ValueError(
+                    f"Scored.{name} has shape {list(value.shape)}, and the plan's members and decisions are {list(plan.mask.shape)}; pass plan.select(rows)"
+                )
+        return scored
+
+    def _loss(self, scored: Scored, plan: Plan) -> Loss:
+        decisions = self._decisions(scored, plan)
+        dtype = decisions.log_prob.dtype
+        weight = plan.weight.to(dtype)
+        statistics: dict[str, Statistic] = {name: Mean.number(value) for name, value in plan.constants.items()}
+        total = decisions.log_prob.new_zeros(())
+        if plan.policy_weight != 0:
+            term = self._policy_term(decisions, weight, plan, statistics)
+            statistics["loss_pg"] = Total.of(term)
+            total = total + plan.policy_weight * term
+        divergence = self._divergence(decisions, scored, plan)
+        if divergence is not None:
+            statistics["kl"] = Mean.of(divergence.detach(), decisions.mask)
+            if plan.beta != 0:
+                term = (weight * divergence).sum()
+                statistics["loss_kl"] = Total.of(plan.beta * term)
+                total = total + plan.beta * term
+        if scored.entropy is not None:
+            entropy = decisions.masked(scored.entropy.to(dtype))
+            statistics["entropy"] = Mean.of(entropy.detach(), decisions.mask)
+            if plan.entropy != 0:
+                total = total - plan.entropy * (weight * entropy).sum()
+        for name, coefficient in plan.auxiliary.items():
+            if name not in scored.auxiliary:
+                raise ValueError(f"Scored.auxiliary[{name!r}] is missing, and auxiliary.{name} has a coefficient; it has {sorted(scored.auxiliary)}")
+            term = coefficient.to(dtype) * torch.where(plan.real, scored.auxiliary[name].to(dtype), 0.0).sum()
+            statistics[f"loss_{_AUXILIARY_NAMES.get(name, name)}"] = Total.of(term)
+            total = total + term
+        statistics["loss"] = Total.of(total)
+        return Loss(total, statistics)
+
+    @staticmethod
+    def _decisions(scored: Scored, plan: Plan) -> Decisions:
+        dtype = torch.promote_types(scored.log_prob.dtype, torch.float32)
+        zero = torch.zeros((), dtype=dtype, device=plan.mask.device)
+
+        def clean(value: Tensor | None) -> Tensor | None:
+            return None if value is None else torch.where(plan.mask, value.to(dtype), zero)
+
+        log_prob, old_log_prob, advantage = clean(scored.log_prob), clean(plan.old_log_prob), clean(plan.advantage)
+        assert log_prob is not None and old_log_prob is not None and advantage is not None
+        return Decisions(
+            mask=plan.mask,
+            log_prob=log_prob,
+            old_log_prob=old_log_prob,
+            advantage=advantage,
+            behaviour_log_prob=clean(plan.behaviour_log_prob),
+            score_norm=clean(scored.score_norm),
+            step_size=clean(plan.step_size),
+            mean_shift=clean(scored.mean_shift),
+            reduce=plan.reduce,
+        )
+
+    def _policy_term(self, decisions: Decisions, weight: Tensor, plan: Plan, statistics: dict[str, Statistic]) -> Tensor:
+        if self.compat is not None:
+            surrogate = compat_surrogate(self, decisions)
+            statistics.update(surrogate.statistics)
+            self._measure(decisions, decisions.log_ratio, surrogate, surrogate.alive, plan.detail, statistics)
+            return -(weight * surrogate.value).sum()
+        smoothed = self.smoothing(decisions)
+        level = self.ratio(smoothed, decisions)
+        surrogate = self.trust(level, decisions)
+        factor = weight
+        alive = surrogate.alive
+        if not self.credit.uniform:
+            credit = self.credit(decisions)
+            factor = factor * credit
+            alive = alive & (credit > 0)
+        if self.correction.needs_behaviour:
+            correction = plan.correction.to(weight.dtype)
+            factor = factor * correction
+            alive = alive & (correction > 0)
+            statistics["correction/mean"] = Mean.of(correction, decisions.mask)
+        statistics.update(self.smoothing.measure(decisions, smoothed))
+        statistics.update(self.ratio.measure(level, decisions))
+        statistics.update(surrogate.statistics)
+        statistics.update(self.credit.measure(decisions))
+        self._measure(decisions, level, surrogate, alive, plan.detail, statistics)
+        return -(factor * surrogate.value).sum()
+
+    @staticmethod
+    def _measure(decisions: Decisions, level: Tensor, surrogate: Surrogate, alive: Tensor, detail: bool, statistics: dict[str, Statistic]) -> None:
+        dead = decisions.mask & ~alive
+        good, bad = decisions.advantage > 0, decisions.advantage < 0
+        statistics["zero_gradient_fraction/positive"] = Mean.share(dead, good)
+        statistics["zero_gradient_fraction/negative"] = Mean.share(dead, bad)
+        level = level.detach()
+        statistics["on_policy_fraction"] = Mean.share(decisions.log_ratio.detach() == 0, decisions.mask)
+        if detail:
+            statistics["ratio"] = Percentiles.of(level, decisions.mask)
+            statistics["effective_sample_size"] = EffectiveSampleSize.of(level.exp(), decisions.mask)
+
+    def _divergence(self, decisions: Decisions, scored: Scored, plan: Plan) -> Tensor | None:
+        if self.divergence.kind == "none":
+            return None
+        reference = plan.old_log_prob if self.divergence.against == "behaviour" else plan.reference_log_prob
+        if self.divergence.kind != "exact" and reference is None:
+            return None
+        reference = decisions.old_log_prob if reference is None else decisions.masked(reference.to(decisions.log_prob.dtype))
+        exact = None if scored.exact_divergence is None else decisions.masked(scored.exact_divergence.to(decisions.log_prob.dtype))
+        return decisions.masked(self.divergence(decisions, reference, exact))

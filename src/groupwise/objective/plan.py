@@ -1,0 +1,88 @@
+"""The plan of one optimiser step: every weight and coefficient, from global counts, fixed before the first micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import final
+
+import torch
+from torch import Tensor
+
+from groupwise.statistics import Reduce, alone
+
+
+@final
+@dataclass(frozen=True)
+class Plan:
+    """What `loss` needs beside the live scores.
+
+    Args:
+        mask: `[B, T]` bool, valid decisions of admitted members.
+        real: `[B]` bool, false for filler rows.
+        weight: `[B, T]` aggregation weights `w`, fp64.
+        correction: `[B, T]` behaviour correction `k`, fp64.
+        advantage: `[B, K]` fp64.
+        old_log_prob, behaviour_log_prob, reference_log_prob, step_size: `[B, T]`.
+        policy_weight, beta, entropy: coefficients of this step.
+        auxiliary: name -> coefficient over global denominator.
+        constants: numbers to carry into the metrics.
+        reduce: sum over processes, for scope `batch`.
+        whole: false for a part of the update.
+        sliced: true for a part of members' decisions.
+        detail: whether percentiles are measured.
+    """
+
+    mask: Tensor
+    real: Tensor
+    weight: Tensor
+    correction: Tensor
+    advantage: Tensor
+    old_log_prob: Tensor
+    policy_weight: float
+    beta: float
+    entropy: float
+    auxiliary: Mapping[str, Tensor]
+    constants: Mapping[str, float]
+    behaviour_log_prob: Tensor | None = None
+    reference_log_prob: Tensor | None = None
+    step_size: Tensor | None = None
+    reduce: Reduce = alone
+    whole: bool = True
+    sliced: bool = False
+    detail: bool = True
+
+    def __len__(self) -> int:
+        return self.mask.shape[0]
+
+    def select(self, rows: Tensor, decisions: slice | None = None) -> Plan:
+        """One micro-batch of whole members, or (only where the objective's scope is `decision`) a slice of their decisions.
+
+        A negative row is filler: it repeats member 0 with weight 0, so that processes with fewer members run as many micro-batches.
+        """
+        filler = (rows < 0)[:, None]
+        places = rows.clamp(min=0)
+
+        def pick(value: Tensor | None) -> Tensor | None:
+            if value is None:
+                return None
+            chosen = value[places]
+            return chosen if decisions is None or chosen.shape[1] != self.mask.shape[1] else chosen[:, decisions]
+
+        mask, weight = pick(self.mask), pick(self.weight)
+        assert mask is not None and weight is not None
+        return replace(
+            self,
+            mask=mask & ~filler,
+            real=self.real[places] & (rows >= 0),
+            weight=torch.where(filler, 0.0, weight),
+            correction=pick(self.correction),
+            advantage=pick(self.advantage),
+            old_log_prob=pick(self.old_log_prob),
+            behaviour_log_prob=pick(self.behaviour_log_prob),
+            reference_log_prob=pick(self.reference_log_prob),
+            step_size=pick(self.step_size),
+            whole=False,
+            sliced=self.sliced or decisions is not None,
+            auxiliary=self.auxiliary,
+        )

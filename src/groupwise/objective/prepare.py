@@ -1,0 +1,85 @@
+"""Rollouts -> batch: rewards combined, groups compared, admission decided. No gradient; once per batch of rollouts."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from groupwise.objective.grouped import Grouped
+from groupwise.records import Rollouts
+from groupwise.statistics import Deviation, Mean, Reduce, Statistic, Total
+
+Partial = Literal["renormalise", "sum"]
+
+
+def grouped_rewards(rollouts: Rollouts, partial: Partial, penalty: Tensor | None, reduce: Reduce) -> Grouped:
+    """The weighted sum of all rewards, with its groups.
+
+    A missing reward leaves the sum, which is then over the rest, scaled by all weights over those present (`partial = "renormalise"`) or left
+    as it is (`"sum"`). A member without any reward is unscorable. Rewards of weight 0 are measured and never counted.
+
+    Args:
+        rollouts: whole groups.
+        partial: what a missing reward does to the sum.
+        penalty: `[B]` what is subtracted (a divergence in the reward), or `None`.
+        reduce: sum over processes.
+    """
+    members, width = rollouts.mask.shape
+    _, index = torch.unique(rollouts.group, return_inverse=True)
+    num_groups = int(index.max()) + 1 if members else 0
+    length = rollouts.mask.sum(1, keepdim=True).double()
+    wide = any(value.dim() == 2 for value in rollouts.rewards.values())
+    weights = {name: float(rollouts.reward_weights.get(name, 1.0)) for name in rollouts.rewards}
+    parts: dict[str, Grouped] = {}
+    total = length.new_zeros(members, width if wide else 1)
+    weight_present, weight_all = torch.zeros_like(total), 0.0
+    present = torch.zeros_like(total, dtype=torch.bool)
+    for name, given in rollouts.rewards.items():
+        value, there = (given, rollouts.reward_present[name]) if given.dim() == 2 else (given[:, None], rollouts.reward_present[name][:, None])
+        parts[name] = Grouped(value, there, index, num_groups, length, reduce=reduce)
+        if weights[name] == 0.0:
+            continue
+        total = total + weights[name] * torch.where(there, value, 0.0)
+        weight_present = weight_present + abs(weights[name]) * there
+        weight_all += abs(weights[name])
+        present = present | there
+    if wide:
+        present = present & rollouts.mask
+    if partial == "renormalise":
+        total = torch.where(weight_present < weight_all, total * (weight_all / weight_present.clamp(min=1e-300)), total)
+    if penalty is not None:
+        total = total - penalty[:, None]
+    total = torch.where(present, total, 0.0)
+    return Grouped(total, present, index, num_groups, length, parts, weights, reduce)
+
+
+def measure_rewards(rewards: Grouped, advantage: Tensor, admitted: Tensor, mask: Tensor, truncated: Tensor | None) -> dict[str, Statistic]:
+    """The reward and advantage metrics, under TRL's names and source 001's."""
+    flat = rewards.group_flat.all(dim=1)
+    compared = torch.ones_like(flat)
+    level = torch.where(rewards.highest.isfinite(), rewards.highest, torch.full_like(rewards.highest, float("nan"))).nanmean(dim=1)
+    group_std = rewards.value.new_zeros(rewards.num_groups).scatter(0, rewards.index, rewards.std(1).mean(dim=1))
+    scorable = rewards.present.any(dim=1)
+    statistics: dict[str, Statistic] = {
+        "reward": Mean.of(rewards.value, rewards.present),
+        "reward_std": Mean.of(group_std, compared),
+        "frac_reward_zero_std": Mean.share(flat, compared),
+        "rewards_mean": Mean.of(rewards.value, rewards.present),
+        "rewards_std": Deviation.of(rewards.value, rewards.present),
+        "advantages_mean": Mean.of(advantage, rewards.present),
+        "advantages_std": Deviation.of(advantage, rewards.present),
+        "groups/flat": Mean.share(flat, compared),
+        "groups/all_right": Mean.share(flat & (level > 0), compared),
+        "groups/all_wrong": Mean.share(flat & (level <= 0), compared),
+        "groups/admitted": Mean.share(admitted, compared),
+        "members/unscorable": Total.of((~scorable).sum()),
+        "completions/mean_length": Mean.of(mask.sum(1).double(), torch.ones_like(scorable)),
+    }
+    if truncated is not None:
+        statistics["completions/clipped_ratio"] = Mean.share(truncated, torch.ones_like(truncated))
+    for name, part in rewards.parts.items():
+        statistics[f"rewards/{name}/mean"] = Mean.of(part.value, part.present)
+        statistics[f"rewards/{name}/std"] = Deviation.of(part.value, part.present)
+    return statistics

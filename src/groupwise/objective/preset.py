@@ -1,0 +1,120 @@
+"""Methods as data: a preset is a TOML file that names its paper and states every slot. No preset has code of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, final
+
+from groupwise.config import Config, ConfigError, Problem, difference, merge, nearest, read_toml, validate
+from groupwise.objective.objective import Objective
+
+_METHODS = files("groupwise") / "presets" / "methods"
+_OVERLAYS = files("groupwise") / "presets" / "overlays"
+
+
+@final
+class Paper(Config):
+    """Where a method comes from."""
+
+    title: str
+    authors: str
+    year: int
+    arxiv: str | None = None
+    note: str | None = None
+
+    def bibtex(self, key: str) -> str:
+        """A BibTeX entry."""
+        fields = {"title": self.title, "author": self.authors, "year": str(self.year)}
+        if self.arxiv:
+            fields |= {"eprint": self.arxiv, "archivePrefix": "arXiv"}
+        if self.note:
+            fields["note"] = self.note
+        body = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
+        return f"@misc{{{key},\n{body}\n}}"
+
+
+@final
+class Method(Config):
+    """A published method: its paper, its equation, every slot, and how it deviates from the paper."""
+
+    title: str
+    summary: str
+    equation: str
+    """LaTeX, what is maximised."""
+    when: str
+    """When to use it."""
+    failure: str
+    """How it is known to fail."""
+    deviations: list[str] = []
+    paper: Paper
+    objective: dict[str, Any]
+
+
+@cache
+def method_names() -> tuple[str, ...]:
+    """The names of all presets."""
+    return tuple(sorted(entry.name.removesuffix(".toml") for entry in _METHODS.iterdir() if entry.name.endswith(".toml")))
+
+
+@cache
+def overlay_names() -> tuple[str, ...]:
+    """The names of all overlays, written behind a preset's with `+`."""
+    return tuple(sorted(entry.name.removesuffix(".toml") for entry in _OVERLAYS.iterdir() if entry.name.endswith(".toml")))
+
+
+def read_method(name: str) -> Method:
+    """The preset `name`.
+
+    Raises:
+        ConfigError: no such preset; the nearest names are given.
+    """
+    if name not in method_names():
+        raise ConfigError(Problem("method", f"no method is called {name!r}", method_names(), nearest(name, method_names())))
+    return validate(Method, read_toml(str(_METHODS / f"{name}.toml")), source=f"methods/{name}.toml")
+
+
+def method_tree(name: str) -> dict[str, Any]:
+    """The slots of a preset with its overlays (`dapo+tis`), as a plain table ready for edits."""
+    base, *overlays = name.split("+")
+    tree = dict(read_method(base).objective)
+    for overlay in overlays:
+        if overlay not in overlay_names():
+            raise ConfigError(Problem("method", f"no overlay is called {overlay!r} (in {name!r})", overlay_names(), nearest(overlay, overlay_names())))
+        tree = merge(tree, read_toml(str(_OVERLAYS / f"{overlay}.toml"))["objective"])
+    return tree
+
+
+def resolve(name: str, edits: Mapping[str, Any]) -> Objective:
+    """The objective of a preset with edits (a nested table), named `NAME+edited` where they changed something.
+
+    Raises:
+        ConfigError: unknown preset, unknown key, refused combination.
+    """
+    tree = method_tree(name)
+    plain = validate(Objective, tree | {"name": name}, source=f"method {name}")
+    if not edits:
+        return plain
+    edited = validate(Objective, merge(tree, edits) | {"name": name}, source=f"method {name} with changes")
+    return edited if edited == plain else edited.model_copy(update={"name": f"{name}+edited"})
+
+
+def changes(objective: Objective) -> dict[str, Any]:
+    """What an edited objective changed: dotted key -> (preset's value, own value)."""
+    base = objective.name.removesuffix("+edited")
+    if base == "custom":
+        return {}
+    plain = resolve(base, {})
+    return difference(plain.model_dump(mode="json", exclude={"name"}), objective.model_dump(mode="json", exclude={"name"}))
+
+
+def objective_from(name: str, overrides: Mapping[str, Any]) -> Objective:
+    """`Objective.preset`: a preset with dotted overrides."""
+    edits: dict[str, Any] = {}
+    for key, value in overrides.items():
+        nested: Any = value
+        for part in reversed(key.split(".")):
+            nested = {part: nested}
+        edits = merge(edits, nested)
+    return resolve(name, edits)

@@ -1,0 +1,16 @@
+"""Ratio level: the smoothed ratio as one number a decision, or one a member broadcast over its decisions. Works on log-ratios."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from groupwise.objective.ratio.arithmetic import Arithmetic
+from groupwise.objective.ratio.geometric import Geometric
+from groupwise.objective.ratio.product import Product
+from groupwise.objective.ratio.token import Token
+
+__all__ = ["Arithmetic", "Geometric", "Product", "Ratio", "Token"]
+
+Ratio = Annotated[Token | Geometric | Arithmetic | Product, Field(discriminator="kind")]

@@ -1,0 +1,44 @@
+"""The arithmetic mean of a member's ratios: AMIC (source 000, innovation 2.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.decisions import Decisions
+from groupwise.objective.token_gradient import token_gradient
+from groupwise.statistics import Mean, Statistic, Variance
+
+
+@final
+class Arithmetic(Config):
+    """`rho = (1/n) sum_t r'_t` over a member's valid decisions, broadcast; 1 for a member without any.
+
+    With `gradient = "sequence"` decision `t` gets the share `r'_t / (n rho)` of the member's gradient; with `"token"` each decision
+    keeps its own gradient and that weighting by `r'_t` is dropped (a stated deviation, which lets a credit act).
+
+    Source: innovation 2.3 of source 000.
+    """
+
+    scope: ClassVar[str] = "member"
+    kind: Literal["arithmetic"] = "arithmetic"
+    gradient: Literal["sequence", "token"] = "sequence"
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Tensor:
+        """`log rho [B, T]`."""
+        mean = decisions.mean(log_ratio.exp())
+        level = torch.where(decisions.occupied, mean, torch.ones_like(mean)).log()
+        return token_gradient(level, decisions) if self.gradient == "token" else level.expand_as(log_ratio)
+
+    def measure(self, log_level: Tensor, decisions: Decisions) -> Mapping[str, Statistic]:
+        """`amic/sequence_weights_variance` over members, `amic/avg_sequence_length` in decisions."""
+        first = decisions.mask.to(torch.uint8).argmax(1, keepdim=True)
+        weight = log_level.detach().gather(1, first).exp()
+        return {
+            "amic/sequence_weights_variance": Variance.of(weight, decisions.occupied),
+            "amic/avg_sequence_length": Mean.of(decisions.mask.sum(1, keepdim=True).to(weight.dtype), decisions.occupied),
+        }

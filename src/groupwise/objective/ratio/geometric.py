@@ -1,0 +1,36 @@
+"""The geometric mean of a member's ratios (GSPO)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal, final
+
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.decisions import Decisions
+from groupwise.objective.token_gradient import token_gradient
+from groupwise.statistics import Statistic
+
+
+@final
+class Geometric(Config):
+    """`rho = exp((1/n) sum_t log r'_t)` over a member's valid decisions, broadcast; 1 for a member without any.
+
+    With `gradient = "sequence"` the gradient goes through the mean, so all decisions share it and a credit weight would cancel;
+    with `"token"` each decision keeps its own (GSPO-token).
+
+    Source: arXiv 2507.18071, equations 7 and 14.
+    """
+
+    scope: ClassVar[str] = "member"
+    kind: Literal["geometric"] = "geometric"
+    gradient: Literal["sequence", "token"] = "sequence"
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Tensor:
+        """`log rho [B, T]`."""
+        level = decisions.mean(log_ratio)
+        return token_gradient(level, decisions) if self.gradient == "token" else level.expand_as(log_ratio)
+
+    def measure(self, log_level: Tensor, decisions: Decisions) -> Mapping[str, Statistic]:
+        return {}

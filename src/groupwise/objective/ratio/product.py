@@ -1,0 +1,33 @@
+"""The product of a member's ratios: the exact importance ratio of the whole member."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal, final
+
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.decisions import LOG_LIMIT, Decisions
+from groupwise.objective.token_gradient import token_gradient
+from groupwise.statistics import Statistic
+
+
+@final
+class Product(Config):
+    """`rho = prod_t r'_t` over a member's valid decisions, clamped to `exp(+-80)` (no gradient beyond), broadcast; 1 for a member without any.
+
+    With `gradient = "sequence"` every decision's surrogate carries the gradient of the whole product: use it with a mean over decisions.
+    """
+
+    scope: ClassVar[str] = "member"
+    kind: Literal["product"] = "product"
+    gradient: Literal["sequence", "token"] = "sequence"
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Tensor:
+        """`log rho [B, T]`."""
+        level = decisions.masked(log_ratio).sum(1, keepdim=True).clamp(-LOG_LIMIT, LOG_LIMIT)
+        return token_gradient(level, decisions) if self.gradient == "token" else level.expand_as(log_ratio)
+
+    def measure(self, log_level: Tensor, decisions: Decisions) -> Mapping[str, Statistic]:
+        return {}

@@ -1,0 +1,40 @@
+"""Running statistics of rewards: bias-corrected exponential averages, so that initial values fade."""
+
+from __future__ import annotations
+
+from typing import final
+
+from groupwise.config import Config
+
+
+@final
+class Running(Config):
+    """An exponential average of the batch mean and the batch standard deviation.
+
+    `s <- decay s + (1 - decay) x`, `w <- decay w + (1 - decay)`, value `s / w`: the first batch gives exactly its own numbers.
+
+    Example:
+        >>> running = Running().follow(mean=1.0, std=2.0, decay=0.9).follow(mean=1.0, std=4.0, decay=0.9)
+        >>> round(running.mean, 6), round(running.std, 6)
+        (1.0, 3.052632)
+    """
+
+    mean_sum: float = 0.0
+    std_sum: float = 0.0
+    weight: float = 0.0
+
+    def follow(self, mean: float, std: float, decay: float) -> Running:
+        """The average after one more batch."""
+        return Running(
+            mean_sum=decay * self.mean_sum + (1 - decay) * mean,
+            std_sum=decay * self.std_sum + (1 - decay) * std,
+            weight=decay * self.weight + (1 - decay),
+        )
+
+    @property
+    def mean(self) -> float:
+        return self.mean_sum / self.weight if self.weight > 0 else 0.0
+
+    @property
+    def std(self) -> float:
+        return self.std_sum / self.weight if self.weight > 0 else 0.0

@@ -1,0 +1,27 @@
+"""No smoothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Literal, final
+
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.decisions import Decisions
+from groupwise.statistics import Statistic
+
+
+@final
+class Identity(Config):
+    """`r'_t = r_t`."""
+
+    scope: ClassVar[str] = "decision"
+    kind: Literal["identity"] = "identity"
+
+    def __call__(self, decisions: Decisions) -> Tensor:
+        """`log r' [B, T]`."""
+        return decisions.log_ratio
+
+    def measure(self, decisions: Decisions, smoothed: Tensor) -> Mapping[str, Statistic]:
+        return {}

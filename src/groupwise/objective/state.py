@@ -1,0 +1,23 @@
+"""What the objective remembers between updates: a JSON-able record, saved in checkpoints."""
+
+from __future__ import annotations
+
+from typing import final
+
+from groupwise.config import Config
+from groupwise.objective.running import Running
+
+
+@final
+class ObjectiveState(Config):
+    """State of an objective. Passed in and returned, never hidden.
+
+    Args:
+        step: optimiser steps so far; schedules read it.
+        beta: the current coefficient of an adaptive divergence, `None` for schedules that depend on the step alone.
+        running: running statistics of rewards, for advantages that use them.
+    """
+
+    step: int = 0
+    beta: float | None = None
+    running: Running = Running()

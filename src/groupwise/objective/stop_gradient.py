@@ -1,0 +1,46 @@
+"""The one way to stop a gradient in the objective, with a record / replay mode that makes finite differences honest.
+
+A finite difference of a loss with stopped gradients is only right when the stopped values stay at the base point: `recording` keeps them, `replaying` hands them out again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from torch import Tensor
+
+_recorded: list[Tensor] | None = None
+_replayed: Iterator[Tensor] | None = None
+
+
+def stop_gradient(value: Tensor) -> Tensor:
+    """`value` as a constant: its gradient is 0."""
+    if _replayed is not None:
+        return next(_replayed)
+    stopped = value.detach()
+    if _recorded is not None:
+        _recorded.append(stopped)
+    return stopped
+
+
+@contextmanager
+def recording() -> Iterator[list[Tensor]]:
+    """Keeps every stopped value of the code inside, in order."""
+    global _recorded
+    before, _recorded = _recorded, []
+    try:
+        yield _recorded
+    finally:
+        _recorded = before
+
+
+@contextmanager
+def replaying(values: list[Tensor]) -> Iterator[None]:
+    """Hands the kept values out again, in order, whatever the code inside computes."""
+    global _replayed
+    before, _replayed = _replayed, iter(values)
+    try:
+        yield
+    finally:
+        _replayed = before

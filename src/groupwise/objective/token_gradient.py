@@ -1,0 +1,13 @@
+"""The token form of a member's ratio: its value, with each decision's own gradient."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from groupwise.objective.decisions import Decisions
+from groupwise.objective.stop_gradient import stop_gradient
+
+
+def token_gradient(log_level: Tensor, decisions: Decisions) -> Tensor:
+    """`log rho_t = sg(log rho) + lp_t - sg(lp_t)` (GSPO-token, arXiv 2507.18071, equation 14), `[B, T]` from `[B, 1]`."""
+    return stop_gradient(log_level) + decisions.log_prob - stop_gradient(decisions.log_prob)

@@ -1,0 +1,42 @@
+"""PPO's clip, with one bound each way (clip-higher)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.clipping import clip_shares, clipped
+from groupwise.objective.decisions import Decisions, Surrogate
+
+
+@final
+class Clip(Config):
+    """`S = min(rho A, clip(rho, 1 - low, 1 + high) A)`.
+
+    The gradient is 0 where `A > 0` and `rho > 1 + high`, and where `A < 0` and `rho < 1 - low`; a bad decision that grew
+    is always corrected.
+
+    Example:
+        >>> import torch
+        >>> log_ratio = torch.tensor([[1.5, 0.5, 1.5]]).log()
+        >>> advantage = torch.tensor([[1.0, -1.0, -1.0]])
+        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), advantage)
+        >>> Clip()(log_ratio, given).value.tolist()
+        [[1.2000000476837158, -0.800000011920929, -1.5]]
+
+    Source: arXiv 1707.06347, equation 7; two bounds: DAPO, arXiv 2503.14476, equation 10.
+    """
+
+    scope: ClassVar[str] = "decision"
+    kind: Literal["clip"] = "clip"
+    low: float = Field(default=0.2, gt=0)
+    """How far the ratio of a bad decision may fall."""
+    high: float = Field(default=0.2, gt=0)
+    """How far the ratio of a good decision may rise."""
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+        value, too_low, too_high = clipped(log_ratio, decisions.advantage, self.low, self.high)
+        return Surrogate(value, ~(too_low | too_high), clip_shares(too_low, too_high, decisions.mask))

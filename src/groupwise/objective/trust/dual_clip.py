@@ -1,0 +1,38 @@
+"""PPO's clip with a floor under the surrogate of bad decisions."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.clipping import clip_shares, clipped
+from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.statistics import Mean
+
+
+@final
+class DualClip(Config):
+    """`clip`, and for `A < 0` at least `bound A`: `S = max(min(rho A, clip(rho) A), bound A)`.
+
+    The gradient is 0 where the clip's is, and for bad decisions whose ratio grew beyond `bound`.
+
+    Source: arXiv 1912.09729, equation 5; verl's vanilla loss (bound 3).
+    """
+
+    scope: ClassVar[str] = "decision"
+    kind: Literal["dual_clip"] = "dual_clip"
+    low: float = Field(default=0.2, gt=0)
+    high: float = Field(default=0.2, gt=0)
+    bound: float = Field(default=3.0, gt=1)
+    """The largest ratio at which a bad decision is still corrected."""
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+        value, too_low, too_high = clipped(log_ratio, decisions.advantage, self.low, self.high)
+        floored = (decisions.advantage < 0) & (log_ratio.exp() > self.bound)
+        value = torch.where(floored, self.bound * decisions.advantage, value)
+        statistics = {**clip_shares(too_low, too_high, decisions.mask), "clip_ratio/dual_mean": Mean.share(floored, decisions.mask)}
+        return Surrogate(value, ~(too_low | too_high | floored), statistics)

@@ -1,0 +1,1 @@
+"""Methods and experiments as data."""

@@ -1,0 +1,47 @@
+"""A coefficient that steers a measurement towards a target in proportion to the error."""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+from pydantic import Field
+
+from groupwise.config import Config
+
+
+@final
+class Adaptive(Config):
+    """Proportional control, once per update: `value <- value (1 + clip(measured / target - 1, -0.2, 0.2) / horizon)`.
+
+    Args:
+        initial: the value before the first measurement.
+        target: what the measurement should be, in its own unit (nats for a divergence).
+        horizon: number of updates over which a full error changes the value by a fifth.
+
+    Example:
+        >>> beta = Adaptive(initial=0.1, target=0.05, horizon=10)
+        >>> round(beta.observe(beta.init(), measured=0.10), 6)
+        0.102
+
+    Source: Ziegler et al. 2019, arXiv 1909.08593, section 2.2.
+    """
+
+    kind: Literal["adaptive"] = "adaptive"
+    initial: float = Field(gt=0)
+    target: float = Field(gt=0)
+    horizon: float = Field(default=100.0, ge=1)
+
+    def init(self) -> float | None:
+        return self.initial
+
+    def at(self, step: int, state: float | None = None) -> float:
+        return self.initial if state is None else state
+
+    def observe(self, state: float | None, measured: float | None) -> float | None:
+        if measured is None or state is None:
+            return state
+        error = min(max(measured / self.target - 1, -0.2), 0.2)
+        return state * (1 + error / self.horizon)
+
+    def may_be_positive(self) -> bool:
+        return True

@@ -1,0 +1,37 @@
+"""Half a cosine from one value to another."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, final
+
+from pydantic import Field
+
+from groupwise.config import Config
+
+
+@final
+class Cosine(Config):
+    """`end + (start - end) (1 + cos(pi min(step / num_steps, 1))) / 2`.
+
+    Example:
+        >>> Cosine(start=1.0, end=0.0, num_steps=4).at(2)
+        0.5
+    """
+
+    kind: Literal["cosine"] = "cosine"
+    start: float
+    end: float
+    num_steps: int = Field(ge=1)
+
+    def init(self) -> float | None:
+        return None
+
+    def at(self, step: int, state: float | None = None) -> float:
+        return self.end + (self.start - self.end) * (1 + math.cos(math.pi * min(step / self.num_steps, 1.0))) / 2
+
+    def observe(self, state: float | None, measured: float | None) -> float | None:
+        return state
+
+    def may_be_positive(self) -> bool:
+        return max(self.start, self.end) > 0
