@@ -1,0 +1,17 @@
+"""Conversations: who answers the policy, when it ends, and what it earns. The environment's tokens are read by the policy and never trained on."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from groupwise.domain.language.environment.base import Environment, EnvironmentKind, Step
+from groupwise.domain.language.environment.custom import Custom
+from groupwise.domain.language.environment.guess_the_number import GuessTheNumber
+from groupwise.domain.language.environment.tools import Tools
+
+__all__ = ["Custom", "Environment", "EnvironmentConfig", "EnvironmentKind", "GuessTheNumber", "Step", "Tools"]
+
+EnvironmentConfig = Annotated[GuessTheNumber | Tools | Custom, Field(discriminator="kind")]
+"""Any environment, told apart by `kind`."""

@@ -1,0 +1,68 @@
+"""An environment of your own: any class with `reset` and `step`, by import path."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, Literal, final
+
+from pydantic import Field
+
+from groupwise.config import ConfigError
+from groupwise.domain.language.environment.base import Environment, EnvironmentKind, Step
+from groupwise.reward.callable import find
+
+
+@final
+class Custom(EnvironmentKind):
+    """`path` names a class (or function) that makes one conversation a member: `reset(columns) -> str` and `step(text) -> Step`, or `(text, reward, done)`.
+
+    Example:
+        >>> Custom(path="groupwise.domain.language.environment.custom:example").open().step("anything").done
+        True
+    """
+
+    kind: Literal["custom"] = "custom"
+    path: str
+    """`package.module:name`; the module may lie in the working directory."""
+    arguments: Mapping[str, Any] = Field(default_factory=dict)
+    """What the class is built with."""
+    stop_texts: tuple[str, ...] = ()
+    """Texts that end a turn, besides the end-of-sequence token."""
+
+    @property
+    def stop(self) -> tuple[str, ...]:
+        return self.stop_texts
+
+    def open(self) -> Environment:
+        made = find(self.path)(**self.arguments)
+        missing = [name for name in ("reset", "step") if not callable(getattr(made, name, None))]
+        if missing or inspect.isclass(made):
+            raise ConfigError(f"environment.path = {self.path!r} makes a {type(made).__name__} without {' and '.join(missing)}; it needs reset(columns) and step(text)")
+        return _Checked(made)
+
+
+@final
+class _Checked:
+    def __init__(self, made: Any) -> None:
+        self.made = made
+
+    def reset(self, columns: Mapping[str, Any]) -> str:
+        return self.made.reset(columns) or ""
+
+    def step(self, action: str) -> Step:
+        answer = self.made.step(action)
+        return answer if isinstance(answer, Step) else Step(*answer)
+
+
+def example() -> Any:
+    """An environment that is over after one turn."""
+
+    class Once:
+        def reset(self, columns: Mapping[str, Any]) -> str:
+            return ""
+
+        def step(self, action: str) -> tuple[str, float | None, bool]:
+            return "", None, True
+
+    return Once()

@@ -1,0 +1,20 @@
+"""Where prompts come from. A source gives rows of named columns; one of them is the prompt."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from groupwise.domain.language.source.base import Row, Source, Turns
+from groupwise.domain.language.source.cups import Cups
+from groupwise.domain.language.source.files import Files
+from groupwise.domain.language.source.hub import Hub
+from groupwise.domain.language.source.number import HiddenNumber
+from groupwise.domain.language.source.reasoning_gym import ReasoningGym
+from groupwise.domain.language.source.sorting import Sorting
+
+__all__ = ["Cups", "Files", "HiddenNumber", "Hub", "ReasoningGym", "Row", "Sorting", "Source", "SourceConfig", "Turns"]
+
+SourceConfig = Annotated[Cups | Sorting | HiddenNumber | ReasoningGym | Files | Hub, Field(discriminator="kind")]
+"""Any source, told apart by `kind`."""

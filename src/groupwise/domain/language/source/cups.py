@@ -1,0 +1,75 @@
+"""The cups game: a ball lies under one of some cups, pairs of cups are swapped, where is the ball?"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal, final
+
+from pydantic import Field
+
+from groupwise.domain.language.source.base import Row, Source, Turns, distinct
+
+
+@final
+class Cups(Source):
+    """Follow a ball through swaps: `ball 3 swap 1-4 3-2 ?` is answered by `answer 2`, or by `3 2 answer 2` with the work written down.
+
+    A small transformer cannot compose the swaps in its head and can easily follow them one at a time, so a model that learned from
+    a mixture of direct and worked texts answers at once and is mostly wrong; a reward for the right answer teaches it to work first.
+
+    Args:
+        num_cups: cups, numbered from 1.
+        num_swaps: swaps of two different cups.
+        worked_share: share of demonstrations that write the ball's place after every swap before they answer.
+
+    Example:
+        >>> row = Cups(num_swaps=3).rows(1, seed=0)[0]
+        >>> row["prompt"], row["steps"], row["answer"]
+        ('ball 4 swap 1-5 3-4 4-3 ?', ['4', '3', '4'], '4')
+    """
+
+    kind: Literal["cups"] = "cups"
+    num_cups: Annotated[int, Field(ge=2, le=9)] = 5
+    num_swaps: Annotated[int, Field(ge=1)] = 6
+    worked_share: Annotated[float, Field(ge=0, le=1)] = 0.3
+
+    def rows(self, num: int | None, seed: int) -> list[Row]:
+        return distinct(self._draw(random.Random(f"cups {seed}")), self.identity, num)
+
+    def demonstration(self, row: Row, seed: int) -> Turns:
+        worked = random.Random(f"demonstration {seed} {row['prompt']}").random() < self.worked_share
+        return [" ".join([*(row["steps"] if worked else []), "answer", row["answer"]])]
+
+    def _draw(self, draw: random.Random) -> Iterator[Row]:
+        cups = range(1, self.num_cups + 1)
+        while True:
+            ball = draw.choice(cups)
+            swaps = [draw.sample(cups, 2) for _ in range(self.num_swaps)]
+            steps = follow(ball, swaps)
+            prompt = f"ball {ball} swap {' '.join(f'{a}-{b}' for a, b in swaps)} ?"
+            yield {"prompt": prompt, "answer": str(steps[-1]), "steps": [str(step) for step in steps]}
+
+
+def follow(ball: int, swaps: Sequence[Sequence[int]]) -> list[int]:
+    """Where the ball is after each swap.
+
+    Example:
+        >>> follow(3, [(1, 4), (3, 2), (2, 5)])
+        [3, 2, 5]
+    """
+    places = []
+    for a, b in swaps:
+        ball = b if ball == a else a if ball == b else ball
+        places.append(ball)
+    return places
+
+
+def worked(completions: Sequence[str], steps: Sequence[Sequence[str]], **columns: Any) -> list[float]:
+    """A judge apart from the reward: 1 where every step is written, right and in order, before the answer.
+
+    Example:
+        >>> worked(["3 2 answer 2", "answer 2", "3 3 answer 2"], [["3", "2"]] * 3)
+        [1.0, 0.0, 0.0]
+    """
+    return [float(completion.split() == [*places, "answer", places[-1]]) for completion, places in zip(completions, steps, strict=True)]

@@ -1,0 +1,86 @@
+"""A hidden number in a known range, for the game of guessing it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, final
+
+from pydantic import Field, model_validator
+
+from groupwise.domain.language.source.base import Row, Source, Turns, distinct
+
+
+@final
+class HiddenNumber(Source):
+    """`between 12 and 30 ?`, with a number that only the environment sees (`environment.kind = "guess_the_number"`).
+
+    The demonstrations play as somebody who listens but does not think ahead: any number that the answers so far leave possible.
+
+    Args:
+        largest: numbers run from 1 to this.
+        min_size: fewest numbers in a range.
+        max_size: most numbers in a range.
+        num_guesses: guesses in a demonstration, at most; give the environment the same.
+
+    Example:
+        >>> row = HiddenNumber().rows(1, seed=1)[0]
+        >>> row["low"] <= row["secret"] <= row["high"]
+        True
+    """
+
+    kind: Literal["hidden_number"] = "hidden_number"
+    largest: Annotated[int, Field(ge=2)] = 40
+    min_size: Annotated[int, Field(ge=2)] = 12
+    max_size: Annotated[int, Field(ge=2)] = 20
+    num_guesses: Annotated[int, Field(ge=1)] = 4
+
+    @model_validator(mode="after")
+    def _fits(self) -> HiddenNumber:
+        if not self.min_size <= self.max_size <= self.largest:
+            raise ValueError(f"write min_size <= max_size <= largest; got {self.min_size}, {self.max_size} and {self.largest}")
+        return self
+
+    def rows(self, num: int | None, seed: int) -> list[Row]:
+        return distinct(self._draw(random.Random(f"number {seed}")), self.identity, num)
+
+    def identity(self, row: Row) -> str:
+        return f"{row['prompt']} {row['secret']}"
+
+    def demonstration(self, row: Row, seed: int) -> Turns:
+        draw = random.Random(f"demonstration {seed} {self.identity(row)}")
+        low, high, secret = row["low"], row["high"], row["secret"]
+        turns: list[str] = []
+        while True:
+            guess = draw.randint(low, high)
+            turns.append(str(guess))
+            if guess == secret or len(turns) // 2 + 1 >= self.num_guesses:
+                return turns
+            turns.append("higher" if guess < secret else "lower")
+            low, high = (guess + 1, high) if guess < secret else (low, guess - 1)
+
+    def _draw(self, draw: random.Random) -> Iterator[Row]:
+        while True:
+            size = draw.randint(self.min_size, self.max_size)
+            low = draw.randint(1, self.largest - size + 1)
+            high = low + size - 1
+            yield {"prompt": f"between {low} and {high} ?", "low": low, "high": high, "secret": draw.randint(low, high)}
+
+
+def patient(completions: Any, low: Any, high: Any, secret: Any, **columns: Any) -> list[float]:
+    """A judge apart from the reward: 1 where every guess was still possible after the answers before it.
+
+    Example:
+        >>> patient(["9 lower 4 higher 6", "9 lower 12"], [1, 1], [15, 15], [6, 6])
+        [1.0, 0.0]
+    """
+    return [float(_possible(completion.split(), *bounds)) for completion, *bounds in zip(completions, low, high, secret, strict=True)]
+
+
+def _possible(words: list[str], low: int, high: int, secret: int) -> bool:
+    guesses = [word for word in words if word not in ("higher", "lower", "right")]
+    for guess in guesses:
+        if not guess.isdigit() or not low <= int(guess) <= high:
+            return False
+        low, high = (int(guess) + 1, high) if int(guess) < secret else (low, int(guess) - 1)
+    return bool(guesses)
