@@ -9,7 +9,7 @@ class Config(BaseModel):
     """A frozen object that is its own configuration.
 
     Unknown keys are refused, types are not coerced, and infinity survives a round trip through JSON.
-    The `Args` of its docstring are the descriptions that editors show.
+    The `Args` of its docstring, or the docstrings below its attributes, are the descriptions that editors show.
 
     Example:
         >>> class Clip(Config):
@@ -18,4 +18,4 @@ class Config(BaseModel):
         Clip(low=0.1)
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants", use_attribute_docstrings=True)

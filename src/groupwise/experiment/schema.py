@@ -1,0 +1,139 @@
+"""What an experiment is: the one place that names every room."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+from pydantic import Field, model_validator
+
+from groupwise.checkpoint.config import CheckpointConfig
+from groupwise.config import Config, ConfigError, Problem, json_schema, merge, nearest, validate
+from groupwise.domain.language.config import LanguageConfig
+from groupwise.experiment.layers import lift, objective_edits, resolve_objective
+from groupwise.objective import Objective
+from groupwise.reference import ReferenceConfig
+from groupwise.track.config import TrackConfig
+from groupwise.train.config import Stage, TrainConfig
+from groupwise.train.optimiser_config import OptimiserConfig
+
+DomainConfig = LanguageConfig
+"""The union of the domains' configurations, told apart by `kind`. A new domain joins it here and nowhere else."""
+
+
+@final
+class Experiment(Config):
+    """A method on a domain with a budget.
+
+    A group baseline needs a group: `train.group_size` of at least 2 whenever a policy term is active and the advantage compares
+    the members of a group.
+
+    Args:
+        name: what run folders and tables call it.
+        description: one sentence, shown by `groupwise experiments`.
+        method: a preset, overlays joined by `+`; see `groupwise methods`.
+        seed: of everything random in the run.
+        objective: the method with what was changed in it, every slot stated.
+        domain: the model, its data, its rewards and how it is sampled.
+        reference: what the policy is compared with; unset, a frozen one where the objective needs one and none otherwise.
+        train: the budget of a step and of the run.
+        optimiser: the step's rule.
+        stages: spans in which some keys differ; none is one stage of `train.num_steps`.
+        controls: what the result is compared with, trained for the same time; see `groupwise.experiment.controls`.
+        checkpoint: what a resume needs, how often.
+        track: who is told about every step.
+    """
+
+    name: str = "custom"
+    description: str = ""
+    method: str = "grpo"
+    seed: int = Field(default=0, ge=0)
+    objective: Objective = Field(default_factory=lambda data: Objective.preset(data.get("method", "grpo")))
+    domain: DomainConfig
+    reference: ReferenceConfig | None = None
+    train: TrainConfig = TrainConfig()
+    optimiser: OptimiserConfig = OptimiserConfig()
+    stages: tuple[Stage, ...] = ()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    track: TrackConfig = TrackConfig()
+
+    @model_validator(mode="after")
+    def _sound(self) -> Experiment:
+        sampled = self.objective.policy_weight.may_be_positive()
+        if sampled and not self.stages and self.objective.advantage.group_baseline and self.train.group_size < 2:
+            raise ValueError(
+                f"train.group_size = {self.train.group_size}: advantage.kind = {self.objective.advantage.kind!r} compares the members of a group, "
+                "and a group of one always gets advantage 0; write train.group_size = 2 or more"
+            )
+        names = [stage.name for stage in self.stages]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"stages: two are named {name!r}; each needs a name of its own")
+        # Every stage is read now, so that a mistake in the last one is not found after hours of the first.
+        for index in range(len(self.stages)):
+            self.stage(index)
+        return self
+
+    @property
+    def spans(self) -> list[Experiment]:
+        """The stages in order, each as the experiment that holds during it, with `train.num_steps` its length and no stages of its own."""
+        return [self.stage(index) for index in range(len(self.stages))] if self.stages else [self]
+
+    def stage(self, index: int) -> Experiment:
+        """The experiment that holds during a stage.
+
+        Raises:
+            ConfigError: the stage's changes do not fit; the message names the stage.
+        """
+        stage = self.stages[index]
+        source = f"stages.{stage.name}"
+        changes = lift(stage.set)
+        for key in ("stages", "seed", "name", "track", "checkpoint"):
+            if key in changes:
+                raise ConfigError(Problem(f"{source}.set.{key}", "belongs to the whole run and cannot differ between stages; set it outside"))
+        tree = self.table()
+        edits = objective_edits(tree) if changes.get("method", self.method) != self.method else tree["objective"]
+        tree = merge({**tree, "objective": edits, "stages": []}, changes)
+        tree = resolve_objective(merge(tree, {"train": {"num_steps": stage.num_steps}}), source)
+        return read(tree, source)
+
+    def table(self) -> dict[str, Any]:
+        """Every key and its value, as `config.json` holds them."""
+        return self.model_dump(mode="json")
+
+
+def read(tree: dict[str, Any], source: str) -> Experiment:
+    """An experiment from a table in which the objective is resolved; errors name keys as they are written, without `objective.`.
+
+    Its objective is named after the method, `+edited` where something differs from it.
+
+    Raises:
+        ConfigError: what is wrong, all at once.
+    """
+    try:
+        experiment = validate(Experiment, tree, source)
+    except ConfigError as error:
+        raise ConfigError([_as_written(problem) for problem in error.problems], source=source) from None
+    preset = Objective.preset(experiment.method)
+    same = experiment.objective.model_copy(update={"name": preset.name}) == preset
+    objective = experiment.objective.model_copy(update={"name": preset.name if same else f"{preset.name}+edited"})
+    return experiment.model_copy(update={"objective": objective})
+
+
+def file_schema() -> dict[str, Any]:
+    """The JSON schema of an experiment *file*: slots of the objective may stand at the top, and nothing but the domain is required."""
+    schema = json_schema(Experiment, title="Groupwise experiment")
+    slots = dict(schema["$defs"]["Objective"]["properties"])
+    slots.pop("name")
+    extends = {"type": "string", "description": "An experiment, by name or path, of which this file writes only the differences."}
+    schema["properties"] = {"extends": extends, **schema["properties"], **slots}
+    schema.pop("required", None)
+    return schema
+
+
+def _as_written(problem: Problem) -> Problem:
+    path = problem.path.removeprefix("objective.")
+    key = path.split(" ")[0]
+    if problem.message == "unknown key" and "." not in key and key == problem.path.split(" ")[0]:
+        allowed = (*problem.allowed, *(name for name in Objective.model_fields if name != "name"))
+        return Problem(path, problem.message, allowed, nearest(key, allowed))
+    return Problem(path, problem.message, problem.allowed, problem.suggestion)
