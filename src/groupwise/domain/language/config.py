@@ -1,0 +1,177 @@
+"""The language domain as configuration: model, data, rewards, sampling, conversation, evaluation. Imports neither torch nor transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, final
+
+from pydantic import Field, model_validator
+
+from groupwise.causal_lm.config import SamplingConfig
+from groupwise.config import Config
+from groupwise.domain.language.environment import EnvironmentConfig
+from groupwise.domain.language.model import ModelConfig, Pretrained
+from groupwise.domain.language.source import SourceConfig
+from groupwise.reward import RewardConfig
+from groupwise.schedule import Schedule
+
+if TYPE_CHECKING:
+    from groupwise.domain.language.domain import LanguageDomain
+    from groupwise.streams import Streams
+
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+
+
+@final
+class DataConfig(Config):
+    """Prompts: where they come from, how many are trained on, and how many are kept for evaluation.
+
+    What is held out is never trained on: rows with the same prompt are taken out of the training set, and counted.
+
+    Args:
+        source: a task of ours, a reasoning-gym task, files, or a data set of the `datasets` library.
+        num_train: training prompts; unset takes all there are (a source that makes its rows needs a number).
+        num_held_out: prompts kept for evaluation.
+        seed: of the rows and of the split. It is not the run's seed, so that runs with different seeds are judged on the same prompts.
+        prompt_column: the column with the prompt, a text or a list of messages.
+        prompt_template: the prompt as a text with columns in braces, such as `"{question}\\nAnswer:"`; it replaces the prompt column.
+        answer_column: a column that rewards should find as `answer`.
+    """
+
+    source: SourceConfig
+    num_train: Positive | None = None
+    num_held_out: Positive = 256
+    seed: Count = 0
+    prompt_column: str = "prompt"
+    prompt_template: str | None = None
+    answer_column: str | None = None
+
+    @model_validator(mode="after")
+    def _counted(self) -> DataConfig:
+        if self.source.endless and self.num_train is None:
+            raise ValueError(f"num_train is missing: a source of kind {self.source.kind!r} makes as many prompts as it is asked for; write num_train = 2048")
+        return self
+
+
+@final
+class ChatConfig(Config):
+    """When and how the tokenizer's chat template is used.
+
+    Args:
+        use: `auto` renders prompts that are lists of messages and leaves texts as they are; `always` makes a text the message of a user; `never` refuses messages.
+        system: a system message before every prompt that has none.
+        reply_role: role in which an environment's answers are rendered.
+        template_arguments: further arguments of the template, such as `enable_thinking = false`.
+    """
+
+    use: Literal["auto", "always", "never"] = "auto"
+    system: str | None = None
+    reply_role: Literal["user", "tool"] = "user"
+    template_arguments: Mapping[str, Any] = Field(default_factory=dict)
+
+
+@final
+class DemonstrationsConfig(Config):
+    """Texts to learn from by supervision: a warm-up, or a supervised term beside the policy's.
+
+    Args:
+        num: prompts made for demonstrations alone, apart from those trained and evaluated on; unset demonstrates the training prompts.
+        column: the column that holds the text; unset takes what the source writes itself.
+        writer: a function `writer(row, seed) -> str | list[str]`, as `package.module:function`, in place of both.
+    """
+
+    num: Positive | None = None
+    column: str | None = None
+    writer: str | None = None
+
+    @model_validator(mode="after")
+    def _one_way(self) -> DemonstrationsConfig:
+        if self.column is not None and self.writer is not None:
+            raise ValueError("column and writer are two ways to get the same text; keep one")
+        return self
+
+
+@final
+class EvaluationConfig(Config):
+    """How held-out prompts are evaluated; the same random numbers every time, so that before and after differ by the model alone.
+
+    Args:
+        num_prompts: of the held-out prompts, the first so many; unset takes all.
+        greedy: the most likely completion of each prompt.
+        sampled: completions at the sampling temperature.
+        num_samples: sampled completions a prompt; above 1, `pass@k` is reported for the first reward with a weight.
+        num_texts: prompts whose completions are written down.
+    """
+
+    num_prompts: Positive | None = None
+    greedy: bool = True
+    sampled: bool = True
+    num_samples: Positive = 1
+    num_texts: Count = 8
+
+    @model_validator(mode="after")
+    def _something(self) -> EvaluationConfig:
+        if not self.greedy and not self.sampled:
+            raise ValueError("greedy and sampled are both false, so nothing is evaluated; set one of them to true")
+        return self
+
+
+@final
+class LanguageConfig(Config):
+    """A causal language model, what it is asked, and how its completions are drawn and rewarded.
+
+    Args:
+        model: a model folder (`kind = "pretrained"`) or a small one with fresh weights (`kind = "scratch"`).
+        data: where prompts come from.
+        rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only.
+        sampling: temperature, truncation, limits, stop texts.
+        sampling_schedule: a schedule over the steps for any number of `sampling`; the value used is stored with the rollouts.
+        chat: the chat template.
+        environment: who answers the policy, for conversations; unset is one turn.
+        demonstrations: texts for supervised stages and terms.
+        max_prompt_tokens: longest prompt; unset is what the model's context leaves beside `sampling.max_new_tokens`.
+        overlong: what happens to a longer one: `error` before anything is computed, `drop` it, or `truncate` it on the left; both are counted.
+        max_members_together: members sampled at once, for a memory that holds no more; unset samples all.
+        evaluation: how held-out prompts are evaluated.
+    """
+
+    kind: Literal["language"] = "language"
+    model: ModelConfig
+    data: DataConfig
+    rewards: Mapping[str, RewardConfig] = Field(default_factory=dict)
+    sampling: SamplingConfig = SamplingConfig()
+    sampling_schedule: Mapping[Literal["temperature", "top_p", "top_k", "max_new_tokens"], Schedule] = Field(default_factory=dict)
+    chat: ChatConfig = ChatConfig()
+    environment: EnvironmentConfig | None = None
+    demonstrations: DemonstrationsConfig | None = None
+    max_prompt_tokens: Positive | None = None
+    overlong: Literal["error", "drop", "truncate"] = "error"
+    max_members_together: Positive | None = None
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _sound(self) -> LanguageConfig:
+        earns = [name for name, reward in self.rewards.items() if reward.role != "judge" and reward.weight != 0]
+        if not earns and (self.environment is None or self.environment.weight == 0):
+            raise ValueError('rewards names nothing to train on; write for example [domain.rewards.correct] with kind = "exact_answer"')
+        if "environment" in self.rewards:
+            raise ValueError("rewards.environment: the name is taken by the environment's own reward; choose another")
+        if self.sampling.greedy:
+            raise ValueError("sampling.greedy = true gives a group of equal members, from which nothing is learned; leave it out (evaluation is greedy as well)")
+        return self
+
+    @property
+    def pretrained(self) -> bool:
+        """Whether the model comes from a folder."""
+        return isinstance(self.model, Pretrained)
+
+    def open(self, *, streams: Streams, device: str = "cpu") -> LanguageDomain:
+        """The domain itself: data read and split, model and tokenizer loaded.
+
+        Raises:
+            ConfigError: data or model that cannot be used.
+        """
+        from groupwise.domain.language.domain import LanguageDomain
+
+        return LanguageDomain(self, streams=streams, device=device)
