@@ -1,16 +1,16 @@
 """Innovation 2.3 of the original project: rho = (1/n) sum_t r_t for every decision of the member, differentiated.
 
-Surrogate and aggregation are verl's vanilla ones (clip 0.2, dual clip 3, token mean).
+Surrogate and aggregation are PPO's clip at 0.2 and a token mean.
 """
 
 from __future__ import annotations
 
 import torch
-from tests.oracles.common import Given, Hand, decisions, dual_clipped, num_decisions, ratios_of, z_score, zero
+from tests.oracles.common import Given, Hand, clipped, decisions, num_decisions, ratios_of, z_score, zero
 from torch import Tensor
 
 
-def loss(log_prob: Tensor, given: Given, *, clip_low: float = 0.2, clip_high: float = 0.2, bound: float = 3.0) -> Tensor:
+def loss(log_prob: Tensor, given: Given, *, clip_low: float = 0.2, clip_high: float = 0.2) -> Tensor:
     """All n decisions of a member share one surrogate; the token mean counts it n times."""
     total = zero(log_prob)
     for b, advantage in enumerate(z_score(given)):
@@ -19,7 +19,7 @@ def loss(log_prob: Tensor, given: Given, *, clip_low: float = 0.2, clip_high: fl
             continue
         rho = torch.stack(ratios_of(log_prob, given, b)).sum() / n
         for _ in range(n):
-            total = total - dual_clipped(rho, advantage, clip_low, clip_high, bound)
+            total = total - clipped(rho, advantage, clip_low, clip_high)
     return total / num_decisions(given)
 
 

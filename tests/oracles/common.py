@@ -100,8 +100,9 @@ def z_score(given: Given, ddof: int = 1) -> list[float]:
 
 def clipped(rho: Tensor, advantage: float, low: float, high: float) -> Tensor:
     """min(rho A, clip(rho, 1 - low, 1 + high) A); arXiv 1707.06347, equation 7. A constant outside the region."""
-    bounded = min(max(float(rho), 1.0 - low), 1.0 + high)
-    if bounded * advantage < float(rho) * advantage:
+    value = float(rho.detach())
+    bounded = min(max(value, 1.0 - low), 1.0 + high)
+    if bounded * advantage < value * advantage:
         return torch.tensor(bounded * advantage, dtype=rho.dtype)
     return rho * advantage
 
@@ -109,7 +110,7 @@ def clipped(rho: Tensor, advantage: float, low: float, high: float) -> Tensor:
 def dual_clipped(rho: Tensor, advantage: float, low: float, high: float, bound: float) -> Tensor:
     """max(min(rho A, clip(rho) A), c A) for A < 0, the clipped surrogate otherwise; arXiv 1912.09729, equation 5."""
     surrogate = clipped(rho, advantage, low, high)
-    if advantage < 0 and float(surrogate) < bound * advantage:
+    if advantage < 0 and float(surrogate.detach()) < bound * advantage:
         return torch.tensor(bound * advantage, dtype=rho.dtype)
     return surrogate
 

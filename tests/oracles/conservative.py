@@ -1,23 +1,21 @@
 """The original project's conservative combination: EMA smoothing (2.1) and temporal decay (2.5).
 
-On verl's vanilla loss (clip 0.2, dual clip 3, token mean); the decay multiplies the surrogate, not the ratio.
+On PPO's clip at 0.2 with a token mean; the decay multiplies the surrogate, not the ratio.
 """
 
 from __future__ import annotations
 
-from tests.oracles.common import Given, Hand, decay_credit, dual_clipped, ema, num_decisions, ratios_of, z_score, zero
+from tests.oracles.common import Given, Hand, clipped, decay_credit, ema, num_decisions, ratios_of, z_score, zero
 from torch import Tensor
 
 
-def loss(
-    log_prob: Tensor, given: Given, *, beta: float = 0.9, gamma: float = 0.95, clip_low: float = 0.2, clip_high: float = 0.2, bound: float = 3.0
-) -> Tensor:
+def loss(log_prob: Tensor, given: Given, *, beta: float = 0.9, gamma: float = 0.95, clip_low: float = 0.2, clip_high: float = 0.2) -> Tensor:
     """Smooth the ratio, clip it, then weigh the surrogate."""
     total = zero(log_prob)
     for b, advantage in enumerate(z_score(given)):
         smoothed = ema(ratios_of(log_prob, given, b), beta)
         for weight, ratio in zip(decay_credit(len(smoothed), gamma), smoothed, strict=True):
-            total = total - weight * dual_clipped(ratio, advantage, clip_low, clip_high, bound)
+            total = total - weight * clipped(ratio, advantage, clip_low, clip_high)
     return total / num_decisions(given)
 
 

@@ -7,20 +7,25 @@ The overlong penalty (equation 13) is a reward and arrives inside the rewards.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tests.oracles.common import Given, Hand, clipped, decisions, is_flat, ratios_of, z_score, zero
 from torch import Tensor
 
 
-def loss(log_prob: Tensor, given: Given, *, clip_low: float = 0.2, clip_high: float = 0.28) -> Tensor:
-    """Members of flat groups are dropped: they leave the divisor as well."""
+def loss(
+    log_prob: Tensor, given: Given, *, clip_low: float = 0.2, clip_high: float = 0.28, correction: Mapping[tuple[int, int], float] | None = None
+) -> Tensor:
+    """Members of flat groups are dropped: they leave the divisor as well. `correction` is an overlay's weight by (member, place)."""
     advantages = z_score(given)
     total, count = zero(log_prob), 0
     for b, advantage in enumerate(advantages):
         if is_flat(given, b):
             continue
         count += len(decisions(given, b))
-        for ratio in ratios_of(log_prob, given, b):
-            total = total - clipped(ratio, advantage, clip_low, clip_high)
+        for t, ratio in zip(decisions(given, b), ratios_of(log_prob, given, b), strict=True):
+            weight = 1.0 if correction is None else correction[b, t]
+            total = total - weight * clipped(ratio, advantage, clip_low, clip_high)
     return total / max(count, 1)
 
 

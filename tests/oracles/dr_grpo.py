@@ -11,7 +11,7 @@ from tests.oracles.common import Given, Hand, clipped, group_of, is_flat, ratios
 from torch import Tensor
 
 
-def loss(log_prob: Tensor, given: Given, *, length: float, clip_low: float = 0.2, clip_high: float = 0.2) -> Tensor:
+def loss(log_prob: Tensor, given: Given, *, length: float = 1024.0, clip_low: float = 0.2, clip_high: float = 0.2) -> Tensor:
     """A = R - mean(R); the divisor B L counts every member."""
     num_members = len(given.group)
     total = zero(log_prob)

@@ -1,20 +1,20 @@
-"""Innovation 2.1 of the original project: EMA smoothing of the ratio, on verl's vanilla loss (clip 0.2, dual clip 3, token mean).
+"""Innovation 2.1 of the original project: EMA smoothing of the ratio, on PPO's clip at 0.2 with a token mean.
 
 r'_1 = r_1, r'_t = beta r_t + (1 - beta) r'_{t-1} over the valid decisions of one member, differentiated.
 """
 
 from __future__ import annotations
 
-from tests.oracles.common import Given, Hand, dual_clipped, ema, num_decisions, ratios_of, z_score, zero
+from tests.oracles.common import Given, Hand, clipped, ema, num_decisions, ratios_of, z_score, zero
 from torch import Tensor
 
 
-def loss(log_prob: Tensor, given: Given, *, beta: float = 0.9, clip_low: float = 0.2, clip_high: float = 0.2, bound: float = 3.0) -> Tensor:
+def loss(log_prob: Tensor, given: Given, *, beta: float = 0.9, clip_low: float = 0.2, clip_high: float = 0.2) -> Tensor:
     """The smoothed ratio goes where the ratio went."""
     total = zero(log_prob)
     for b, advantage in enumerate(z_score(given)):
         for ratio in ema(ratios_of(log_prob, given, b), beta):
-            total = total - dual_clipped(ratio, advantage, clip_low, clip_high, bound)
+            total = total - clipped(ratio, advantage, clip_low, clip_high)
     return total / num_decisions(given)
 
 

@@ -1,16 +1,16 @@
 """Innovation 2.2 of the original project: credit c_t = n softmax_t(g_t / T), outside the trust region.
 
 g is the exact norm of the score with respect to the logits where given, the surprisal |lp| otherwise; detached either way.
-Surrogate and aggregation are verl's vanilla ones (clip 0.2, dual clip 3, token mean).
+Surrogate and aggregation are PPO's clip at 0.2 and a token mean.
 """
 
 from __future__ import annotations
 
-from tests.oracles.common import Given, Hand, dual_clipped, gradient_signal, num_decisions, ratios_of, softmax_credit, z_score, zero
+from tests.oracles.common import Given, Hand, clipped, gradient_signal, num_decisions, ratios_of, softmax_credit, z_score, zero
 from torch import Tensor
 
 
-def loss(log_prob: Tensor, given: Given, *, temperature: float = 1.0, clip_low: float = 0.2, clip_high: float = 0.2, bound: float = 3.0) -> Tensor:
+def loss(log_prob: Tensor, given: Given, *, temperature: float = 1.0, clip_low: float = 0.2, clip_high: float = 0.2) -> Tensor:
     """Mean one over a member's decisions, so a member of one decision has credit 1."""
     total = zero(log_prob)
     for b, advantage in enumerate(z_score(given)):
@@ -18,7 +18,7 @@ def loss(log_prob: Tensor, given: Given, *, temperature: float = 1.0, clip_low: 
             continue
         credit = softmax_credit(gradient_signal(log_prob, given, b), temperature)
         for weight, ratio in zip(credit, ratios_of(log_prob, given, b), strict=True):
-            total = total - weight * dual_clipped(ratio, advantage, clip_low, clip_high, bound)
+            total = total - weight * clipped(ratio, advantage, clip_low, clip_high)
     return total / num_decisions(given)
 
 

@@ -1,21 +1,21 @@
 """Innovation 2.5 of the original project: credit c_t proportional to gamma^(t-1), mean one, outside the trust region.
 
-Surrogate and aggregation are verl's vanilla ones (clip 0.2, dual clip 3, token mean).
+Surrogate and aggregation are PPO's clip at 0.2 and a token mean.
 """
 
 from __future__ import annotations
 
-from tests.oracles.common import Given, Hand, decay_credit, dual_clipped, num_decisions, ratios_of, z_score, zero
+from tests.oracles.common import Given, Hand, clipped, decay_credit, num_decisions, ratios_of, z_score, zero
 from torch import Tensor
 
 
-def loss(log_prob: Tensor, given: Given, *, gamma: float = 0.95, clip_low: float = 0.2, clip_high: float = 0.2, bound: float = 3.0) -> Tensor:
+def loss(log_prob: Tensor, given: Given, *, gamma: float = 0.95, clip_low: float = 0.2, clip_high: float = 0.2) -> Tensor:
     """t counts valid decisions, not positions: holes in the mask do not decay."""
     total = zero(log_prob)
     for b, advantage in enumerate(z_score(given)):
         ratios = ratios_of(log_prob, given, b)
         for weight, ratio in zip(decay_credit(len(ratios), gamma), ratios, strict=True):
-            total = total - weight * dual_clipped(ratio, advantage, clip_low, clip_high, bound)
+            total = total - weight * clipped(ratio, advantage, clip_low, clip_high)
     return total / num_decisions(given)
 
 

@@ -9,12 +9,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
-from groupwise.objective.aggregate import Aggregation, MemberMean
+from groupwise.objective.aggregate import MemberMean
+from groupwise.objective.counts import Counts
 from groupwise.objective.decisions import Decisions, Surrogate
 
 if TYPE_CHECKING:
     from groupwise.objective.objective import Objective
+
+_TINY = 1e-8
 
 
 def incompatible(objective: Objective) -> Iterator[str]:
@@ -28,20 +32,20 @@ def incompatible(objective: Objective) -> Iterator[str]:
         yield "compat = 'verl_rl' knows no credit.log_decay; leave one of them out"
 
 
-def compat_aggregation(objective: Objective) -> Aggregation:
-    """The configured one, except for PTRW, whose loss is the mean over members."""
-    return MemberMean() if objective.trust.kind == "gaussian" else objective.aggregation
+def compat_weight(objective: Objective, counts: Counts) -> Tensor:
+    """`w` of the original: PTRW's loss is the mean over members; elsewhere the configured aggregation with 1e-8 added to the divisor."""
+    if objective.trust.kind == "gaussian":
+        return MemberMean()(counts)
+    weight = objective.aggregation(counts)
+    return weight / (1 + _TINY * weight)
 
 
-def compat_surrogate(objective: Objective, decisions: Decisions, weight: Tensor) -> tuple[Surrogate, Tensor]:
-    """`S` and `w` of the original: `final = (AMIC's mean of) the smoothed ratio x credit`, then the region.
+def compat_surrogate(objective: Objective, decisions: Decisions) -> Surrogate:
+    """`S` of the original: `final = (AMIC's mean of) the smoothed ratio x credit`, then the region.
 
-    PTRW works on the member's mean ratio and mean advantage with its gate differentiated, and its loss is the mean over members; the asymmetric
+    PTRW works on the member's mean ratio and mean advantage with its gate differentiated, the asymmetric
     clip works on the mean ratio, picks its width by the mean advantage (zero counts as negative) and has no `min`. The original adds 1e-8 to
     every divisor; so does this, and its values agree to rounding.
-
-    Returns:
-        The surrogate, and the aggregation weights to use with it.
     """
     ratio = objective.smoothing(decisions).exp()
     if objective.ratio.kind == "arithmetic":
@@ -49,24 +53,22 @@ def compat_surrogate(objective: Objective, decisions: Decisions, weight: Tensor)
     for link in objective.credit.links():
         ratio = ratio * decisions.masked(link(decisions))
     ratio = decisions.masked(ratio)
-    weight = weight / (1 + _TINY * weight)
     trust, advantage = objective.trust, decisions.advantage
     if trust.kind == "gaussian":
         mean_ratio, mean_advantage = _mean(ratio, decisions), _mean(advantage, decisions)
         gate = (-((mean_ratio - 1) ** 2) / (2 * trust.sigma**2)).exp()
-        share = decisions.mask.to(ratio.dtype) / decisions.count / decisions.mask.shape[0]
         value = (gate * mean_ratio * mean_advantage).expand_as(ratio)
-        return Surrogate(value, torch.ones_like(decisions.mask)), share
+        return Surrogate(value, torch.ones_like(decisions.mask))
     if trust.kind == "asymmetric_clip":
         mean_ratio, mean_advantage = _mean(ratio, decisions), _mean(advantage, decisions)
-        width = torch.where(mean_advantage > 0, trust.eps_pos, trust.eps_neg).to(ratio.dtype)
+        width = torch.where(mean_advantage > 0, ratio.new_full((), trust.eps_pos), ratio.new_full((), trust.eps_neg))
         alive = ((mean_ratio >= 1 - width) & (mean_ratio <= 1 + width)).expand_as(decisions.mask)
-        return Surrogate(mean_ratio.clamp(1 - width, 1 + width) * advantage, alive), weight
+        return Surrogate(mean_ratio.clamp(1 - width, 1 + width) * advantage, alive)
     bound = trust.bound if trust.kind == "dual_clip" else float("inf")
     clipped = torch.minimum(ratio * advantage, ratio.clamp(1 - trust.low, 1 + trust.high) * advantage)
     value = torch.where((advantage < 0) & (ratio > bound), bound * advantage, clipped) if bound < float("inf") else clipped
     dead = ((advantage > 0) & (ratio > 1 + trust.high)) | ((advantage < 0) & ((ratio < 1 - trust.low) | (ratio > bound)))
-    return Surrogate(value, ~dead), weight
+    return Surrogate(value, ~dead)
 
 
 def _mean(values: Tensor, decisions: Decisions) -> Tensor:

@@ -19,7 +19,7 @@ from groupwise.objective.admission import Admission, Everything
 from groupwise.objective.advantage import Advantage, ZScore
 from groupwise.objective.aggregate import Aggregation, TokenMean
 from groupwise.objective.batch import Batch
-from groupwise.objective.compat import compat_aggregation, compat_surrogate
+from groupwise.objective.compat import compat_surrogate, compat_weight
 from groupwise.objective.correction import Correction, NoCorrection
 from groupwise.objective.counts import Counts
 from groupwise.objective.credit import Credit
@@ -231,7 +231,7 @@ class Objective(Config):
         return Plan(
             mask=mask,
             real=real,
-            weight=self.aggregation(counts) if self.compat is None else compat_aggregation(self)(counts),
+            weight=self.aggregation(counts) if self.compat is None else compat_weight(self, counts),
             correction=correction,
             advantage=update.advantage,
             old_log_prob=update.old_log_prob,

@@ -1,0 +1,92 @@
+"""`compat = "verl_rl"` gives the recorded numbers of the original functions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from groupwise.config import ConfigError
+from groupwise.objective import Objective, Plan
+from groupwise.records import Scored
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "golden_verl_rl.json").read_text())
+CASES = [(setting, number) for setting in GOLDEN["settings"] for number in range(len(GOLDEN["cases"]))]
+
+
+def original(**settings: Any) -> Objective:
+    """The original's switches as an objective: clip 0.2, dual clip 3, token mean where the source fixes nothing else."""
+    keys: dict[str, Any] = {"compat": "verl_rl", "trust.kind": "dual_clip", "trust.bound": 3.0}
+    if settings.get("use_ema_smoothing"):
+        keys |= {"smoothing.kind": "ema", "smoothing.beta": settings.get("ema_beta", 0.9)}
+    if settings.get("use_gradient_adaptive_weighting"):
+        keys |= {"credit.gradient_adaptive.temperature": settings.get("gradient_weighting_temperature", 1.0)}
+    if settings.get("use_amic"):
+        keys |= {"ratio.kind": "arithmetic", "ratio.gradient": "token" if settings.get("use_gradient_adaptive_weighting") else "sequence"}
+    if settings.get("use_temporal_decay"):
+        keys |= {"credit.temporal_decay.gamma": 0.95, "credit.temporal_decay.raw": not settings.get("temporal_decay_normalize", True)}
+    if settings.get("use_ptrw"):
+        keys |= {"trust.kind": "gaussian", "trust.sigma": settings.get("ptrw_sigma", 0.2)}
+        del keys["trust.bound"]
+    if settings.get("use_asymmetric_clipping"):
+        keys |= {"trust.kind": "asymmetric_clip", "trust.eps_pos": 0.3, "trust.eps_neg": 0.1}
+        del keys["trust.bound"]
+    return Objective.preset("bnpo", **keys)
+
+
+def plan_of(objective: Objective, case: dict[str, Any]) -> Plan:
+    """The plan of a recorded case, whose advantages are one a token."""
+    from groupwise.objective.batch import Batch
+
+    mask = torch.tensor(case["mask"], dtype=torch.bool)
+    members = mask.shape[0]
+    batch = Batch(
+        mask=mask,
+        old_log_prob=torch.tensor(case["old_log_prob"], dtype=torch.float64),
+        advantage=torch.tensor(case["advantage"], dtype=torch.float64),
+        admitted=torch.ones(members, dtype=torch.bool),
+        prompt=torch.zeros(members, dtype=torch.long),
+        num_prompts=1,
+        state=objective.init(),
+    )
+    return objective.plan(batch)
+
+
+@pytest.mark.parametrize(("setting", "number"), CASES)
+def test_recorded_value_and_gradient(setting: str, number: int) -> None:
+    case = GOLDEN["cases"][number]
+    objective = original(**GOLDEN["settings"][setting])
+    log_prob = torch.tensor(case["log_prob"], dtype=torch.float64, requires_grad=True)
+    loss = objective.loss(Scored(log_prob), plan_of(objective, case)).total
+    loss.backward()
+    expected = case["expected"][setting]
+    assert log_prob.grad is not None
+    assert float(loss.detach()) == pytest.approx(expected["loss"], abs=1e-9)
+    torch.testing.assert_close(log_prob.grad, torch.tensor(expected["grad"], dtype=torch.float64), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("setting", ["vanilla", "ptrw", "asymmetric", "ema_surprisal_decay"])
+def test_micro_batches_sum_to_the_whole(setting: str) -> None:
+    case = GOLDEN["cases"][1]
+    objective = original(**GOLDEN["settings"][setting])
+    plan, scored = plan_of(objective, case), Scored(torch.tensor(case["log_prob"], dtype=torch.float64))
+    parts = [torch.tensor([0]), torch.tensor([2, 1, -1])]
+    total = sum(float(objective.loss(scored.select(rows), plan.select(rows)).total) for rows in parts)
+    assert total == pytest.approx(float(objective.loss(scored, plan).total), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ({"ratio.kind": "geometric"}, "ratio.kind"),
+        ({"trust.kind": "cispo"}, "trust.kind"),
+        ({"correction.kind": "truncate"}, "correction.kind"),
+        ({"credit.log_decay.a": 1.0}, "credit.log_decay"),
+    ],
+)
+def test_what_the_original_lacked_is_refused(keys: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        Objective.preset("bnpo", **({"compat": "verl_rl"} | keys))
