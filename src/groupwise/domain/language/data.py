@@ -1,0 +1,172 @@
+"""From rows to prompts: columns checked, held-out prompts kept apart, demonstrations written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from groupwise.config import ConfigError, nearest
+from groupwise.domain.language.config import DataConfig, DemonstrationsConfig
+from groupwise.domain.language.source import Row, Source
+from groupwise.domain.protocol import Prompt
+from groupwise.reward.callable import find
+
+@final
+@dataclass(frozen=True)
+class Demonstration:
+    """A prompt and what is written after it: turns of the policy and of the environment by turns, the policy's first and last."""
+
+    prompt: Prompt
+    turns: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Splits:
+    """What is trained on, what is held out, what is demonstrated; and how many rows were left out of training for being held out as well."""
+
+    train: tuple[Prompt, ...]
+    held_out: tuple[Prompt, ...]
+    demonstrations: tuple[Demonstration, ...] = ()
+    num_removed: int = 0
+
+
+def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) -> Splits:
+    """Reads the source and divides it: held out first, then trained on, then demonstrated.
+
+    Raises:
+        ConfigError: no rows at all, fewer than asked for, a column that is missing (names those present), a prompt that is no text.
+
+    Example:
+        >>> from groupwise.domain.language.source import Cups
+        >>> splits = split(DataConfig(source=Cups(), num_train=3, num_held_out=2), DemonstrationsConfig(num=1))
+        >>> len(splits.train), len(splits.held_out), splits.demonstrations[0].turns
+        (3, 2, ('answer 5',))
+    """
+    source, apart = data.source, (demonstrations.num or 0) if demonstrations is not None else 0
+    held_out = source.held_out_rows(data.num_held_out, data.seed)
+    asked = (data.num_train or 0) + apart + (data.num_held_out if held_out is None else 0)
+    rows = _prompted(source.rows(asked if source.endless else None, data.seed), data)
+    if not rows:
+        raise ConfigError(f"data.source = {_named(source)} holds no rows; give a source with at least one prompt for training and one held out")
+    num_rows = len(rows)
+    if held_out is None:
+        held_out, rows = _first_prompts(rows, data.num_held_out, source)
+    else:
+        held_out = _prompted(held_out, data)
+    held = {source.identity(row) for row in held_out}
+    kept = [row for row in rows if source.identity(row) not in held]
+    num_removed = len(rows) - len(kept)
+    num_train = max(len(kept) - apart, 0) if data.num_train is None else data.num_train
+    train, shown = kept[:num_train], kept[num_train : num_train + apart]
+    if not train or not held_out or (source.endless and len(train) < num_train) or len(shown) < apart:
+        wanted = f"num_train = {data.num_train}, num_held_out = {data.num_held_out}" + (f", demonstrations.num = {apart}" if apart else "")
+        raise ConfigError(f"data: {wanted} ask for more different prompts than the {num_rows} rows of data.source = {_named(source)} have; write smaller numbers")
+    written = () if demonstrations is None else tuple(_demonstrations(shown or train, demonstrations, source, data.seed))
+    return Splits(_prompts(train, source), _prompts(held_out, source), written, num_removed)
+
+
+def _named(source: Source) -> str:
+    return json.dumps(source.model_dump(mode="json"))
+
+
+def _prompted(rows: Sequence[Row], data: DataConfig) -> list[Row]:
+    """Every row with its `prompt`, and its `answer` where a column is named for it."""
+    made = []
+    for number, row in enumerate(rows):
+        row = dict(row)
+        if data.answer_column is not None:
+            row["answer"] = column(row, data.answer_column, "data.answer_column")
+        if data.prompt_template is not None:
+            try:
+                row["prompt"] = data.prompt_template.format(**row)
+            except (KeyError, IndexError, AttributeError, ValueError) as error:
+                raise ConfigError(
+                    f"data.prompt_template = {data.prompt_template!r} cannot be filled in for row {number}: {type(error).__name__}: {error}; "
+                    f"columns present: {', '.join(sorted(row))}; write a brace that is meant as itself twice"
+                ) from error
+        else:
+            row["prompt"] = column(row, data.prompt_column, "data.prompt_column")
+        _check_prompt(row["prompt"], number)
+        made.append(row)
+    return made
+
+
+def column(row: Mapping[str, Any], name: str, key: str) -> Any:
+    """The value of a column.
+
+    Raises:
+        ConfigError: there is none of that name; names those present.
+    """
+    if name not in row:
+        close = nearest(name, list(row))
+        hint = f"; did you mean {close}?" if close else ""
+        raise ConfigError(f"{key} = {name!r}: the data have no such column; columns present: {', '.join(sorted(row))}{hint}")
+    return row[name]
+
+
+def _check_prompt(prompt: Any, number: int) -> None:
+    if isinstance(prompt, str):
+        if not prompt.strip():
+            raise ConfigError(f"data: the prompt of row {number} is empty; take the row out or write a prompt_template")
+        return
+    chat = isinstance(prompt, Sequence) and len(prompt) > 0 and all(isinstance(each, Mapping) and {"role", "content"} <= set(each) for each in prompt)
+    if not chat:
+        raise ConfigError(
+            f"data: the prompt of row {number} is {str(prompt)[:60]!r} ({type(prompt).__name__}); a prompt is a text, or a list of messages "
+            'such as {"role": "user", "content": "2 + 2?"}'
+        )
+
+
+def _first_prompts(rows: Sequence[Row], num: int, source: Source) -> tuple[list[Row], list[Row]]:
+    """The rows of the first `num` different prompts, one each, and the rest."""
+    seen: set[str] = set()
+    first = []
+    for place, row in enumerate(rows):
+        if len(first) == num:
+            return first, list(rows[place:])
+        if source.identity(row) not in seen:
+            seen.add(source.identity(row))
+            first.append(row)
+    return first, []
+
+
+def _prompt(row: Row, source: Source) -> Prompt:
+    return Prompt(hashlib.blake2b(source.identity(row).encode(), digest_size=8).hexdigest(), row)
+
+
+def _prompts(rows: Sequence[Row], source: Source) -> tuple[Prompt, ...]:
+    """The rows as prompts, where a repeated one (a data set may ask twice) gets a key of its own."""
+    counts: dict[str, int] = {}
+    made = []
+    for row in rows:
+        prompt = _prompt(row, source)
+        repeat = counts.get(prompt.key, 0)
+        counts[prompt.key] = repeat + 1
+        made.append(Prompt(f"{prompt.key}-{repeat}", row) if repeat else prompt)
+    return tuple(made)
+
+
+def _demonstrations(rows: Sequence[Row], config: DemonstrationsConfig, source: Source, seed: int) -> list[Demonstration]:
+    writer: Callable[[Row, int], Any] = source.demonstration
+    if config.writer is not None:
+        writer = find(config.writer)
+    elif config.column is not None:
+        name = config.column
+        writer = lambda row, seed: column(row, name, "demonstrations.column")  # noqa: E731
+    made = []
+    for row in rows:
+        written = writer(row, seed)
+        if written is None:
+            raise ConfigError(
+                f"demonstrations: a source of kind {source.kind!r} writes none itself; "  # type: ignore[attr-defined]
+                "write demonstrations.column = the column with the text, or demonstrations.writer = 'package.module:function'"
+            )
+        turns = (written,) if isinstance(written, str) else tuple(written)
+        if len(turns) % 2 == 0 or not all(isinstance(turn, str) for turn in turns):
+            raise ConfigError(f"demonstrations: {turns!r} is neither a text nor an odd number of texts (the policy's, the environment's, ..., the policy's)")
+        made.append(Demonstration(_prompt(row, source), turns))
+    return made
