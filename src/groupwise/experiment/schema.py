@@ -21,6 +21,19 @@ DomainConfig = LanguageConfig
 
 
 @final
+class Control(Config):
+    """What the result is compared with: the same start, other training, the same seconds.
+
+    Args:
+        description: one sentence for the table at the end of a run.
+        set: keys of the experiment and their values, on top of every stage from the first that samples.
+    """
+
+    description: str = ""
+    set: dict[str, Any] = Field(default_factory=dict)
+
+
+@final
 class Experiment(Config):
     """A method on a domain with a budget.
 
@@ -38,7 +51,7 @@ class Experiment(Config):
         train: the budget of a step and of the run.
         optimiser: the step's rule.
         stages: spans in which some keys differ; none is one stage of `train.num_steps`.
-        controls: what the result is compared with, trained for the same time; see `groupwise.experiment.controls`.
+        controls: what the result is compared with, by name; the first one's result is the baseline.
         checkpoint: what a resume needs, how often.
         track: who is told about every step.
     """
@@ -53,13 +66,13 @@ class Experiment(Config):
     train: TrainConfig = TrainConfig()
     optimiser: OptimiserConfig = OptimiserConfig()
     stages: tuple[Stage, ...] = ()
+    controls: dict[str, Control] = Field(default_factory=dict)
     checkpoint: CheckpointConfig = CheckpointConfig()
     track: TrackConfig = TrackConfig()
 
     @model_validator(mode="after")
     def _sound(self) -> Experiment:
-        sampled = self.objective.policy_weight.may_be_positive()
-        if sampled and not self.stages and self.objective.advantage.group_baseline and self.train.group_size < 2:
+        if self.samples and not self.stages and self.objective.advantage.group_baseline and self.train.group_size < 2:
             raise ValueError(
                 f"train.group_size = {self.train.group_size}: advantage.kind = {self.objective.advantage.kind!r} compares the members of a group, "
                 "and a group of one always gets advantage 0; write train.group_size = 2 or more"
@@ -69,32 +82,41 @@ class Experiment(Config):
             if names.count(name) > 1:
                 raise ValueError(f"stages: two are named {name!r}; each needs a name of its own")
         # Every stage is read now, so that a mistake in the last one is not found after hours of the first.
-        for index in range(len(self.stages)):
-            self.stage(index)
+        spans = self.spans
+        if self.controls and not any(span.samples for span in spans):
+            raise ValueError("controls: they replace what samples, and no stage does (objective.policy_weight is 0 in all); remove [controls]")
+        for name in self.controls:
+            self.control(name)
         return self
+
+    @property
+    def samples(self) -> bool:
+        """Whether a policy term is ever active."""
+        return self.objective.policy_weight.may_be_positive()
 
     @property
     def spans(self) -> list[Experiment]:
         """The stages in order, each as the experiment that holds during it, with `train.num_steps` its length and no stages of its own."""
-        return [self.stage(index) for index in range(len(self.stages))] if self.stages else [self]
+        if not self.stages:
+            return [self]
+        return [
+            self._changed(f"stages.{stage.name}", merge(lift(stage.set), {"train": {"num_steps": stage.num_steps}}), name=stage.name) for stage in self.stages
+        ]
 
-    def stage(self, index: int) -> Experiment:
-        """The experiment that holds during a stage.
+    def control(self, name: str) -> list[Experiment]:
+        """The stages of a control: those from the first that samples, with the control's changes on top."""
+        spans = self.spans
+        first = next(index for index, span in enumerate(spans) if span.samples)
+        return [span._changed(f"controls.{name}", lift(self.controls[name].set)) for span in spans[first:]]
 
-        Raises:
-            ConfigError: the stage's changes do not fit; the message names the stage.
-        """
-        stage = self.stages[index]
-        source = f"stages.{stage.name}"
-        changes = lift(stage.set)
-        for key in ("stages", "seed", "name", "track", "checkpoint"):
+    def _changed(self, source: str, changes: dict[str, Any], **more: str) -> Experiment:
+        for key in ("stages", "controls", "seed", "name", "track", "checkpoint"):
             if key in changes:
-                raise ConfigError(Problem(f"{source}.set.{key}", "belongs to the whole run and cannot differ between stages; set it outside"))
-        tree = self.table()
-        edits = objective_edits(tree) if changes.get("method", self.method) != self.method else tree["objective"]
-        tree = merge({**tree, "objective": edits, "stages": []}, changes)
-        tree = resolve_objective(merge(tree, {"train": {"num_steps": stage.num_steps}}), source)
-        return read(tree, source)
+                raise ConfigError(Problem(f"{source}.set.{key}", "belongs to the whole run and cannot differ inside it; set it outside"))
+        tree = {**self.table(), "stages": [], "controls": {}, **more}
+        if changes.get("method", self.method) != self.method:
+            tree["objective"] = objective_edits(tree)
+        return read(resolve_objective(merge(tree, changes), source), source)
 
     def table(self) -> dict[str, Any]:
         """Every key and its value, as `config.json` holds them."""

@@ -1,0 +1,115 @@
+"""`groupwise methods`: the published methods by slot, and one method with its equation and its paper."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from groupwise.objective.preset import Method
+
+_COLUMNS = ("advantage", "ratio", "trust", "credit", "aggregation", "divergence")
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(help="A method, overlays joined by +, for example dapo+tis.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+) -> None:
+    """List the methods by slot, or show one: equation, paper, slots, citation, difference from grpo."""
+    from groupwise.objective.preset import method_names, read_method
+
+    names = method_names() if name is None else (name,)
+    if json:
+        import json as library
+
+        records = [{"name": each, **read_method(each.partition("+")[0]).model_dump(mode="json"), "objective": _slots(each)} for each in names]
+        print(library.dumps(records if name is None else records[0], indent=2))
+    elif name is None:
+        _list(names)
+    else:
+        _show(name, read_method(name.partition("+")[0]))
+
+
+def _list(names: tuple[str, ...]) -> None:
+    from groupwise.cli.output import console, table
+    from groupwise.objective.preset import overlay_names, read_method
+
+    rows = []
+    for name in names:
+        slots, paper = _slots(name), read_method(name).paper
+        rows.append((name, *(_brief(slots[column]) for column in _COLUMNS), paper.arxiv or "-"))
+    console().print(table(["method", *_COLUMNS, "arXiv"], rows))
+    console().print(f"Overlays, written behind a method: {', '.join('+' + name for name in overlay_names())} (dapo+tis).", markup=False)
+    console().print("One in full: groupwise methods NAME. Use one: groupwise train EXPERIMENT method=NAME", markup=False)
+
+
+def _show(name: str, method: Method) -> None:
+    from rich.text import Text
+
+    from groupwise.cli.output import console, table
+    from groupwise.config import difference, flatten
+
+    out = console()
+    slots = _slots(name)
+    paper = method.paper
+    out.print(Text(f"{name}: {method.title}", style="bold"))
+    out.print(Text(f"{method.summary}\n"))
+    out.print(Text(f"Maximises  {method.equation}\n"))
+    out.print(
+        Text(
+            f"Paper      {paper.title}. {paper.authors}, {paper.year}."
+            + (f" arXiv {paper.arxiv}" if paper.arxiv else "")
+            + (f" ({paper.note})" if paper.note else "")
+        )
+    )
+    out.print(Text(f"Use it     {method.when}"))
+    out.print(Text(f"It fails   {method.failure}"))
+    for deviation in method.deviations:
+        out.print(Text(f"Deviation  {deviation}"))
+    out.print()
+    out.print(table(["slot", "setting"], [(slot, _full(value)) for slot, value in slots.items()]))
+    if name != "grpo":
+        rows = [(key, _value(before), _value(after)) for key, (before, after) in difference(_slots("grpo"), slots).items()]
+        out.print(table(["key", "grpo", name], rows, title="Difference from grpo") if rows else Text("No slot differs from grpo."))
+    out.print(Text(paper.bibtex(name.partition("+")[0])))
+    keys = [key for key, value in flatten(slots).items() if isinstance(value, float) and key.startswith("trust.")]
+    out.print(Text(f"\nChange a part of it: groupwise train EXPERIMENT method={name} " + (f"{keys[0]}=..." if keys else "trust.kind=...")))
+
+
+def _slots(name: str) -> dict[str, Any]:
+    from groupwise.objective import Objective
+
+    return Objective.preset(name).model_dump(mode="json", exclude={"name"})
+
+
+def _brief(slot: Any) -> str:
+    """A slot in a few characters: its kind, with its numbers where there are any of its own."""
+    if not isinstance(slot, dict):
+        return _value(slot)
+    if "kind" not in slot:
+        return " ".join(key for key, value in slot.items() if value is not None) or "uniform"
+    if slot["kind"] == "constant":
+        return _value(slot["value"])
+    shown = [_value(value) for key, value in slot.items() if key in ("low", "high", "positive", "negative", "sigma", "maximum", "beta") and value is not None]
+    return " ".join([slot["kind"], "/".join(shown)]).strip()
+
+
+def _full(slot: Any) -> str:
+    if not isinstance(slot, dict):
+        return _value(slot)
+    head = slot.get("kind", "")
+    if head == "constant":
+        return _value(slot["value"])
+    rest = [
+        f"{key} = {_full(value) if not isinstance(value, dict) or 'kind' in value else '{' + _full(value) + '}'}"
+        for key, value in slot.items()
+        if key != "kind" and value is not None
+    ]
+    return ", ".join([head, *rest] if head else rest) or "-"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return _full(value)
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,103 @@
+"""From files and overrides to experiments: layers, stages, controls, errors, and a saved configuration that repeats itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from groupwise.config import ConfigError
+from groupwise.experiment.catalogue import shipped
+from groupwise.experiment.loading import edits, load_experiment
+from groupwise.objective import Objective
+
+
+def message(path: Path, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_experiment(path, list(overrides))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_every_shipped_experiment_is_valid(name: str):
+    experiment = load_experiment(name)
+    assert experiment.name == name
+    assert load_experiment(name, experiment.table()) == experiment
+
+
+def test_the_layers_lie_in_order(tiny: Path):
+    experiment = load_experiment(tiny, ["trust.low=0.1", "train.group_size=6"])
+    dapo = Objective.preset("dapo")
+    assert (experiment.name, experiment.objective.name) == ("tiny", "dapo+edited")
+    assert experiment.objective.admission == dapo.admission
+    assert (experiment.objective.trust.low, experiment.objective.trust.high) == (0.1, 0.3)
+    assert experiment.train.group_size == 6
+    assert edits(experiment) == {"trust.low": (0.2, 0.1), "trust.high": (0.28, 0.3)}
+
+
+def test_a_changed_kind_starts_from_its_own_defaults(tiny: Path):
+    trust = load_experiment(tiny, ["trust.kind=gaussian"]).objective.trust
+    assert (trust.kind, trust.sigma) == ("gaussian", 0.2)
+    assert load_experiment(tiny, ["trust.sigma=0.4", "trust.kind=gaussian"]).objective.trust.sigma == 0.4
+
+
+def test_another_method_keeps_what_the_file_says(tiny: Path):
+    experiment = load_experiment(tiny, ["method=grpo"])
+    assert experiment.objective.divergence == Objective.preset("grpo").divergence
+    assert experiment.objective.trust.high == 0.3
+    assert load_experiment(tiny, ["trust.high=0.28"]).objective.name == "dapo"
+
+
+def test_a_saved_configuration_repeats_itself_and_takes_changes(tiny: Path, tmp_path: Path):
+    experiment = load_experiment(tiny, ["seed=3", "trust.low=0.1"])
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.json").write_text(json.dumps(experiment.table()), encoding="utf-8")
+    assert load_experiment(run / "config.json") == experiment
+    assert load_experiment(run) == experiment
+    other = load_experiment(run, ["method=grpo"])
+    assert other.objective.divergence == Objective.preset("grpo").divergence
+    assert other.objective.trust == experiment.objective.trust
+    assert load_experiment(run, ["stages.grpo.num_steps=7"]).spans[1].train.num_steps == 7
+
+
+def test_stages_and_controls_are_experiments_of_their_own(tiny: Path):
+    experiment = load_experiment(tiny)
+    warm_up, grpo = experiment.spans
+    assert (warm_up.name, warm_up.train.num_steps, warm_up.samples) == ("warm_up", 3, False)
+    assert (grpo.name, grpo.train.num_steps, grpo.samples) == ("grpo", 2, True)
+    assert grpo.objective == experiment.objective
+    (control,) = experiment.control("supervised")
+    assert (control.name, control.samples) == ("grpo", False)
+    assert control.objective.name == "dapo+edited"
+    assert load_experiment(tiny, ["stages.warm_up.set.method=grpo"]).spans[0].objective.divergence.kind == "k3"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["trust.hihg=0.3"], "trust.hihg = 0.3: unknown key; allowed: kind, low, high; did you mean high?"),
+        (["trst.high=0.3"], "did you mean trust?"),
+        (["train.num_stps=3"], "did you mean num_steps?"),
+        (["domain.rewards.correct.kind=exact_anser"], "did you mean exact_answer?"),
+        (["method=dappo"], "did you mean dapo?"),
+        (["method=dapo+tsi"], "did you mean tis?"),
+        (["train.group_size=1"], "write train.group_size = 2 or more"),
+        (["train.num_steps=3"], "write stages.grpo.num_steps"),
+        (["stages.grpo.set.trust.hihg=1"], "stages.grpo: trust.hihg = 1: unknown key"),
+        (["stages.grpo.set.seed=1"], "stages.grpo.set.seed: belongs to the whole run"),
+        (["controls.supervised.set.trust.kind=clp"], "controls.supervised: trust.kind"),
+        (["stages.grpo.set.policy_weight=0.0"], "controls: they replace what samples, and no stage does"),
+        (["domain.data.num_train=0"], "domain.data.num_train = 0: must be greater than or equal to 1"),
+        (["train.group_size=four", "seed=-1", "optimiser.beta1=2"], "3 problems"),
+    ],
+)
+def test_what_is_wrong_is_said(tiny: Path, overrides: list[str], expected: str):
+    assert expected in message(tiny, *overrides)
+
+
+def test_a_contradiction_inside_a_slot_is_said_once_with_its_key(tiny: Path):
+    text = message(tiny, "credit.temporal_decay={}", "ratio.kind=arithmetic")
+    assert text.count("ineffective") == 1
+    assert "write ratio.gradient = 'token'" in text
