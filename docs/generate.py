@@ -1,0 +1,270 @@
+"""Pages that are read off the code and its data, so that they cannot differ from it: a hook of mkdocs, run by `make docs`.
+
+One page a method (`presets/methods/*.toml`), one table a source of keys (`docs/tables/*.toml`), and references of slots, rewards and experiments.
+Nothing is written into the tree.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+DOCS = Path(__file__).resolve().parent
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """The method pages join the navigation."""
+    from groupwise.objective.preset import method_names
+
+    pages = [{"All methods": "methods/index.md"}, *({name: f"methods/{name}.md"} for name in method_names())]
+    config.nav = [{"Methods": pages} if isinstance(entry, dict) and "Methods" in entry else entry for entry in config.nav or []]
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """The generated pages join those that were written."""
+    for path, text in pages():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Path and Markdown of every generated page."""
+    from groupwise.objective.preset import method_names
+
+    yield "methods/index.md", method_index()
+    for name in method_names():
+        yield f"methods/{name}.md", method_page(name)
+    for table in sorted((DOCS / "tables").glob("*.toml")):
+        yield f"tables/{table.stem}.md", key_table(tomllib.loads(table.read_text(encoding="utf-8")))
+    yield "reference/objective.md", objective_reference()
+    yield "reference/rewards.md", reward_reference()
+    yield "reference/experiment.md", experiment_reference()
+
+
+# Methods
+
+
+def method_index() -> str:
+    """All methods in one table."""
+    from groupwise.objective.preset import method_names, overlay_names, read_method
+
+    rows = []
+    for name in method_names():
+        method = read_method(name)
+        rows.append((f"[`{name}`]({name}.md)", method.summary, _arxiv(method.paper.arxiv)))
+    overlays = ", ".join(f"`+{name}`" for name in overlay_names())
+    return "\n\n".join(
+        [
+            "# Methods",
+            "Every method is data: a file that names its paper and states every slot of the objective. Choose one with `method=NAME`, change a part of it "
+            "with `slot.key=value`, lay an overlay on it with `method=NAME+OVERLAY`. `groupwise methods NAME` prints the same as its page.",
+            _table(("method", "in one line", "arXiv"), rows),
+            f"Overlays, which correct for a sampler that is not the policy: {overlays}.",
+        ]
+    )
+
+
+def method_page(name: str) -> str:
+    """One method: equation, paper, slots, how it fails, how it is used."""
+    from groupwise.config import difference
+    from groupwise.objective import Objective
+    from groupwise.objective.preset import read_method
+
+    method = read_method(name)
+    paper = method.paper
+    slots = Objective.preset(name).model_dump(mode="json", exclude={"name"})
+    plain = Objective.preset("grpo").model_dump(mode="json", exclude={"name"})
+    source = f"{paper.title}. {paper.authors}, {paper.year}." + (f" {_arxiv(paper.arxiv)}." if paper.arxiv else "") + (f" {paper.note}." if paper.note else "")
+    parts = [
+        f"# {name}",
+        f"**{method.title}.** {method.summary}",
+        f"It maximises\n\n\\[\n{method.equation}\n\\]",
+        f"**Paper.** {source}",
+        f"**When to use it.** {method.when}",
+        f"**How it fails.** {method.failure}",
+    ]
+    if method.deviations:
+        parts.append("**Where it differs from the paper.**\n\n" + "\n".join(f"- {line}" for line in method.deviations))
+    parts += [
+        "## Slots",
+        _table(("slot", "setting"), [(f"`{slot}`", _setting(value)) for slot, value in slots.items()]),
+    ]
+    if name != "grpo":
+        rows = [(f"`{key}`", _setting(before), _setting(after)) for key, (before, after) in difference(plain, slots).items()]
+        parts += ["## Difference from grpo", _table(("key", "grpo", name), rows) if rows else "None."]
+    parts += [
+        "## Use",
+        f"```bash\ngroupwise train language method={name}\n```",
+        f'```python\nfrom groupwise import Objective\n\nobjective = Objective.preset("{name}")\n```',
+        "## Citation",
+        f"```bibtex\n{paper.bibtex(name)}\n```",
+    ]
+    return "\n\n".join(parts)
+
+
+# Keys of other systems
+
+
+def key_table(table: dict[str, Any]) -> str:
+    """What a key of another system is called here."""
+    parts = [f"# {table['title']}", table["text"].strip()]
+    for section in table["section"]:
+        rows = []
+        for key in section["key"]:
+            ours = "<br>".join(f"`{path}={_toml(value)}`" for path, value in key.get("set", {}).items())
+            ours = ours or (f"`{key['ours']}`" if "ours" in key else "none")
+            rows.append((f"`{key['theirs']}`", ours, key.get("note", "")))
+        parts += [f"## {section['title']}", *([section["text"].strip()] if "text" in section else []), _table((table["name"], "Groupwise", "note"), rows)]
+    return "\n\n".join(parts)
+
+
+# References
+
+
+def objective_reference() -> str:
+    """Every slot with its kinds and their parameters."""
+    from groupwise.objective import Objective
+
+    parts = [
+        "# The objective",
+        "One loss made of orthogonal slots. A slot's `kind` chooses what is computed; changing the kind starts that slot from its own defaults.",
+    ]
+    for slot, field in Objective.model_fields.items():
+        if slot == "name":
+            continue
+        parts.append(f"## `{slot}`")
+        if text := _says(Objective, slot, field):
+            parts.append(text)
+        parts += [_model(model) for model in _models(field.annotation)]
+    return "\n\n".join(parts)
+
+
+def reward_reference() -> str:
+    """Every reward with its parameters."""
+    from groupwise.reward import Reward, RewardConfig
+
+    parts = ["# Rewards", "Every reward has these keys; each kind adds its own.", _fields(Reward)]
+    parts += [_model(model, without=set(Reward.model_fields)) for model in _models(RewardConfig)]
+    return "\n\n".join(parts)
+
+
+def experiment_reference() -> str:
+    """Every table of an experiment that is not a slot or a reward."""
+    from groupwise.experiment.schema import Experiment
+    from groupwise.objective import Objective
+    from groupwise.reward import Reward
+
+    parts = ["# The experiment", "Every key of an experiment file. `groupwise schema` writes the same for editors.", _model(Experiment, level=2)]
+    seen: set[type] = {Experiment, Objective}
+    queue = [model for field in Experiment.model_fields.values() for model in _models(field.annotation)]
+    while queue:
+        model = queue.pop(0)
+        if model in seen or issubclass(model, Reward) or model.__module__.startswith(("groupwise.objective.", "groupwise.experiment.")):
+            continue
+        seen.add(model)
+        parts.append(_model(model, level=2))
+        queue += [inner for field in model.model_fields.values() for inner in _models(field.annotation)]
+    return "\n\n".join(parts)
+
+
+def _models(annotation: Any) -> list[Any]:
+    """The configurations that an annotation names, in order."""
+    from groupwise.config import Config
+
+    if inspect.isclass(annotation) and issubclass(annotation, Config):
+        return [annotation]
+    found: list[Any] = []
+    for part in get_args(annotation):
+        found += [model for model in _models(part) if model not in found]
+    return found
+
+
+def _model(model: Any, level: int = 3, without: set[str] = frozenset()) -> str:  # pyright: ignore
+    kind = model.model_fields.get("kind")
+    name = f"`{kind.default}`" if kind is not None else f"`{model.__name__}`"
+    sections = _docstring(inspect.cleandoc(model.__doc__ or ""))
+    return "\n\n".join(part for part in (f"{'#' * level} {name}", *sections, _fields(model, without)) if part)
+
+
+def _fields(model: Any, without: set[str] = frozenset()) -> str:  # pyright: ignore
+    rows = []
+    for name, field in model.model_fields.items():
+        if name == "kind" or name in without:
+            continue
+        rows.append((f"`{name}`", _default(field), _says(model, name, field) or _argument(model, name)))
+    return _table(("key", "default", "meaning"), rows) if rows else ""
+
+
+def _default(field: Any) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=False)
+    return _setting(value.model_dump(mode="json") if hasattr(value, "model_dump") else value) if field.default_factory is None else "computed"
+
+
+def _docstring(text: str) -> Iterator[str]:
+    """A docstring as Markdown: prose as it is, the example as code; the arguments stand in the table of fields."""
+    for section in re.split(r"\n\n(?=\w+:)", text):
+        head, _, body = section.partition("\n")
+        if head == "Example:":
+            yield "```pycon\n" + inspect.cleandoc(body) + "\n```"
+        elif head not in ("Args:", "Returns:", "Raises:"):
+            yield section
+
+
+def _says(model: Any, name: str, field: Any) -> str:
+    """What stands below a field in its class."""
+    if field.description:
+        return _line(field.description)
+    try:
+        source = inspect.getsource(model)
+    except OSError:
+        return ""
+    found = re.search(rf'^    {name}: .*(?:\n(?:        .*|    \)))*\n    """(.+?)"""', source, re.MULTILINE | re.DOTALL)
+    return _line(found.group(1)) if found and "\n    def " not in found.group(0) else ""
+
+
+def _argument(model: Any, name: str) -> str:
+    """What the class's docstring says of an argument."""
+    text = inspect.cleandoc(model.__doc__ or "")
+    found = re.search(rf"^    (?:\w+, )*{name}(?:, \w+)*: (.*(?:\n {{5,}}\S.*)*)", text, re.MULTILINE)
+    return _line(found.group(1)) if found else ""
+
+
+# Markdown
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    return "\n".join(lines + ["| " + " | ".join(_line(cell).replace("|", "\\|") for cell in row) + " |" for row in rows])
+
+
+def _line(text: str) -> str:
+    return " ".join(str(text).split())
+
+
+def _setting(value: Any) -> str:
+    if not isinstance(value, dict):
+        return "unset" if value is None else f"`{_toml(value)}`"
+    if value.get("kind") == "constant":
+        return _setting(value["value"])
+    kind = f"**{value['kind']}**" if "kind" in value else ""
+    rest = ", ".join(f"{key} {_setting(inner)}" for key, inner in value.items() if key != "kind" and inner is not None)
+    return " ".join(part for part in (kind, rest) if part) or "none"
+
+
+def _toml(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _arxiv(number: str | None) -> str:
+    return f"[{number}](https://arxiv.org/abs/{number})" if number else ""

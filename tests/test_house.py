@@ -1,0 +1,117 @@
+"""The house itself: pins, set-up, layers of import, size and shape of files."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "groupwise"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def pins() -> dict[str, Version]:
+    lines = [line for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    return {name.lower().replace("_", "-"): Version(version) for name, version in (line.split("==") for line in lines)}
+
+
+def requirements() -> list[Requirement]:
+    project = PROJECT["project"]
+    given = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
+    return [requirement for requirement in map(Requirement, given) if requirement.name != "groupwise"]
+
+
+@pytest.mark.parametrize("requirement", requirements(), ids=lambda requirement: requirement.name)
+def test_every_dependency_is_pinned_to_a_version_it_allows(requirement: Requirement) -> None:
+    pin = pins()[requirement.name.lower()]
+    assert requirement.specifier.contains(pin)
+    assert pin.local is None, "a local tag would rule out the builds of other machines"
+
+
+def test_supported_from_torch_and_transformers_as_promised() -> None:
+    lowest = {requirement.name: str(requirement.specifier) for requirement in requirements()}
+    assert lowest["torch"] == ">=2.11"
+    assert lowest["transformers"] == ">=5.17"
+
+
+def test_one_version_everywhere() -> None:
+    version = PROJECT["project"]["version"]
+    assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE).group(1) == version
+
+
+@pytest.mark.parametrize(("target", "stamps"), [("train", [".installed"]), ("test", [".installed", ".installed-dev"])])
+def test_make_installs_once(tmp_path: Path, target: str, stamps: list[str]) -> None:
+    environment = tmp_path / "environment"
+
+    def plan() -> str:
+        return subprocess.run(["make", "-n", target, f"VENV={environment}"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    first = plan()
+    assert first.count("-m venv") == 1
+    assert first.count("pip install") == len(stamps)
+    (environment / "bin").mkdir(parents=True)
+    for name in ("bin/python", *stamps):
+        (environment / name).touch()
+    second = plan()
+    assert "pip install" not in second
+    assert "-m venv" not in second
+    assert str(environment / "bin") in second, "the second time it still does what it is for"
+
+
+@pytest.mark.parametrize(
+    "module",
+    ["groupwise", "groupwise.cli", "groupwise.config", "groupwise.reward", "groupwise.track", "groupwise.domain.language.config", "groupwise.diagnosis"],
+)
+def test_loads_neither_torch_nor_transformers(module: str) -> None:
+    code = f"import sys, {module}; print([name for name in ('torch', 'transformers', 'peft', 'datasets') if name in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_no_room_is_empty() -> None:
+    for folder in {path.parent for path in SOURCE.rglob("*") if "__pycache__" not in path.parts}:
+        lines = [line for file in folder.rglob("*") if file.suffix in (".py", ".toml") for line in file.read_text(encoding="utf-8").splitlines()]
+        assert len(lines) > 10, f"{folder.relative_to(SOURCE)} holds nothing"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_file_is_one_concept_and_says_which(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    tree = ast.parse(text)
+    assert ast.get_docstring(tree), "the module docstring says what the concept is"
+    if path.name != "__init__.py":
+        assert "from __future__ import annotations" in text
+
+
+def test_most_files_are_small() -> None:
+    lengths = sorted(path.read_text(encoding="utf-8").count("\n") for path in FILES)
+    assert lengths[int(0.8 * len(lengths))] < 150
+    assert sum(length > 400 for length in lengths) <= 0.02 * len(lengths), "few over 400 lines"
+    assert lengths[-1] < 600
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_nothing_is_pickled(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"^\s*(import|from) (pickle|cloudpickle|dill|marshal|shelve)\b|torch\.(save|load)\(", text, re.MULTILINE)
+
+
+def test_a_test_file_mirrors_a_source_file() -> None:
+    folders = {path.name for path in SOURCE.rglob("*") if path.is_dir()}
+    strays = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        inside = path.relative_to(ROOT / "tests")
+        if len(inside.parts) > 1 and inside.parts[0] in folders:
+            subject = inside.stem.removeprefix("test_")
+            if subject not in folders and not (SOURCE / inside.parent / f"{subject}.py").exists():
+                strays.append(str(inside))
+    assert not strays, "no source file of that name"
