@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, final
@@ -11,6 +12,9 @@ from pydantic import Field
 from groupwise.reward.base import Reward, Value
 from groupwise.reward.noted import Noted
 from groupwise.reward.text import Text, completion_text
+
+# Dollar signs and the like, or prose, which as mathematics would be a product of letters.
+_DELIMITER = re.compile(r"\$|\\boxed|\\\(|\\\[|(?<!\\)\b[A-Za-z]{2,}\s+[A-Za-z]{2,}")
 
 
 @final
@@ -46,7 +50,9 @@ class MathVerify(Reward):
 
         # The library's limit is an alarm signal, which only a main thread can take.
         limit: Any = self.seconds_per_answer if threading.current_thread() is threading.main_thread() else None
-        gold = parse(wanted, parsing_timeout=limit) or parse(f"${wanted}$", parsing_timeout=limit)
+        # Without dollar signs the library reads only numbers: of "(1, 2)" it would take the 2.
+        bare = _DELIMITER.search(wanted) is None
+        gold = (bare and parse(f"${wanted}$", parsing_timeout=limit)) or parse(wanted, parsing_timeout=limit)
         if not gold:
             return Noted(None, "gold_unparsable", wanted)
         return self.correct if verify(gold, parse(text, parsing_timeout=limit), timeout_seconds=limit) else self.wrong
