@@ -18,12 +18,14 @@ kind = "language"
 
 [domain.model]
 kind = "scratch"
+
+[domain.model.shape]
 hidden_size = 16
 num_layers = 1
 num_heads = 2
 num_key_value_heads = 1
 intermediate_size = 32
-max_length = 32
+max_positions = 32
 
 [domain.data]
 num_train = 64
