@@ -41,8 +41,8 @@ class Recipe:
 
     name: str
     objective: Objective
-    train: TrainConfig = TrainConfig()
-    optimiser: OptimiserConfig = OptimiserConfig()
+    train: TrainConfig = field(default_factory=TrainConfig)
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     reference: ReferenceConfig | None = None
     sampling: Mapping[str, Schedule] = field(default_factory=dict)
     adapt: Callable[[Domain], Domain] = _same
@@ -77,7 +77,7 @@ class Job:
     recipes: Sequence[Recipe]
     build_domain: Callable[[torch.device], Domain]
     resolved: Mapping[str, Any] = field(default_factory=dict)
-    checkpoint: CheckpointConfig = CheckpointConfig()
-    track: TrackConfig = TrackConfig()
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    track: TrackConfig = field(default_factory=TrackConfig)
     controls: Mapping[str, Sequence[Recipe]] = field(default_factory=dict)
     remarks: Sequence[str] = ()
