@@ -56,7 +56,7 @@ def test_the_sampler_stops_at_the_first_stop_text_and_calls_it_complete():
     tokenizer = character_tokenizer("ab .\n")
     backbone = Backbone(small_model(SmallModelConfig(hidden_size=16, num_heads=2, max_positions=64), tokenizer, seed=0))
     out = sample(
-        backbone, [tokenizer("ab")["input_ids"]], 200, SamplingConfig(max_new_tokens=30, temperature=9.0, stop=("a.", "\n")), range(40), tokenizer=tokenizer
+        backbone, [tokenizer("ab")["input_ids"]], 200, SamplingConfig(max_new_tokens=30, temperature=9.0, stop=("a.", "\n")), range(200), tokenizer=tokenizer
     )
     texts = [tokenizer.decode(row) for row in out.token_lists()]
     for text, truncated in zip(texts, out.truncated.tolist(), strict=True):
