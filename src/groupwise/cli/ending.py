@@ -77,7 +77,7 @@ def texts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str
         lines.append(f"prompt  {shorten(_prompt(last[key]['prompt']), 200)}")
         if key in first:
             lines.append(f"before  {shorten(first[key]['text'], 200)}   {_rewards(first[key])}")
-        lines.append(f"after   {shorten(last[key]['text'], 200)}   {_rewards(last[key])}")
+        lines.append(f"{'after ' if before else 'writes'}  {shorten(last[key]['text'], 200)}   {_rewards(last[key])}")
         lines.append("")
     return lines[:-1]
 
@@ -93,7 +93,11 @@ def findings(run: Path) -> list[str]:
 
 def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> list[str]:
     """Commands that make sense now."""
-    place, name = shlex.quote(str(run)), shlex.quote(config["name"])
+    from groupwise.experiment.catalogue import shipped
+
+    place = shlex.quote(str(run))
+    # A run folder is an experiment too, so one that has no name can be changed and repeated as well.
+    name = shlex.quote(config["name"]) if config["name"] in shipped() else place
     prompts = [record["prompt"] for record in records if isinstance(record.get("prompt"), str)]
     prompt = shlex.quote(prompts[0]) if prompts and len(prompts[0]) <= 80 and "\n" not in prompts[0] else ""
     other = "dapo" if config["method"] != "dapo" else "grpo"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from groupwise.domain.protocol import Domain
     from groupwise.train.job import Job, Recipe
-    from groupwise.train.run import Result
+    from groupwise.train.launch import Result
 
 
 def run(experiment: Experiment | str | Path, out: str | Path | None = None, *, controls: bool = True) -> Result:
@@ -33,14 +34,21 @@ def run(experiment: Experiment | str | Path, out: str | Path | None = None, *, c
     Raises:
         ConfigError: anything that can be known to be wrong before the first step.
     """
-    from groupwise.train.run import run as train
+    from groupwise.train.launch import run as train
 
     if not isinstance(experiment, Experiment):
         experiment = load_experiment(experiment)
     if not controls:
         # Written into the run's configuration too, so that a resumed run leaves them out as well.
         experiment = experiment.model_copy(update={"controls": {}})
-    return train(job_of(experiment), Path(out) if out is not None else default_run_folder(experiment))
+    folder = Path(out) if out is not None else default_run_folder(experiment)
+    new = not folder.exists()
+    try:
+        return train(job_of(experiment), folder)
+    except ValueError:
+        if new:
+            _forget(folder)
+        raise
 
 
 def resume(folder: str | Path) -> Result:
@@ -49,7 +57,7 @@ def resume(folder: str | Path) -> Result:
     Raises:
         ConfigError: there is no run in the folder.
     """
-    from groupwise.train.run import resume as go_on
+    from groupwise.train.launch import resume as go_on
     from groupwise.train.run_folder import open_existing
 
     return go_on(job_of(load_experiment(open_existing(Path(folder)).config)), Path(folder))
@@ -58,6 +66,12 @@ def resume(folder: str | Path) -> Result:
 def default_run_folder(experiment: Experiment) -> Path:
     """`runs/<experiment>-<seed>-<timestamp>`."""
     return Path("runs") / f"{experiment.name}-{experiment.seed}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+
+
+def _forget(folder: Path) -> None:
+    """Removes a run folder in which nothing was computed, so that the corrected command may use its name."""
+    if folder.is_dir() and {path.name for path in folder.iterdir()} <= {"config.json", "environment.json"}:
+        shutil.rmtree(folder)
 
 
 def open_domain(experiment: Experiment, device: str | torch.device = "cpu") -> Domain:
