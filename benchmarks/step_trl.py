@@ -13,7 +13,7 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import transformers
@@ -67,7 +67,7 @@ class Timed(GRPOTrainer):
     """GRPOTrainer with a clock around its own methods; nothing it does is changed."""
 
     clock = Clock()
-    num_tokens: list[int] = []
+    num_tokens: ClassVar[list[int]] = []
 
     def _generate_and_score_completions(self, inputs):
         with self.clock.part("rollout"):
