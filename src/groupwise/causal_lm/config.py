@@ -134,3 +134,58 @@ class SmallModelConfig(Config):
         if (self.head_dim or self.hidden_size // self.num_heads) % 2:
             raise ValueError("head_dim must be even: rotary positions turn pairs of numbers")
         return self
+
+
+@final
+class BuiltinEngine(Config):
+    """Sampling in this process by `groupwise.causal_lm.sampler`: one prefill a prompt, log-probs kept, seeds per member.
+
+    Args:
+        max_members: sample at most this many members at once, whole groups; all of a batch where omitted.
+    """
+
+    kind: Literal["builtin"] = "builtin"
+    max_members: Positive | None = None
+
+
+@final
+class TransformersEngine(Config):
+    """Sampling in this process by ``model.generate``: for model families the built-in sampler cannot serve.
+
+    Its random numbers belong to the batch, not to the member: the same batch repeats, but a member's text depends on its neighbours.
+
+    Args:
+        max_members: sample at most this many members at once, whole groups; all of a batch where omitted.
+    """
+
+    kind: Literal["transformers"] = "transformers"
+    max_members: Positive | None = None
+
+
+@final
+class VllmEngine(Config):
+    """Sampling by a vLLM server, through its OpenAI-compatible completions with token ids.
+
+    The server must hold the weights that are trained; whoever runs it refreshes them. What it really sampled from is recorded as the behaviour policy, so a
+    server that lags behind is seen by a behaviour correction. Tested against a stand-in server only, not against vLLM itself.
+
+    Args:
+        address: of the server, without the path.
+        model: name under which it serves the model.
+        processed_logprobs: the server was started with ``--logprobs-mode processed_logprobs``, so that its log-probs are those after temperature, top-k and
+            top-p. Without, only temperature 1 and no truncation can be used, where both are the same.
+        concurrency: requests under way at once.
+        timeout_seconds: for one completion.
+        num_retries: how often a request that failed is sent again.
+    """
+
+    kind: Literal["vllm"] = "vllm"
+    address: str = "http://localhost:8000"
+    model: str
+    processed_logprobs: bool = True
+    concurrency: Positive = 64
+    timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
+    num_retries: Annotated[int, Field(ge=0)] = 2
+
+
+EngineConfig = Annotated[BuiltinEngine | TransformersEngine | VllmEngine, Field(discriminator="kind")]
