@@ -6,18 +6,22 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from tests.train.toy import ToyDomain, job, recipe, supervised
 
-import groupwise.checkpoint.tree as tree
-from groupwise.checkpoint import CheckpointConfig
+from groupwise.checkpoint import CheckpointConfig, tree
+from groupwise.reference import PeriodicReference
+from groupwise.schedule import Linear
 from groupwise.train import Job, resume, run
 
 FORK = multiprocessing.get_context("fork")
 
-PREFIX_POINTS = ("sample", "reward", "score", "backward", "evaluate", "save_tree", "save")
+# The first optimiser of a process imports a second's worth of modules; forked processes inherit them.
+torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
 
 
 def staged_job(domain: Callable[[Any], Any] | None = None) -> Job:
@@ -37,20 +41,8 @@ def staged_job(domain: Callable[[Any], Any] | None = None) -> Job:
         micro_batch_members=5,
         evaluate_every=3,
     )
-    policy = type(policy)("policy", policy.objective, policy.train, policy.optimiser, reference=periodic(), sampling={"temperature": linear(1.2, 0.8, 7)})
+    policy = replace(policy, reference=PeriodicReference(sync_steps=2, alpha=0.6), sampling={"temperature": Linear(start=1.2, end=0.8, num_steps=7)})
     return job(supervised(num_steps=3), policy, domain=domain or (lambda device: ToyDomain(dropout=0.1)), checkpoint=CheckpointConfig(every=2, keep_last=2))
-
-
-def periodic() -> Any:
-    from groupwise.reference import PeriodicReference
-
-    return PeriodicReference(sync_steps=2, alpha=0.6)
-
-
-def linear(start: float, end: float, num_steps: int) -> Any:
-    from groupwise.schedule import Linear
-
-    return Linear(start=start, end=end, num_steps=num_steps)
 
 
 def killing(point: str, number: int) -> Callable[[Any], ToyDomain]:
