@@ -21,15 +21,16 @@ def train(
     controls: Annotated[bool, typer.Option(help="Train the experiment's controls as well, for the same time each.")] = True,
 ) -> None:
     """Train an experiment. Everything that can be wrong with it is said before anything is computed."""
+    from groupwise.cli.arguments import load
+
+    loaded = load(experiment, overrides, model=model, seed=seed, threads=threads)
     from rich.text import Text
 
-    from groupwise.cli.arguments import load
     from groupwise.cli.ending import ending
     from groupwise.cli.output import console
     from groupwise.config import ConfigError
     from groupwise.experiment.runner import default_run_folder, run
 
-    loaded = load(experiment, overrides, model=model, seed=seed, threads=threads)
     if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("several processes need one run folder, and each would name its own; write --out runs/NAME")
     folder = out or default_run_folder(loaded)
