@@ -123,10 +123,12 @@ class ToyDomain:
         return scored.detach()
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
-        index = torch.randint(self.num_prompts, (size,), generator=streams.generator("demonstrations", step))
+        generator = streams.generator("demonstrations", step)
+        index = torch.randint(self.num_prompts, (size,), generator=generator)
         zeros = torch.zeros(size, self.num_decisions, dtype=torch.float64)
-        # A corpus with systematic mistakes: every third prompt is answered wrongly.
-        target = torch.where(index[:, None] % 3 == 0, (self._target(index) + 1) % NUM_ACTIONS, self._target(index))
+        # A corpus with systematic mistakes: every third prompt is answered wrongly, and the same way, seven times out of ten.
+        wrong = (index % 3 == 0) & (torch.rand(size, generator=generator) < 0.7)
+        target = torch.where(wrong[:, None], (self._target(index) + 1) % NUM_ACTIONS, self._target(index))
         payload = {"index": index, "target": target, "temperature": torch.ones(size, dtype=torch.float64)}
         count = {"supervised": self._mask(index).sum(1).double()}
         return Samples([], torch.zeros(size, dtype=torch.long), zeros.bool(), zeros, payload=payload, auxiliary_count=count)

@@ -9,13 +9,12 @@ from typing import Any
 
 from groupwise.checkpoint import load_tree, remove_folder
 from groupwise.diagnosis import Watch
-from groupwise.domain.protocol import Domain
 from groupwise.objective import ObjectiveState
 from groupwise.reference import AbsentReference
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.track import MetricsFile, Trackers
 from groupwise.train.evaluation import metric_name
-from groupwise.train.job import Job, Recipe
+from groupwise.train.job import Domains, Job, Recipe
 from groupwise.train.loop import Session, evaluate_now, run_stage
 from groupwise.train.optimiser import build_optimiser
 from groupwise.train.progress import Progress
@@ -25,7 +24,7 @@ from groupwise.train.state import TrainState
 from groupwise.train.summary import summarise
 
 
-def run_controls(session: Session, job: Job, state: TrainState, domain: Domain) -> tuple[float | None, bool]:
+def run_controls(session: Session, job: Job, state: TrainState, domains: Domains) -> tuple[float | None, bool]:
     """Trains every control that is not done yet, in `RUN/controls/NAME`.
 
     The module holds a control's weights afterwards: the run's own model must be saved before.
@@ -43,7 +42,7 @@ def run_controls(session: Session, job: Job, state: TrainState, domain: Domain) 
                 scores.append(None)
                 continue
             session.say(f"control {name}: the same start, the same {state.progress.sampled_seconds:.0f} s")
-            if not _control(session, job, name, folder, recipes, load_tree(start), state.progress.sampled_seconds, domain):
+            if not _control(session, job, name, folder, recipes, load_tree(start), state.progress.sampled_seconds, domains):
                 return None, False
         summary = json.loads(folder.summary.read_text())
         session.say(f"control {name}: held-out {summary['metric']} {summary['before']} before, {summary['after']} after")
@@ -52,7 +51,7 @@ def run_controls(session: Session, job: Job, state: TrainState, domain: Domain) 
 
 
 def _control(
-    session: Session, job: Job, name: str, folder: RunFolder, recipes: Sequence[Recipe], record: dict[str, Any], seconds: float, domain: Domain
+    session: Session, job: Job, name: str, folder: RunFolder, recipes: Sequence[Recipe], record: dict[str, Any], seconds: float, domains: Domains
 ) -> bool:
     first = session.world.first
     if first:
@@ -60,6 +59,7 @@ def _control(
             remove_folder(folder.path)
         folder.path.mkdir(parents=True)
     session.world.barrier()
+    domain = domains.base
     state = TrainState(
         Progress(), ObjectiveState(), build_optimiser(recipes[0].optimiser, domain.module), ReferencePolicy(AbsentReference(), domain.module), domain.module
     )
@@ -80,7 +80,7 @@ def _control(
     for index, recipe in enumerate(recipes):
         # Time alone ends a control: it may take cheaper steps, and more of them.
         timed = replace(recipe, train=recipe.train.model_copy(update={"max_seconds": max(seconds / len(recipes), 1e-3), "num_steps": 10**9}))
-        own.domain = timed.adapt(domain)
+        own.domain = domains.of(timed)
         prepare_module(domain, timed)
         state.reference = ReferencePolicy(stage_reference(timed), domain.module)
         state.objective = timed.objective.adopt(state.objective, previous.objective)

@@ -56,6 +56,25 @@ class Recipe:
 
 
 @final
+class Domains:
+    """The domain as each stage wants it, made once; all share one module.
+
+    Args:
+        base: the domain as built.
+    """
+
+    def __init__(self, base: Domain) -> None:
+        self.base = base
+        self._adapted: dict[Callable[[Domain], Domain], Domain] = {}
+
+    def of(self, recipe: Recipe) -> Domain:
+        """The domain of a stage."""
+        if recipe.adapt not in self._adapted:
+            self._adapted[recipe.adapt] = recipe.adapt(self.base)
+        return self._adapted[recipe.adapt]
+
+
+@final
 @dataclass(frozen=True)
 class Job:
     """A whole run.

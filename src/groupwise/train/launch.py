@@ -21,7 +21,7 @@ from groupwise.train.controls import run_controls
 from groupwise.train.distributed import World, connect, disconnect, is_first_process
 from groupwise.train.evaluation import metric_name
 from groupwise.train.interrupt import Interrupt, listening
-from groupwise.train.job import Job, Recipe
+from groupwise.train.job import Domains, Job, Recipe
 from groupwise.train.loop import Session, save
 from groupwise.train.optimiser import build_optimiser
 from groupwise.train.preflight import check_configuration, check_domain
@@ -99,7 +99,8 @@ def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
 def _run(job: Job, folder: RunFolder, device: torch.device, world: World, *, resumed: bool) -> Result:
     streams, progress = Streams(job.seed), Progress()
     with progress.timed("setup"):
-        domain = _build(job, device, streams, world)
+        domains = _build(job, device, streams, world)
+        domain = domains.base
         state = TrainState(
             progress,
             job.recipes[0].objective.init(),
@@ -118,28 +119,28 @@ def _run(job: Job, folder: RunFolder, device: torch.device, world: World, *, res
             session.say(remark)
         if resumed:
             recall(session)
-        if not run_stages(session, job, state, domain):
+        if not run_stages(session, job, state, domains):
             save(session, state)
             session.say(f"ended at step {state.progress.step}; `groupwise resume {folder.path}` goes on")
             return Result(folder, {}, interrupted=True)
         if world.first and not folder.model.exists():
             with new_folder(folder.model) as partial:
                 domain.save(partial)
-        baseline, ended = run_controls(session, job, state, domain)
+        baseline, ended = run_controls(session, job, state, domains)
         if not ended:
             session.say(f"ended during the controls; the model is saved, and `groupwise resume {folder.path}` goes on with them")
             return Result(folder, {}, interrupted=True)
         return _finish(session, job, state, baseline)
 
 
-def _build(job: Job, device: torch.device, streams: Streams, world: World) -> Domain:
+def _build(job: Job, device: torch.device, streams: Streams, world: World) -> Domains:
     seed_everything(job.seed)
-    domain = job.build_domain(device)
-    for recipe in job.recipes:
-        check_domain(recipe.adapt(domain), recipe, streams, world)
-    _check_same_start(domain, world)
+    domains = Domains(job.build_domain(device))
+    for recipe in [*job.recipes, *(recipe for recipes in job.controls.values() for recipe in recipes)]:
+        check_domain(domains.of(recipe), recipe, streams, world)
+    _check_same_start(domains.base, world)
     seed_everything(streams.seed("global", world.rank))
-    return domain
+    return domains
 
 
 def _check_same_start(domain: Domain, world: World) -> None:

@@ -10,7 +10,7 @@ from groupwise.reference import AbsentReference, ReferenceConfig, resolve_refere
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.train.distributed import World
 from groupwise.train.evaluation import metric_name
-from groupwise.train.job import Job, Recipe
+from groupwise.train.job import Domains, Job, Recipe
 from groupwise.train.loop import Session, evaluate_now, run_stage, save
 from groupwise.train.state import TrainState
 from groupwise.train.warm_up import keep_warm_up, load_warm_up, warm_up_key
@@ -19,17 +19,17 @@ START = "start"
 """Where controls begin: the state at the first stage that samples, in `checkpoints/start`."""
 
 
-def run_stages(session: Session, job: Job, state: TrainState, domain: Domain) -> bool:
+def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) -> bool:
     """Runs every stage that is not done yet; false when somebody asked to end before."""
     while state.progress.stage < len(job.recipes):
         index = state.progress.stage
         recipe = job.recipes[index]
-        session.domain = recipe.adapt(domain)
+        session.domain = domains.of(recipe)
         fresh = state.progress.stage_step == 0 and not state.progress.stage_ended
-        key = _cache_key(session, job, domain, index)
+        key = _cache_key(session, job, domains.base, index)
         if fresh and key is not None and _restore_warm_up(session, state, recipe, key):
             continue
-        prepare_module(domain, recipe)
+        prepare_module(domains.base, recipe)
         if fresh:
             _begin(session, job, state, index)
         if not run_stage(session, recipe, state):
