@@ -165,6 +165,17 @@ def test_evaluation_is_greedy_and_sampled_and_the_same_twice(build):
     assert len(tuned.evaluate(streams=Streams(0)).records) == 4
 
 
+@pytest.mark.parametrize("engine", [{"kind": "builtin", "max_members": 3}, {"kind": "transformers"}])
+def test_every_engine_gives_members_that_are_rescored_alike(build, engine):
+    domain = build(engine=engine)
+    samples = sample(domain)
+    scored = domain.score(samples, everything(samples), ALL)
+    torch.testing.assert_close(scored.log_prob.masked_fill(~samples.mask, 0.0), samples.old_log_prob, atol=1e-10, rtol=0)
+    if engine["kind"] == "builtin":
+        assert torch.equal(samples.payload["tokens"], sample(build()).payload["tokens"])
+    assert build(engine=engine).evaluate(streams=Streams(0)).metrics["greedy/length"] == build().evaluate(streams=Streams(0)).metrics["greedy/length"]
+
+
 def test_settings_of_a_stage_keep_the_model(build, config):
     domain = build()
     other = domain.adapted(config(sampling={"max_new_tokens": 3}))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 
 from pydantic import Field, model_validator
 
-from groupwise.causal_lm.config import SamplingConfig
+from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
 from groupwise.config import Config
 from groupwise.domain.language.environment import EnvironmentConfig
 from groupwise.domain.language.model import ModelConfig, Pretrained
@@ -127,13 +127,13 @@ class LanguageConfig(Config):
         data: where prompts come from.
         rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only.
         sampling: temperature, truncation, limits, stop texts.
+        engine: who samples: the built-in sampler, `model.generate`, or a vLLM server.
         sampling_schedule: a schedule over the steps for any number of `sampling`; the value used is stored with the rollouts.
         chat: the chat template.
         environment: who answers the policy, for conversations; unset is one turn.
         demonstrations: texts for supervised stages and terms.
         max_prompt_tokens: longest prompt; unset is what the model's context leaves beside `sampling.max_new_tokens`.
         overlong: what happens to a longer one: `error` before anything is computed, `drop` it, or `truncate` it on the left; both are counted.
-        max_members_together: members sampled at once, for a memory that holds no more; unset samples all.
         evaluation: how held-out prompts are evaluated.
     """
 
@@ -142,13 +142,13 @@ class LanguageConfig(Config):
     data: DataConfig
     rewards: Mapping[str, RewardConfig] = Field(default_factory=dict)
     sampling: SamplingConfig = SamplingConfig()
+    engine: EngineConfig = BuiltinEngine()
     sampling_schedule: Mapping[Literal["temperature", "top_p", "top_k", "max_new_tokens"], Schedule] = Field(default_factory=dict)
     chat: ChatConfig = ChatConfig()
     environment: EnvironmentConfig | None = None
     demonstrations: DemonstrationsConfig | None = None
     max_prompt_tokens: Positive | None = None
     overlong: Literal["error", "drop", "truncate"] = "error"
-    max_members_together: Positive | None = None
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @model_validator(mode="after")

@@ -30,9 +30,9 @@ class HiddenNumber(Source):
     """
 
     kind: Literal["hidden_number"] = "hidden_number"
-    largest: Annotated[int, Field(ge=2)] = 40
+    largest: Annotated[int, Field(ge=2)] = 64
     min_size: Annotated[int, Field(ge=2)] = 12
-    max_size: Annotated[int, Field(ge=2)] = 16
+    max_size: Annotated[int, Field(ge=2)] = 20
     num_guesses: Annotated[int, Field(ge=1)] = 4
 
     @model_validator(mode="after")
