@@ -76,7 +76,9 @@ def build(size: Size, lengths: str, num_prompts: int, folder: Path) -> dict[str,
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     names = [PAD, END, *(f"w{index}" for index in range(size.vocabulary - 2))]
     words = Tokenizer(models.WordLevel({name: index for index, name in enumerate(names)}, unk_token=PAD))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
