@@ -6,8 +6,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from groupwise.causal_lm import sampler
+from groupwise.causal_lm.config import SamplingConfig
 from groupwise.config import ConfigError
-from groupwise.domain.protocol import Samples
+from groupwise.domain.protocol import Prompt, Samples
 from groupwise.records import Scored
 from groupwise.reward import RewardError
 from groupwise.streams import Streams
@@ -68,6 +70,24 @@ def test_a_members_text_depends_on_its_own_seed_alone(build):
     whole_texts, alone_texts = ([each["text"] for each in domain.describe(samples, everything(samples))] for samples in (whole, alone))
     assert alone_texts == whole_texts[6:8]
     assert [each["text"] for each in domain.describe(sample(domain, prompts=4, step=1), torch.arange(12))] != whole_texts
+
+
+def test_seeds_are_keyed_by_purpose_step_prompt_and_member(build):
+    domain = build()
+    prompt, other = domain.prompts([0, 1])
+    settings = SamplingConfig(max_new_tokens=8)
+
+    def tokens(seeds):
+        ids = [domain.tokenizer.encode(prompt.columns["prompt"])]
+        return sampler.sample(domain.backbone, ids, len(seeds), settings, seeds, tokenizer=domain.tokenizer).token_lists()
+
+    samples = domain.sample([other, prompt], 2, streams=Streams(0), step=5, settings={}, requires=ALL).select(torch.tensor([2, 3]))
+    expected = tokens([Streams(0).seed("sample", 5, prompt.key, member) for member in range(2)])
+    assert [row[:length].tolist() for row, length in zip(samples.payload["tokens"], samples.payload["length"], strict=True)] == expected
+    domain = build(data={"num_held_out": 3})
+    prompt = Prompt(domain.evaluate(streams=Streams(0)).records[-1]["key"], domain._held_out.prompts[-1].columns)
+    text = domain.tokenizer.decode(tokens([Streams(0).seed("evaluate", prompt.key, 0)])[0], skip_special_tokens=True)
+    assert domain.evaluate(streams=Streams(0)).records[-1]["text"] == text
 
 
 def test_known_cotangents_give_autograds_gradient(build):
