@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,6 +49,8 @@ def main(
     warm_up: Annotated[int, typer.Option(min=1, help="Steps before them.")] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Processes of each side, alternating.")] = 3,
     micro_batch: Annotated[int | None, typer.Option(help="Members in one pass, on both sides.", show_default="8 at 20m, all at default")] = None,
+    prompt_tokens: Annotated[int | None, typer.Option(min=2, help="Another length of prompts than the size's.")] = None,
+    completion_tokens: Annotated[int | None, typer.Option(min=2, help="Another length of completions; spread ones have half of it as their mean.")] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads a process uses.")] = 1,
     tune: Annotated[bool, typer.Option(help="Measure TRL alone, under other settings.")] = False,
     out: Annotated[Path | None, typer.Option(help="Where every number is written as JSON.")] = None,
@@ -57,9 +60,12 @@ def main(
     console.print(describe())
     records: list[Result] = []
     for name in size or list(SIZES):
+        shape = SIZES[name]
+        shape = replace(shape, prompt_tokens=prompt_tokens or shape.prompt_tokens)
+        shape = replace(shape, completion_tokens=completion_tokens, mean_tokens=completion_tokens / 2) if completion_tokens else shape
         for kind in lengths or ["fixed", "spread"]:
             with tempfile.TemporaryDirectory() as folder:
-                task = build(SIZES[name], kind, 64, Path(folder))
+                task = build(shape, kind, 64, Path(folder))
                 specification = {**task, "folder": folder, "num_updates": updates, "num_warm_up": warm_up, "num_threads": threads}
                 specification["micro_batch"] = micro_batch or MICRO_BATCH[name]
                 _announce(name, kind, specification, updates, repeats)
