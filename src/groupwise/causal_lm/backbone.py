@@ -102,11 +102,11 @@ class Backbone:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Eval mode without gradient; every module's own mode is restored."""
+        """Eval mode without gradient; every module's own mode is restored. Weights do not change inside, so autocast casts them once, not at every token."""
         training = [module for module in self.model.modules() if module.training]
         self.model.eval()
         try:
-            with torch.no_grad():
+            with torch.no_grad(), _casting_once(self.device.type):
                 yield
         finally:
             for module in training:
@@ -116,9 +116,11 @@ class Backbone:
         ids = torch.arange(min(8, self.config.vocab_size), device=self.device).unsqueeze(0)
         self.scale, self.softcap = 1.0, None
         with self.evaluating(), torch.autocast(self.device.type, enabled=False):
-            expected = self.model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits[0]
+            # The mask spares a remark on pad tokens that are not.
+            mask = torch.ones_like(ids)
+            expected = self.model(input_ids=ids, attention_mask=mask, use_cache=False).logits[0]
             expected = expected if expected.dtype == torch.float64 else expected.float()
-            hidden = self.hidden(ids, use_cache=False)[0]
+            hidden = self.hidden(ids, attention_mask=mask, use_cache=False)[0]
             tolerance = (2e-2 if hidden.dtype.itemsize < 4 else 1e-4) * max(expected.abs().max().item(), 1e-6)
             for scale, softcap in self._candidates():
                 self.scale, self.softcap = scale, softcap
@@ -137,3 +139,18 @@ class Backbone:
                 scales += [float(value), 1 / float(value)]
         cap = getattr(self.config, "final_logit_softcapping", None)
         return [(scale, softcap) for softcap in ([float(cap)] if cap else []) + [None] for scale in scales]
+
+
+@contextmanager
+def _casting_once(device_type: str) -> Iterator[None]:
+    """Where autocast is on: its cache of cast weights is used inside the block, and nothing older or younger."""
+    if not torch.is_autocast_enabled(device_type):
+        yield
+        return
+    torch.clear_autocast_cache()
+    try:
+        with torch.autocast(device_type, dtype=torch.get_autocast_dtype(device_type), cache_enabled=True):
+            yield
+    finally:
+        # Only leaving the outermost autocast drops it, and the weights may be another policy's by then.
+        torch.clear_autocast_cache()

@@ -40,7 +40,6 @@ class CausalLMConfig(Config):
         path: a local folder or a hub id.
         dtype: dtype of the weights; ``auto`` takes the file's.
         attention: attention implementation of transformers; ``None`` takes its default.
-        gradient_checkpointing: recompute activations in the backward pass.
         lora: an adapter to train instead of the whole model.
         revision: a branch, tag or commit of a hub id.
 
@@ -52,7 +51,6 @@ class CausalLMConfig(Config):
     path: str
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
     attention: Literal["sdpa", "eager", "flash_attention_2"] | None = None
-    gradient_checkpointing: bool = False
     lora: LoraConfig | None = None
     revision: str | None = None
 

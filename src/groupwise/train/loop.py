@@ -228,7 +228,8 @@ def _replace_model(session: Session, path: Path) -> None:
 def _autocast(recipe: Recipe, device: torch.device) -> Callable[[], Any]:
     if recipe.train.autocast == "none":
         return contextlib.nullcontext
-    return lambda: torch.autocast(device.type, dtype=torch.bfloat16)
+    # Its cache of cast weights outlives an optimiser step and an exchange of weights with the reference.
+    return lambda: torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
 
 
 def _memory(device: torch.device) -> dict[str, float]:

@@ -6,6 +6,7 @@ from groupwise.config import ConfigError
 from groupwise.domain.protocol import Domain
 from groupwise.reference import resolve_reference
 from groupwise.streams import Streams
+from groupwise.train.activation_checkpointing import offers_checkpointing
 from groupwise.train.callbacks import load_callbacks
 from groupwise.train.distributed import World
 from groupwise.train.job import Job, Recipe
@@ -41,7 +42,7 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
     train, objective = recipe.train, recipe.objective
     if not trained_parameters(domain.module):
         raise ConfigError("the model has no parameter with requires_grad: nothing can be trained; check the adapter's target modules")
-    if train.gradient_checkpointing and not callable(getattr(domain.module, "gradient_checkpointing_enable", None)):
+    if train.gradient_checkpointing and not offers_checkpointing(domain.module):
         raise ConfigError("train.gradient_checkpointing = true: this model does not offer it; set it to false")
     if _supervised(recipe) and domain.demonstrations(1, streams=streams, step=0) is None:
         raise ConfigError("auxiliary.supervised: the domain has no demonstrations; give it a corpus, or remove the term")
