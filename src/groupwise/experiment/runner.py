@@ -147,10 +147,7 @@ def _adapter(span: Experiment, whole: Experiment) -> Callable[[Domain], Domain]:
     if span.domain == whole.domain:
         return lambda domain: domain
 
-    def adapt(domain: Any) -> Domain:
-        return domain.adapted(span.domain)
-
-    return adapt
+    return lambda domain: domain.adapted(span.domain)
 
 
 def _show(value: Any) -> str:

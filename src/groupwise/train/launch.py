@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -113,9 +113,9 @@ def _run(job: Job, folder: RunFolder, device: torch.device, world: World, *, res
     if world.first:
         append_environment(folder, seed=job.seed, device=device, num_processes=world.size)
     trackers = _trackers(job, folder, state, world)
-    with listening(trackers.note) as interrupt, _closing(trackers):
+    with listening(trackers.note) as interrupt, closing(domains), closing(trackers):
         session = _session(job, folder, device, world, streams, domain, store, trackers, interrupt)
-        for remark in [*remarks, *job.remarks]:
+        for remark in [*remarks, *job.remarks, *domains.remarks]:
             session.say(remark)
         if resumed:
             recall(session)
@@ -207,11 +207,3 @@ def _device(recipe: Recipe) -> torch.device:
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ConfigError('train.device = "cuda": PyTorch sees no CUDA device here; write train.device = "cpu" or "auto"')
     return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-@contextmanager
-def _closing(trackers: Trackers) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        trackers.close()

@@ -236,4 +236,14 @@ def test_what_cannot_be_trained_is_refused(build):
         build(rewards={"correct": {"column": "solution"}})
     with pytest.raises(RewardError, match="'environment' needs the column 'secret'"):
         build(environment={"kind": "guess_the_number"})
-    assert build(overlong="drop", max_prompt_tokens=7).counts["num_dropped"] == 0
+
+
+def test_what_was_left_out_of_the_data_is_said(build):
+    # `sort 1 2 3 ?` has five words, `sort 1 2 3 4 ?` six.
+    sorting = {"data": {"source": {"kind": "sorting", "min_length": 3, "max_length": 4}}, "max_prompt_tokens": 5, "rewards": {"worked": None}}
+    dropped, cut = (build(**sorting, overlong=overlong) for overlong in ("drop", "truncate"))
+    num = dropped.counts["num_dropped"]
+    assert num == cut.counts["num_truncated"] > 0
+    assert dropped.remarks == [f"data: {num} prompts are longer than 5 tokens and left out (domain.overlong = 'drop')"]
+    assert cut.remarks == [f"data: {num} prompts are longer than 5 tokens and cut on the left (domain.overlong = 'truncate')"]
+    assert build().remarks == []
