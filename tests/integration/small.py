@@ -111,8 +111,8 @@ def rows(run: Path) -> list[Mapping[str, Any]]:
 
 
 def weights(run: Path, step: int) -> dict[str, torch.Tensor]:
-    """What training changes, as a checkpoint holds it."""
-    return load_tree(run / "checkpoints" / f"step-{step}")["weights"]
+    """The trained parameters, as a checkpoint holds them."""
+    return {name: value for name, value in load_tree(run / "checkpoints" / f"step-{step}")["weights"].items() if name.endswith(("weight", "bias"))}
 
 
 def rollouts(run: Path, step: int) -> list[dict[str, Any]]:

@@ -70,6 +70,8 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
         )
     fit_tokenizer(tokenizer, model, config.path)
     model = model.to(device)
+    if config.dropout == "off":
+        _without_dropout(model)
     trained: nn.Module = model if config.lora is None else add_lora(model, config.lora)
     return LoadedLM(trained, tokenizer, Backbone(trained))
 
@@ -135,6 +137,16 @@ def fit_tokenizer(tokenizer: Any, model: Any, path: str = "") -> None:
         tokenizer.eos_token = tokenizer.convert_ids_to_tokens(ids[0])
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
+
+
+def _without_dropout(model: nn.Module) -> None:
+    """Rates of zero, in dropout layers and where a layer keeps its rate as a number; the configuration that is saved stays as it was."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
 
 
 def add_lora(model: nn.Module, config: LoraConfig) -> nn.Module:

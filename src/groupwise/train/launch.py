@@ -24,7 +24,7 @@ from groupwise.train.interrupt import Interrupt, listening
 from groupwise.train.job import Domains, Job, Recipe
 from groupwise.train.loop import Session, save
 from groupwise.train.optimiser import build_optimiser
-from groupwise.train.preflight import check_configuration, check_domain
+from groupwise.train.preflight import check_configuration, check_domain, precision_remarks
 from groupwise.train.progress import Progress
 from groupwise.train.restart import recall, take_back
 from groupwise.train.run_folder import RunFolder, append_environment, check_new, open_existing, write_json
@@ -115,7 +115,7 @@ def _run(job: Job, folder: RunFolder, device: torch.device, world: World, *, res
     trackers = _trackers(job, folder, state, world)
     with listening(trackers.note) as interrupt, closing(domains), closing(trackers):
         session = _session(job, folder, device, world, streams, domain, store, trackers, interrupt)
-        for remark in [*remarks, *job.remarks, *domains.remarks]:
+        for remark in [*remarks, *job.remarks, *domains.remarks, *precision_remarks(domain)]:
             session.say(remark)
         if resumed:
             recall(session)

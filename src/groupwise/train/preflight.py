@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from groupwise.config import ConfigError
 from groupwise.domain.protocol import Domain
 from groupwise.reference import resolve_reference
@@ -58,6 +60,17 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
         )
     if train.prompts_per_step < world.size:
         raise ConfigError(f"train.prompts_per_step = {train.prompts_per_step}: {world.size} processes need a prompt each; write {world.size} or more")
+
+
+def precision_remarks(domain: Domain) -> list[str]:
+    """What is legal and rarely meant about the weights' precision."""
+    half = sum(parameter.numel() for parameter in trained_parameters(domain.module) if parameter.dtype in (torch.bfloat16, torch.float16))
+    if half == 0:
+        return []
+    return [
+        f"{half:,} trained weights are bfloat16 and are trained as they are: a change below about 1/256 of a weight is lost in rounding. Keep fp32 weights "
+        "(for a language model domain.model.dtype = float32) with train.autocast = bfloat16, or train an adapter, whose weights are fp32"
+    ]
 
 
 def _supervised(recipe: Recipe) -> bool:
