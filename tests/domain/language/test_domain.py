@@ -247,3 +247,31 @@ def test_what_was_left_out_of_the_data_is_said(build):
     assert dropped.remarks == [f"data: {num} prompts are longer than 5 tokens and left out (domain.overlong = 'drop')"]
     assert cut.remarks == [f"data: {num} prompts are longer than 5 tokens and cut on the left (domain.overlong = 'truncate')"]
     assert build().remarks == []
+
+
+def trained(name, folder):
+    """Held-out metrics where the first sampling stage began, and at the end, of a shipped experiment without its controls."""
+    from groupwise.experiment.loading import load_experiment
+    from groupwise.experiment.runner import run
+
+    result = run(load_experiment(name), folder / "run", controls=False)
+    rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    held_out = {row["step"]: {key.removeprefix("eval/"): value for key, value in row.items() if key.startswith("eval/")} for row in rows}
+    return held_out[result.before_step], held_out[result.after_step]
+
+
+@pytest.mark.slow
+def test_the_default_learns_to_work_before_it_answers(tmp_path):
+    before, after = trained("language", tmp_path)
+    for mode in ("greedy", "sampled"):
+        assert before[f"{mode}/correct"] <= 0.55
+        assert after[f"{mode}/correct"] >= 0.90
+        # The judge is not the reward: the answers are right because the work before them is.
+        assert after[f"{mode}/worked"] >= 0.90 > 0.55 >= before[f"{mode}/worked"]
+
+
+@pytest.mark.slow
+def test_a_conversation_of_four_turns_is_won_more_often_by_the_stated_margin(tmp_path):
+    before, after = trained("guess_the_number", tmp_path)
+    assert after["sampled/environment"] - before["sampled/environment"] >= 0.15
+    assert after["sampled/patient"] > before["sampled/patient"]

@@ -78,11 +78,13 @@ class DemonstrationsConfig(Config):
 
     Args:
         num: prompts made for demonstrations alone, apart from those trained and evaluated on; unset demonstrates the training prompts.
+        repeats: texts for each prompt, where the source or the writer draws them at random.
         column: the column that holds the text; unset takes what the source writes itself.
         writer: a function `writer(row, seed) -> str | list[str]`, as `package.module:function`, in place of both.
     """
 
     num: Positive | None = None
+    repeats: Positive = 1
     column: str | None = None
     writer: str | None = None
 
@@ -90,6 +92,8 @@ class DemonstrationsConfig(Config):
     def _one_way(self) -> DemonstrationsConfig:
         if self.column is not None and self.writer is not None:
             raise ValueError("column and writer are two ways to get the same text; keep one")
+        if self.column is not None and self.repeats > 1:
+            raise ValueError(f"repeats = {self.repeats} would repeat the same text of column {self.column!r}; write repeats = 1")
         return self
 
 
