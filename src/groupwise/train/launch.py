@@ -10,7 +10,8 @@ from typing import Any, final
 
 import torch
 
-from groupwise.checkpoint import CheckpointStore, new_folder, remove_folder
+from groupwise.checkpoint import CheckpointStore, StorageError, new_folder, remove_folder
+from groupwise.checkpoint.atomic import storage_error
 from groupwise.config import ConfigError
 from groupwise.domain.protocol import Domain
 from groupwise.reference import AbsentReference
@@ -92,6 +93,11 @@ def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
         torch.set_num_threads(job.recipes[0].train.num_threads)
     try:
         return _run(job, folder, device, world, resumed=resumed)
+    except StorageError as error:
+        kept = CheckpointStore(folder.checkpoints, job.checkpoint).kept()
+        if kept in str(error):
+            raise
+        raise StorageError(f"{error} {kept}") from error
     finally:
         disconnect()
 
@@ -151,15 +157,18 @@ def _check_same_start(domain: Domain, world: World) -> None:
 
 
 def _trackers(job: Job, folder: RunFolder, state: TrainState, world: World) -> Trackers:
-    return open_trackers(
-        job.track,
-        folder.path,
-        total_steps=sum(recipe.train.num_steps for recipe in job.recipes),
-        score=job.recipes[-1].train.metric,
-        resolved=job.resolved,
-        start=state.progress.step,
-        first_process=world.first,
-    )
+    try:
+        return open_trackers(
+            job.track,
+            folder.path,
+            total_steps=sum(recipe.train.num_steps for recipe in job.recipes),
+            score=job.recipes[-1].train.metric,
+            resolved=job.resolved,
+            start=state.progress.step,
+            first_process=world.first,
+        )
+    except OSError as error:
+        raise storage_error(folder.path, error) from error
 
 
 def _session(

@@ -244,8 +244,8 @@ def test_what_was_left_out_of_the_data_is_said(build):
     dropped, cut = (build(**sorting, overlong=overlong) for overlong in ("drop", "truncate"))
     num = dropped.counts["num_dropped"]
     assert num == cut.counts["num_truncated"] > 0
-    assert dropped.remarks == [f"data: {num} prompts are longer than 5 tokens and left out (domain.overlong = 'drop')"]
-    assert cut.remarks == [f"data: {num} prompts are longer than 5 tokens and cut on the left (domain.overlong = 'truncate')"]
+    assert dropped.remarks == [f"data: prompts left out, longer than 5 tokens (domain.overlong = 'drop'): {num}"]
+    assert cut.remarks == [f"data: prompts cut on the left, longer than 5 tokens (domain.overlong = 'truncate'): {num}"]
     assert build().remarks == []
 
 

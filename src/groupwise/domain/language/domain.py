@@ -102,11 +102,11 @@ class LanguageDomain:
         """What was left out of the data or cut, in sentences."""
         counts, limit = self.counts, self._prompt_limit()
         said = {
-            "num_removed": "rows ask what a held-out prompt asks; they are left out of training",
-            "num_dropped": f"prompts are longer than {limit} tokens and left out (domain.overlong = 'drop')",
-            "num_truncated": f"prompts are longer than {limit} tokens and cut on the left (domain.overlong = 'truncate')",
+            "num_removed": "rows left out of training, because a held-out prompt asks the same",
+            "num_dropped": f"prompts left out, longer than {limit} tokens (domain.overlong = 'drop')",
+            "num_truncated": f"prompts cut on the left, longer than {limit} tokens (domain.overlong = 'truncate')",
         }
-        return [f"data: {counts[name]} {text}" for name, text in said.items() if counts[name]]
+        return [f"data: {text}: {counts[name]}" for name, text in said.items() if counts[name]]
 
     def adapted(self, config: LanguageConfig) -> LanguageDomain:
         """The same model under other settings, for a stage that changes them.
