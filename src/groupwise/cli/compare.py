@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 def compare(
     experiment: ExperimentName,
     overrides: Overrides = None,
-    vary: Annotated[list[str] | None, typer.Option(help="key=a,b: one variant a value; several --vary make every combination.", show_default="the experiment's own")] = None,
+    vary: Annotated[
+        list[str] | None, typer.Option(help="key=a,b: one variant a value; several --vary make every combination.", show_default="the experiment's own")
+    ] = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds each variant is run with: 0, 1, ...", show_default="the experiment's, or 3")] = None,
     model: Model = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the comparison; the same one again continues it.", show_default="runs/compare-EXPERIMENT")] = None,

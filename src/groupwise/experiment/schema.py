@@ -119,10 +119,16 @@ class Experiment(Config):
         ]
 
     def control(self, name: str) -> list[Experiment]:
-        """The stages of a control: those from the first that samples, with the control's changes on top."""
+        """The stages of a control: those from the first that samples, with the control's changes on top.
+
+        A control that names a method takes it as its preset stands: what was changed in the experiment's own objective stays with the experiment.
+        """
         spans = self.spans
         first = next(index for index, span in enumerate(spans) if span.samples)
-        return [span._changed(f"controls.{name}", lift(self.controls[name].set)) for span in spans[first:]]
+        changes = lift(self.controls[name].set)
+        if "method" in changes:
+            spans = [span.model_copy(update={"objective": Objective.preset(span.method)}) for span in spans]
+        return [span._changed(f"controls.{name}", changes) for span in spans[first:]]
 
     def _changed(self, source: str, changes: dict[str, Any], **more: str) -> Experiment:
         for key in ("stages", "controls", "comparison", "seed", "name", "track", "checkpoint"):
