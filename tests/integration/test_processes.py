@@ -40,7 +40,7 @@ SETTINGS = [
 
 def command(*arguments: str, processes: int = 1) -> list[str]:
     start = [sys.executable] if processes == 1 else [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-    return [*start, "-m", "groupwise.cli", *map(str, arguments)]
+    return [*start, "-m", "groupwise", *map(str, arguments)]
 
 
 def numbers(row: Mapping[str, Any], leave: Sequence[str]) -> dict[str, float]:
