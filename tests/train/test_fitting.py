@@ -94,6 +94,15 @@ def test_a_fixed_number_that_does_not_fit_is_told_with_what_to_write(tmp_path: P
         trained(tmp_path / "all", Narrow(5), grpo())
 
 
+def test_running_out_while_sampling_is_told(tmp_path: Path) -> None:
+    class Full(ToyDomain):
+        def sample(self, *arguments: Any, **named: Any) -> Any:
+            torch.empty(2**55)
+
+    with pytest.raises(ConfigError, match=r"memory ran out while 4 groups of 4 were sampled; .*domain.engine.max_members"):
+        trained(tmp_path / "run", Full(), grpo())
+
+
 def test_a_supervised_stage_is_measured_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stages = supervised(num_steps=2, demonstrations_per_step=12, **AUTO), grpo(**AUTO)
     trained(tmp_path / "auto", ToyDomain(), *stages)

@@ -10,6 +10,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from groupwise.config import ConfigError
 from groupwise.domain.protocol import Domain, Samples
 from groupwise.objective import Batch
 from groupwise.records import Rollouts
@@ -20,6 +21,7 @@ from groupwise.train.distributed import World
 from groupwise.train.draw import draw_prompts
 from groupwise.train.fitting import fit_micro_batch, members_at_once
 from groupwise.train.job import Recipe
+from groupwise.train.memory import is_out_of_memory
 from groupwise.train.micro_batches import micro_batches
 from groupwise.train.state import TrainState
 
@@ -137,7 +139,13 @@ def _round(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams, 
     # A later round may meet a prompt again (a small training set): its draws are keyed apart.
     keyed = streams if number == 0 else Streams(streams.seed("round", number))
     with progress.timed("sampling"):
-        samples = domain.sample(prompts, train.group_size, streams=keyed, step=progress.step, settings=settings, requires=objective.requires)
+        try:
+            samples = domain.sample(prompts, train.group_size, streams=keyed, step=progress.step, settings=settings, requires=objective.requires)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            message = f"memory ran out while {len(prompts)} groups of {train.group_size} were sampled"
+            raise ConfigError(f"{message}; sample fewer at once (for a language model domain.engine.max_members), or shorter completions") from error
     with progress.timed("rewards"):
         table = domain.reward(samples)
     with progress.timed("update"):
