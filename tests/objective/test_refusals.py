@@ -21,7 +21,7 @@ from groupwise.objective.refusals import warnings
         ({"divergence.kind": "k3", "divergence.place": "reward"}, ["divergence.place = 'reward'", "divergence.kind = 'k1'"]),
         ({"divergence.kind": "k1", "divergence.place": "reward", "divergence.against": "behaviour"}, ["divergence.against", "ineffective", "'reference'"]),
         ({"divergence.kind": "exact", "divergence.against": "behaviour"}, ["divergence.kind = 'exact'", "divergence.against = 'reference'"]),
-        ({"divergence.kind": "k3", "divergence.beta": -0.1}, ["divergence.beta is -0.1", "from 0 up"]),
+        ({"divergence.kind": "k3", "divergence.beta": -0.1}, ["divergence.beta comes down to -0.1", "from 0 up"]),
         ({"trust.sigma": 0.2}, ["trust.sigma = 0.2", "unknown key", "low"]),
         ({"ratio.gradient": "token"}, ["gradient"]),
         ({"smoothing.kind": "ema", "smoothing.beta": 1.5}, ["smoothing", "beta", "1.5"]),

@@ -37,8 +37,12 @@ def refusals(objective: Objective) -> Iterator[str]:
             yield "divergence.against = 'behaviour' is ineffective in the reward, where it is 0; write divergence.against = 'reference'"
         if divergence.kind == "exact" and divergence.against == "behaviour":
             yield "divergence.kind = 'exact' is measured against the reference; write divergence.against = 'reference', or another divergence.kind"
-        if divergence.beta.kind == "constant" and divergence.beta.value < 0:
-            yield f"divergence.beta is {divergence.beta.value}, and a penalty is not negative; write a number from 0 up"
+        if (lowest := divergence.beta.extremes()[0]) < 0:
+            yield f"divergence.beta comes down to {lowest:g}, and a penalty is not negative; write numbers from 0 up"
+    coefficients = {"policy_weight": objective.policy_weight, **{f"auxiliary.{name}": schedule for name, schedule in objective.auxiliary.items()}}
+    for name, schedule in coefficients.items():
+        if (lowest := schedule.extremes()[0]) < 0:
+            yield f"{name} comes down to {lowest:g}, and below 0 the term would be unlearned; write numbers from 0 up"
     if objective.compat is not None:
         from groupwise.objective.compat import incompatible
 
