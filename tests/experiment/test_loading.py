@@ -88,7 +88,7 @@ def test_stages_and_controls_are_experiments_of_their_own(tiny: Path):
         (["optimiser.learning_rate=nan"], "optimiser.learning_rate: nan is no finite number"),
         (["optimiser.learning_rate=inf"], "optimiser.learning_rate: inf is no finite number"),
         (["optimiser.learning_rate=-1"], "optimiser.learning_rate: comes down to -1 and must not be negative"),
-        ([f"optimiser.learning_rate.{item}" for item in ("kind=linear", "start=0.1", "end=-0.5", "num_steps=5")], "optimiser.learning_rate: comes down to -0.5"),
+        ([f"optimiser.learning_rate.{item}" for item in ("kind=linear", "start=0.1", "end=-0.5", "num_steps=5")], "learning_rate: comes down to -0.5"),
         (["auxiliary.supervised=-1"], "auxiliary.supervised comes down to -1"),
         (["train.num_steps=3"], "write stages.grpo.num_steps"),
         (["stages.grpo.set.trust.hihg=1"], "stages.grpo: trust.hihg = 1: unknown key"),

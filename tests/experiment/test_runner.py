@@ -41,11 +41,17 @@ def test_what_was_changed_in_the_method_is_said(tiny: Path):
     said = remarks(load_experiment(tiny, ["advantage.kind=rank"]))
     assert said[0].startswith("method dapo+edited: ")
     assert "trust.high 0.28 -> 0.3" in said[0]
-    assert "advantage.kind z_score -> rank" in said[0]
+    assert "advantage: z_score -> rank" in said[0]
     assert any("discards the size of differences" in line for line in said[1:])
     assert remarks(load_experiment(tiny, ["trust.high=0.28"])) == []
     exchanged, *_ = remarks(load_experiment(tiny, ["trust.kind=gaussian", "trust.sigma=0.7"]))
-    assert exchanged == "method dapo+edited: trust.kind clip -> gaussian, trust.sigma unset -> 0.7"
+    assert exchanged == "method dapo+edited: trust: clip -> gaussian (sigma 0.7)"
+
+    without, *_ = remarks(load_experiment(tiny, ["method=grpo", "trust.high=0.2", "divergence.kind=none"]))
+    assert without == "method grpo+edited: divergence: k3 -> none"
+    schedule = [f"divergence.beta.{item}" for item in ("kind=linear", "start=0.1", "end=0.0", "num_steps=5")]
+    scheduled, *_ = remarks(load_experiment(tiny, ["method=grpo", "trust.high=0.2", *schedule]))
+    assert scheduled == "method grpo+edited: divergence.beta: constant -> linear (start 0.1, end 0, num_steps 5)"
 
 
 def test_a_trained_model_takes_the_place_of_the_model(tiny: Path):

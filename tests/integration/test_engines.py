@@ -53,6 +53,8 @@ def test_what_a_lagging_server_sampled_is_kept_beside_what_the_policy_says(qwen:
         gap = (samples.old_log_prob - samples.behaviour_log_prob)[samples.mask]
         assert 0.01 < gap.abs().max() < 3
         assert samples.old_log_prob.dtype == samples.behaviour_log_prob.dtype == torch.float32
+        # What is measured on held-out prompts is the policy, not the server.
+        assert domain.evaluate(streams=Streams(0)).metrics == open_domain(experiment(qwen)).evaluate(streams=Streams(0)).metrics
         # A correction weighs every decision by the policy over the server, cut at 2; a token that the server holds likelier than the policy weighs less.
         run = train(experiment(qwen, address, "method=dapo+tis", "domain.sampling.top_k=9"), tmp_path / "run").folder.path
         assert all(row[GAP] > 0.01 and row["updates/taken"] == 1 for row in rows(run)[1:])
@@ -80,9 +82,9 @@ def test_a_server_that_goes_away_is_named_and_the_run_goes_on_later(qwen: Path, 
         address = f"domain.engine={{kind = 'vllm', model = 'served', address = '{server.address}', num_retries = 0, concurrency = 1}}"
         chosen = experiment(qwen, address, "train.num_steps=3")
         whole = train(chosen, tmp_path / "whole").folder.path
-        # Evaluation before the first step asks 8 times, a step 12: the server fails in the second step.
+        # A step asks 12 times: the server fails in the second.
         server.requests.clear()
-        server.spoil = lambda answer: answer if len(server.requests) < 25 else {"choices": []}
+        server.spoil = lambda answer: answer if len(server.requests) < 18 else {"choices": []}
         with pytest.raises(EngineError, match=rf"http://127.0.0.1:{port} answered without token ids"):
             train(chosen, tmp_path / "run")
         server.spoil = lambda answer: answer

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from groupwise.track import MetricsFile, read_metrics
 
 
@@ -36,4 +38,21 @@ def test_a_full_disk_leaves_whole_rows(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "m.jsonl")], capture_output=True, text=True, check=True)
     assert done.stdout == "File too large\n"
+    assert (tmp_path / "m.jsonl").read_text() == '{"step": 1}\n'
+
+
+def test_a_broken_line_is_skipped_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "m.jsonl").write_bytes(b'{"step": 1}\n\x00\x00\xff{"st\n7\n{"step": 3}\n')
+    assert list(read_metrics(tmp_path / "m.jsonl")) == [{"step": 1}, {"step": 3}]
+    assert [record.message.split(": ", 1)[1] for record in caplog.records] == [f"line {line} is no row of metrics and is skipped" for line in (2, 3)]
+
+
+def test_cutting_back_never_extends_a_file(tmp_path: Path) -> None:
+    (tmp_path / "m.jsonl").write_text('{"step": 1}\n{"step": 2')
+    file = MetricsFile(tmp_path / "m.jsonl")
+    file.sync()
+    assert file.cut_back(100) == 78
+    file.append({"step": 3})
+    assert (tmp_path / "m.jsonl").read_text() == '{"step": 1}\n{"step": 3}\n'
+    assert file.cut_back(12) == 0
     assert (tmp_path / "m.jsonl").read_text() == '{"step": 1}\n'

@@ -18,6 +18,7 @@ from tests.train.toy import QUIET, ToyDomain, job, recipe, supervised
 
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore, StorageError
 from groupwise.config import ConfigError
+from groupwise.reference import QualityGateReference
 from groupwise.reward.table import RewardEvent
 from groupwise.track import TrackConfig, read_metrics
 from groupwise.train import EarlyStopping, resume, run
@@ -214,9 +215,65 @@ def test_what_became_of_data_and_rewards_is_said_once_and_the_domain_is_closed(t
     assert toy.closed
 
 
-def test_an_unknown_metric_is_refused_with_the_nearest(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="did you mean accuracy"):
+def test_an_unknown_metric_is_refused_with_the_nearest_before_anything_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ToyDomain, "evaluate", lambda *_, **__: pytest.fail("evaluated"))
+    with pytest.raises(ConfigError, match="allowed: accuracy, sampled_accuracy; did you mean accuracy"):
         run(job(recipe(metric="acuracy")), tmp_path / "run")
+
+
+def test_lost_rows_are_named_and_the_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run"
+    chosen = job(recipe(num_steps=4), checkpoint=CheckpointConfig(every=1), track=TrackConfig(console="lines"))
+    run(chosen, path)
+    (path / "summary.json").unlink()
+    text = (path / "metrics.jsonl").read_text()
+    (path / "metrics.jsonl").write_text("".join(text.splitlines(keepends=True)[:3])[:-5])
+    resume(chosen, path)
+    assert "the rows after step 1 up to step 4 are lost" in capsys.readouterr().out
+    assert [row["step"] for row in rows(path)] == [0, 1]
+
+
+def test_another_number_of_processes_is_said_at_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run"
+    chosen = job(recipe(num_steps=2), track=TrackConfig(console="lines"))
+    run(chosen, path)
+    store = CheckpointStore(path / "checkpoints", CheckpointConfig())
+    latest = store.latest()
+    assert latest is not None
+    record = latest.load()
+    resume(chosen, path)
+    assert "bit for bit" not in capsys.readouterr().out
+    store.save(latest.step, {**record, "generators": record["generators"] * 2})
+    resume(chosen, path)
+    assert "the checkpoint is of 2 processes and this is a run of 1" in capsys.readouterr().out
+
+
+class Measured(ToyDomain):
+    """Its held-out metric is given by the test, one value an evaluation."""
+
+    def __init__(self, values: list[float]) -> None:
+        super().__init__()
+        self.values = list(values)
+
+    def evaluate(self, *, streams: Any) -> Any:
+        return replace(super().evaluate(streams=streams), metrics={"accuracy": self.values.pop(0)})
+
+
+def test_under_less_is_better_the_gate_refuses_what_got_worse(tmp_path: Path) -> None:
+    gate = QualityGateReference(sync_steps=1, alpha=1.0, margin=0.05)
+    chosen = recipe(method="grpo", num_steps=3, evaluate_every=1, metric_goal="min")
+    values = [1.0, 0.5, 0.9, 0.4]
+    # The gate sees the newest evaluation before the step: 1.0, then 0.5, then 0.9, which is worse by more than the margin.
+    run(job(replace(chosen, reference=gate), domain=lambda device: Measured(values)), tmp_path / "run")
+    assert [row["reference/mixed"] for row in rows(tmp_path / "run") if row["step"]] == [1.0, 1.0, 0.0]
+
+
+def test_small_gains_add_up_before_early_stopping(tmp_path: Path) -> None:
+    values = [0.10, 0.16, 0.22, 0.28, 0.34, 0.34, 0.34, 0.34, 0.34, 0.34]
+    chosen = recipe(num_steps=9, evaluate_every=1, early_stopping=EarlyStopping(patience=3, min_gain=0.1))
+    run(job(chosen, domain=lambda device: Measured(values)), tmp_path / "run")
+    # Gains count at 0.22 and 0.34 (step 4); three evaluations without one end the stage.
+    assert rows(tmp_path / "run")[-1]["step"] == 7
 
 
 def test_a_full_disk_says_what_is_kept_and_resume_goes_on(tmp_path: Path) -> None:

@@ -100,3 +100,8 @@ def test_reading_the_configuration_needs_no_torch() -> None:
 
     code = "import sys, groupwise.train.config, groupwise.train.optimiser_config, groupwise.track.config; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_auxiliary_term_the_domain_does_not_have() -> None:
+    refused(recipe(objective={"auxiliary.supervisd": 1.0}), r"auxiliary.supervisd: .*supplies no such term; allowed: supervised; did you mean supervised")
+    check_domain(ToyDomain(), recipe(objective={"auxiliary.consistency": 0.0}), Streams(0), World())

@@ -54,6 +54,8 @@ class ToyDomain:
     unit = "nats per action"
     density = False
     supplies = frozenset({"log_prob", "entropy", "score_norm"})
+    auxiliary = frozenset({"supervised"})
+    metric_names = ("accuracy", "sampled_accuracy")
     remarks: Sequence[str] = ()
 
     def __init__(

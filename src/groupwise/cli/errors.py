@@ -8,6 +8,8 @@ import time
 import traceback
 from pathlib import Path
 
+from groupwise.processes import is_first_process
+
 SECONDS_FOR_THE_FIRST = 5.0
 """How long another process than the first leaves it the word."""
 
@@ -47,8 +49,3 @@ def report(error: BaseException) -> int:
     head = "error: " if rank == "0" else f"error in process {rank}: "
     Console(stderr=True, soft_wrap=True).print(Text.assemble((head, "bold red"), message))
     return 2
-
-
-def is_first_process() -> bool:
-    """Whether this process is the one that prints: alone, or rank 0 under torchrun."""
-    return os.environ.get("RANK", "0") == "0"

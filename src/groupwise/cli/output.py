@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from groupwise.cli.errors import is_first_process
+from groupwise.processes import is_first_process
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -135,11 +135,15 @@ class Evaluation:
 
 
 class Domain(Protocol):
-    """A kind of model with its data. `unit` is what a log-prob is per ("nats per token"); `supplies` names the `Scored` fields it can give."""
+    """A kind of model with its data.
+
+    `unit` is what a log-prob is per ("nats per token"); `supplies` names the `Scored` fields it can give, `auxiliary` the auxiliary terms among them.
+    """
 
     unit: str
     density: bool
     supplies: frozenset[str]
+    auxiliary: frozenset[str]
     module: nn.Module
 
     @property
@@ -150,6 +154,11 @@ class Domain(Protocol):
     @property
     def remarks(self) -> Sequence[str]:
         """What became of the data, for people: rows left out, prompts cut. Said once when a run starts."""
+        ...
+
+    @property
+    def metric_names(self) -> Sequence[str]:
+        """Every metric that `evaluate` may report, known before anything is computed."""
         ...
 
     def adapted(self, config: Any) -> Domain:

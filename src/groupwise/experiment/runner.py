@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from groupwise.config import merge
+from pydantic import BaseModel
+
+from groupwise.config import difference, merge
 from groupwise.experiment.loading import edits, load_experiment
 from groupwise.experiment.schema import Experiment, read
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     import torch
 
     from groupwise.domain.protocol import Domain
+    from groupwise.objective import Objective
     from groupwise.train.job import Job, Recipe
     from groupwise.train.launch import Result
 
@@ -70,7 +73,7 @@ def default_run_folder(experiment: Experiment) -> Path:
 
 def _forget(folder: Path) -> None:
     """Removes a run folder in which nothing was computed, so that the corrected command may use its name."""
-    from groupwise.train.distributed import is_first_process
+    from groupwise.processes import is_first_process
 
     if is_first_process() and folder.is_dir() and {path.name for path in folder.iterdir()} <= {"config.json", "environment.json"}:
         shutil.rmtree(folder)
@@ -116,12 +119,8 @@ def remarks(experiment: Experiment) -> list[str]:
 
     said: dict[str, None] = {}
     changed = edits(experiment)
-    # Where a kind was exchanged, the settings that went with the old one say nothing more.
-    gone = tuple(key.removesuffix("kind") for key, (_, after) in changed.items() if key.endswith(".kind") and after is not None)
-    changed = {key: values for key, values in changed.items() if values[1] is not None or not key.startswith(gone)}
     if changed:
-        listed = ", ".join(f"{key} {_show(before)} -> {_show(after)}" for key, (before, after) in changed.items())
-        said[f"method {experiment.objective.name}: {listed}"] = None
+        said[f"method {experiment.objective.name}: {', '.join(_listed(experiment, changed))}"] = None
     for span in experiment.spans:
         if span.samples:
             updates = span.train.updates_per_batch * span.train.minibatches
@@ -151,6 +150,35 @@ def _adapter(span: Experiment, whole: Experiment) -> Callable[[Domain], Domain]:
         return lambda domain: domain
 
     return lambda domain: domain.adapted(span.domain)
+
+
+def _listed(experiment: Experiment, changed: Mapping[str, tuple[Any, Any]]) -> list[str]:
+    """One entry a changed key; a table whose kind was exchanged is one entry, with what differs from the new kind's defaults."""
+    exchanged = [key.removesuffix(".kind") for key in changed if key.endswith(".kind")]
+    outermost = [place for place in exchanged if not any(place.startswith(f"{other}.") for other in exchanged)]
+    listed: dict[str, None] = {}
+    for key, (before, after) in changed.items():
+        place = next((place for place in outermost if key.startswith(f"{place}.")), None)
+        if place is None:
+            listed[f"{key} {_show(before)} -> {_show(after)}"] = None
+            continue
+        old, new = changed[f"{place}.kind"]
+        own = ", ".join(f"{name} {_show(value)}" for name, value in _own_settings(experiment.objective, place).items())
+        listed[f"{place}: {_show(old)} -> {_show(new)}" + (f" ({own})" if own else "")] = None
+    return list(listed)
+
+
+def _own_settings(objective: Objective, place: str) -> dict[str, Any]:
+    """What a table states beside its kind that its kind does not have by default."""
+    table: Any = objective
+    for name in place.split("."):
+        table = table.get(name) if isinstance(table, dict) else getattr(table, name, None)
+    if not isinstance(table, BaseModel):
+        return {}
+    defaults = {name: field.get_default(call_default_factory=True) for name, field in type(table).model_fields.items() if not field.is_required()}
+    plain = {name: default.model_dump(mode="json") if isinstance(default, BaseModel) else default for name, default in defaults.items()}
+    differing = difference(plain, table.model_dump(mode="json"))
+    return {name: after for name, (_, after) in differing.items() if after is not None and name.rpartition(".")[2] != "kind"}
 
 
 def _show(value: Any) -> str:

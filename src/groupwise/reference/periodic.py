@@ -9,8 +9,14 @@ from typing import Any, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
+from groupwise.processes import is_first_process
 
 log = logging.getLogger("groupwise")
+
+
+def _say(text: str) -> None:
+    if is_first_process():
+        log.warning(text)
 
 
 def convert_source_names(values: Any) -> Any:
@@ -23,12 +29,12 @@ def convert_source_names(values: Any) -> Any:
             raise ValueError("reference.alpha and reference_model_mixup_alpha are one setting in two orientations; keep alpha, the policy's share")
         mixup = values.pop("reference_model_mixup_alpha")
         values["alpha"] = 1.0 - mixup
-        log.warning(f"reference_model_mixup_alpha = {mixup} is the old reference's share; read as reference.alpha = {values['alpha']:g}, the policy's share")
+        _say(f"reference_model_mixup_alpha = {mixup} is the old reference's share; read as reference.alpha = {values['alpha']:g}, the policy's share")
     if "reference_update_freq" in values:
         if "sync_steps" in values:
             raise ValueError("reference.sync_steps and reference_update_freq are the same setting; keep sync_steps")
         values["sync_steps"] = values.pop("reference_update_freq")
-        log.warning(f"reference_update_freq = {values['sync_steps']} is read as reference.sync_steps")
+        _say(f"reference_update_freq = {values['sync_steps']} is read as reference.sync_steps")
     return values
 
 

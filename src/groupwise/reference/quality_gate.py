@@ -20,7 +20,7 @@ class QualityGateReference(Config):
     Args:
         sync_steps: steps between two mixings.
         alpha: the policy's share.
-        margin: how far the score may fall, in the metric's own unit, for metrics of which more is better.
+        margin: how far the score may fall, in the metric's own unit; under `train.metric_goal = "min"`, how far it may rise.
 
     Example:
         >>> gate = QualityGateReference(margin=0.02)

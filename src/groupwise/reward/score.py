@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, final
 
+from groupwise.processes import is_first_process
 from groupwise.reward.base import Reward, RewardFunction
 from groupwise.reward.columns import arguments_for, check_columns, needed_columns
 from groupwise.reward.error import RewardError
@@ -52,7 +53,8 @@ class _Open:
     def give_up(self) -> None:
         self.abandon()
         self.num_timeouts += 1
-        if self.num_timeouts == _WARN_AFTER:
+        # Under torchrun every process is kept waiting; the first one says it for all.
+        if self.num_timeouts == _WARN_AFTER and is_first_process():
             warnings.warn(
                 f"reward {self.name!r} ran past its timeout_seconds = {self.timeout_seconds} {_WARN_AFTER} times and is missing for those batches; raise it, "
                 'or write isolation = "process" so that what hangs is killed',

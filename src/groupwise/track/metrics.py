@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+
+log = logging.getLogger("groupwise")
 
 
 class MetricsFile:
@@ -49,18 +53,37 @@ class MetricsFile:
             self.cut_back(before)
             raise
 
-    def cut_back(self, length: int) -> None:
-        """Drops everything after `length` bytes: the rows a resumed run will write again."""
+    def sync(self) -> None:
+        """Waits until every row is on the disk: what a checkpoint counts on must outlive a power cut."""
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+
+    def cut_back(self, length: int) -> int:
+        """Drops everything after `length` bytes: the rows a resumed run will write again. A shorter file is never extended.
+
+        Returns:
+            how many bytes are missing of `length`; of a file that is shorter, half a last row is dropped, so that the next one begins a line.
+        """
+        missing = max(0, length - self.length)
         with self.path.open("r+b") as file:
-            file.truncate(length)
+            file.truncate(length if not missing else file.read().rfind(b"\n") + 1)
+        return missing
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, float | int | str | None]]:
-    """Rows in order; a last line that a crash cut in half is left out."""
-    with path.open() as file:
-        for line in file:
-            if line.endswith("\n"):
-                yield json.loads(line)
+    """Rows in order; a last line that a crash cut in half is left out, and a broken line in between is skipped and said."""
+    with path.open(errors="replace") as file:
+        for number, line in enumerate(file, start=1):
+            if not line.endswith("\n"):
+                return
+            try:
+                row = json.loads(line)
+                if not isinstance(row, dict):
+                    raise ValueError("no table")
+            except ValueError:
+                log.warning(f"{path}: line {number} is no row of metrics and is skipped")
+            else:
+                yield row
 
 
 def depends_on_machine(name: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, final
 
 import torch
@@ -19,6 +20,9 @@ from groupwise import statistics
 from groupwise.statistics import Statistic
 
 _BUCKET_BYTES = 64 * 2**20
+
+PATIENCE = timedelta(hours=24)
+"""How long a process waits for another. The first one evaluates alone while the others wait, which may take longer than PyTorch's own half an hour."""
 
 
 @final
@@ -120,7 +124,7 @@ def connect(device: torch.device) -> World:
     if size == 1:
         return World()
     if not dist.is_initialized():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
+        dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
     return World(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
 
 
@@ -128,11 +132,6 @@ def disconnect() -> None:
     """Leaves the group, if there is one."""
     if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
-
-
-def is_first_process() -> bool:
-    """Whether this process prints and writes, known before any connection."""
-    return int(os.environ.get("RANK", "0")) == 0
 
 
 def _gradient(parameter: torch.nn.Parameter) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from groupwise.config import ConfigError, Problem, nearest
 from groupwise.domain.protocol import Domain
 from groupwise.streams import Streams
 from groupwise.train.config import TrainConfig
@@ -30,21 +29,23 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
 
 
 def metric_name(config: TrainConfig, metrics: dict[str, float]) -> str | None:
-    """The held-out metric that decides.
-
-    Raises:
-        ConfigError: the configured one is not reported.
+    """The held-out metric that decides: the configured one, or the first that is reported.
 
     Example:
         >>> metric_name(TrainConfig(), {"accuracy": 0.5, "length": 3.0})
         'accuracy'
     """
-    if config.metric is None:
-        return next(iter(metrics), None)
-    if config.metric not in metrics:
-        problem = Problem(f'train.metric = "{config.metric}"', "is not a held-out metric of this domain", tuple(metrics), nearest(config.metric, metrics))
-        raise ConfigError(problem)
-    return config.metric
+    return next(iter(metrics), None) if config.metric is None else config.metric
+
+
+def signed_score(config: TrainConfig, score: float) -> float:
+    """The score with a sign under which more is better.
+
+    Example:
+        >>> signed_score(TrainConfig(metric_goal="min"), 0.5)
+        -0.5
+    """
+    return score if config.metric_goal == "max" else -score
 
 
 def note_score(progress: Progress, config: TrainConfig, score: float | None) -> bool:
@@ -60,11 +61,12 @@ def note_score(progress: Progress, config: TrainConfig, score: float | None) -> 
     progress.score = score
     if score is None:
         return False
-    sign = 1.0 if config.metric_goal == "max" else -1.0
-    gain = 0.0 if config.early_stopping is None else config.early_stopping.min_gain
-    enough = progress.best is None or sign * (score - progress.best) > gain
+    signed, gain = signed_score(config, score), 0.0 if config.early_stopping is None else config.early_stopping.min_gain
+    # Small gains add up: they are measured from the last one that counted, not from the best so far.
+    enough = progress.anchor is None or signed - signed_score(config, progress.anchor) > gain
     progress.evaluations_without_gain = 0 if enough else progress.evaluations_without_gain + 1
-    better = progress.best is None or sign * (score - progress.best) > 0
+    progress.anchor = score if enough else progress.anchor
+    better = progress.best is None or signed > signed_score(config, progress.best)
     if better:
         progress.best, progress.best_step = score, progress.step
     return better

@@ -14,12 +14,13 @@ from groupwise.checkpoint import CheckpointStore, StorageError, new_folder, remo
 from groupwise.checkpoint.atomic import storage_error
 from groupwise.config import ConfigError
 from groupwise.domain.protocol import Domain
+from groupwise.processes import is_first_process
 from groupwise.reference import AbsentReference
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import MetricsFile, Trackers, open_trackers
 from groupwise.train.controls import run_controls
-from groupwise.train.distributed import World, connect, disconnect, is_first_process
+from groupwise.train.distributed import World, connect, disconnect
 from groupwise.train.evaluation import metric_name
 from groupwise.train.interrupt import Interrupt, listening
 from groupwise.train.job import Domains, Job, Recipe

@@ -21,7 +21,7 @@ from groupwise.track import MetricsFile, Trackers
 from groupwise.train.callbacks import load_callbacks
 from groupwise.train.collect import Collected, collect
 from groupwise.train.distributed import World
-from groupwise.train.evaluation import PREFIX, evaluate, metric_name, note_score, should_stop
+from groupwise.train.evaluation import PREFIX, evaluate, metric_name, note_score, should_stop, signed_score
 from groupwise.train.interrupt import Interrupt
 from groupwise.train.job import Recipe
 from groupwise.train.optimiser import configure_optimiser
@@ -148,6 +148,8 @@ def save(session: Session, state: TrainState, *, best: bool = False) -> None:
     if session.store is None:
         return
     with state.progress.timed("checkpoint"):
+        if session.metrics is not None:
+            session.metrics.sync()
         record = state.record(session.world, session.metrics.length if session.metrics is not None else 0)
         if session.world.first:
             session.store.save(state.progress.step, record, score=state.progress.best if best else None, best=best)
@@ -179,7 +181,7 @@ def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict
     if recipe.train.micro_batch_members == "auto":
         values["micro_batch_members"] = progress.micro_batch_members
     _count(session, recipe, state, updates)
-    outcome = _follow(session, state) if updates.taken else ""
+    outcome = _follow(session, recipe, state) if updates.taken else ""
     values |= updates.mean()
     values |= {"updates/taken": updates.taken, "updates/skipped": updates.skipped, "updates/not_finite": updates.not_finite}
     if state.reference.present:
@@ -195,10 +197,18 @@ def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict
 
 
 def _say_events(session: Session, state: TrainState, collected: Collected) -> None:
-    """What went wrong while rewards were computed, the first time of its kind; the counts are in the metrics of every step."""
+    """What went wrong while rewards were computed, on any process, the first time of its kind; the counts are in the metrics of every step."""
+    own: dict[tuple[str, str], tuple[int, str]] = {}
     for event in collected.table.events:
-        text = f"reward {event.reward!r}: {event.name} for {event.count} of {len(collected.table)} members" + (f", {event.detail}" if event.detail else "")
-        session.say_once((event.reward, event.name), f"step {state.progress.step + 1}: {text}; later ones are only counted")
+        count, detail = own.get((event.reward, event.name), (0, event.detail))
+        own[event.reward, event.name] = (count + event.count, detail)
+    parts = session.world.gather((own, len(collected.table)))
+    num_members = sum(size for _, size in parts)
+    for key in dict.fromkeys(key for found, _ in parts for key in found):
+        reward, name = key
+        told = [found[key] for found, _ in parts if key in found]
+        text = f"reward {reward!r}: {name} for {sum(count for count, _ in told)} of {num_members} members" + (f", {told[0][1]}" if told[0][1] else "")
+        session.say_once(key, f"step {state.progress.step + 1}: {text}; later ones are only counted")
 
 
 def _count(session: Session, recipe: Recipe, state: TrainState, updates: Updates) -> None:
@@ -216,10 +226,11 @@ def _count(session: Session, recipe: Recipe, state: TrainState, updates: Updates
         )
 
 
-def _follow(session: Session, state: TrainState) -> str:
+def _follow(session: Session, recipe: Recipe, state: TrainState) -> str:
     progress = state.progress
     progress.reference_step += 1
-    outcome = state.reference.observe(progress.reference_step, progress.score)
+    score = None if progress.score is None else signed_score(recipe.train, progress.score)
+    outcome = state.reference.observe(progress.reference_step, score)
     if outcome == "refused":
         session.say(f"step {progress.step + 1}: the reference was not mixed with the policy, whose held-out score has fallen below it")
     return outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from groupwise.config import ConfigError
+from groupwise.config import ConfigError, Problem, nearest
 from groupwise.domain.protocol import Domain
 from groupwise.reference import resolve_reference
 from groupwise.streams import Streams
@@ -46,6 +46,13 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
         raise ConfigError("the model has no parameter with requires_grad: nothing can be trained; check the adapter's target modules")
     if train.gradient_checkpointing and not offers_checkpointing(domain.module):
         raise ConfigError("train.gradient_checkpointing = true: this model does not offer it; set it to false")
+    if train.metric is not None and train.metric not in domain.metric_names:
+        names = domain.metric_names
+        raise ConfigError(Problem(f'train.metric = "{train.metric}"', "is not a held-out metric of this domain", names, nearest(train.metric, names)))
+    for name, schedule in objective.auxiliary.items():
+        if name not in domain.auxiliary and schedule.may_be_positive():
+            names = tuple(sorted(domain.auxiliary))
+            raise ConfigError(Problem(f"auxiliary.{name}", "has a coefficient, and this domain supplies no such term", names, nearest(name, names)))
     if _supervised(recipe) and domain.demonstrations(1, streams=streams, step=0) is None:
         raise ConfigError("auxiliary.supervised: the domain has no demonstrations; give it a corpus, or remove the term")
     if not recipe.samples:

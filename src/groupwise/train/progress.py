@@ -33,6 +33,7 @@ class Progress:
         latest_step: their step, -1 before the first evaluation.
         score: the newest value of the deciding metric.
         best, best_step: the best held-out score and its step.
+        anchor: the held-out score of the last gain that counted for early stopping, inside the stage.
         evaluations_without_gain: for early stopping, inside the stage.
         micro_batch_members: members in a pass as they were found by measuring, inside the stage; 0 before.
         measured_decisions: decisions of the longest member that was measured.
@@ -63,10 +64,16 @@ class Progress:
     score: float | None = None
     best: float | None = None
     best_step: int = -1
+    anchor: float | None = None
     evaluations_without_gain: int = 0
     micro_batch_members: int = 0
     measured_decisions: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def num_attempts(self) -> int:
+        """Optimiser steps of the run before this step of the loop, those left out included: a key for draws that never comes twice."""
+        return self.num_updates + self.num_skipped + self.num_not_finite
 
     def record(self) -> dict[str, Any]:
         """Plain values for a checkpoint."""

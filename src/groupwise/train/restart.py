@@ -30,14 +30,28 @@ def take_back(store: CheckpointStore, folder: RunFolder, state: TrainState, worl
         record = found.load()
         state.reference = ReferencePolicy(reference_config(record["reference"]), state.module)
         state.restore(record, world)
+        if (before := len(record["generators"])) != world.size:
+            remarks.append(
+                f"the checkpoint is of {before} process{'es' * (before > 1)} and this is a run of {world.size}: the run goes on, but dropout draws other "
+                "numbers and sums round otherwise, so it does not repeat the uninterrupted run bit for bit"
+            )
         length = record["metrics_length"]
         remarks.append(f"resumed at step {state.progress.step}")
     world.barrier()
     if world.first:
         store.clear_damaged()
-        MetricsFile(folder.metrics).cut_back(length)
+        remarks += _cut_back(folder, length, state.progress.step)
         forget_after(folder, -1 if found is None else state.progress.step)
     return remarks
+
+
+def _cut_back(folder: RunFolder, length: int, step: int) -> list[str]:
+    """Cuts the rows back to a checkpoint's; says which of them are gone."""
+    if not MetricsFile(folder.metrics).cut_back(length):
+        return []
+    last = [row["step"] for row in read_metrics(folder.metrics)][-1:]
+    kept = f"the rows after step {last[0]} up to step {step} are lost" if last else f"the rows up to step {step} are lost"
+    return [f"{folder.metrics} is shorter than the checkpoint says: {kept}; the run itself goes on as if they were there"]
 
 
 def recall(session: Session) -> None:

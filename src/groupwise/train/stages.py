@@ -26,7 +26,7 @@ def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) 
         session.domain = domains.of(recipe)
         fresh = state.progress.stage_step == 0 and not state.progress.stage_ended
         key = _cache_key(session, job, domains.base, index)
-        if fresh and key is not None and _restore_warm_up(session, state, recipe, key):
+        if fresh and key is not None and _restore_warm_up(session, job, state, index, key):
             continue
         checkpoint_activations(domains.base.module, recipe.train.gradient_checkpointing)
         if fresh:
@@ -57,6 +57,8 @@ def _begin(session: Session, job: Job, state: TrainState, index: int) -> None:
         values, _ = evaluate_now(session, recipe, state)
         session.row(progress.step, recipe.name, values)
     name = metric_name(recipe.train, progress.latest)
+    # Early stopping measures gains from where the stage begins.
+    progress.anchor, progress.evaluations_without_gain = progress.latest.get(name) if name else None, 0
     if index == first_sampling(job):
         progress.before, progress.before_step = dict(progress.latest), progress.step
         # What counts as best is measured from here: a warm-up may come from another run, without its model.
@@ -79,11 +81,13 @@ def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: i
         progress.sampled_seconds += progress.stage_seconds
     progress.stage, progress.stage_step, progress.stage_seconds, progress.stage_ended = index + 1, 0, 0.0, ""
     progress.evaluations_without_gain = progress.micro_batch_members = progress.measured_decisions = 0
+    own = state.objective
     if index + 1 < len(job.recipes):
         state.objective = job.recipes[index + 1].objective.adopt(state.objective, recipe.objective)
     save(session, state, best=progress.best_step == progress.step)
     if key is not None:
-        record = state.record(session.world, 0)
+        # What is kept knows nothing of the stage that follows in this run: another one may follow in the next.
+        record = {**state.record(session.world, 0), "objective": own.model_dump(mode="json")}
         problem = keep_warm_up(key, record, session.folder.metrics, session.folder.rollouts) if session.world.first else None
         if problem:
             session.say(problem)
@@ -97,8 +101,8 @@ def _cache_key(session: Session, job: Job, domain: Domain, index: int) -> str | 
     return warm_up_key(domain, before, job.seed, session.device, session.world)
 
 
-def _restore_warm_up(session: Session, state: TrainState, recipe: Recipe, key: str) -> bool:
-    progress = state.progress
+def _restore_warm_up(session: Session, job: Job, state: TrainState, index: int, key: str) -> bool:
+    recipe, progress = job.recipes[index], state.progress
     with progress.timed("warm_up"):
         kept = load_warm_up(key)
         if not all(session.world.gather(kept is not None)):
@@ -107,6 +111,8 @@ def _restore_warm_up(session: Session, state: TrainState, recipe: Recipe, key: s
         record, rows, files = kept
         state.reference = ReferencePolicy(AbsentReference(), state.module)
         state.restore(record, session.world)
+        if index + 1 < len(job.recipes):
+            state.objective = job.recipes[index + 1].objective.adopt(state.objective, recipe.objective)
         if session.world.first:
             session.folder.rollouts.mkdir(exist_ok=True)
             session.folder.metrics.write_text("".join(row + "\n" for row in rows))

@@ -57,8 +57,10 @@ class TrainState:
     def restore(self, record: Mapping[str, Any], world: World) -> None:
         """Takes a record back. The reference must be of the record's kind already.
 
+        The global generators (dropout) come back only where the record is of as many processes; of another number it resumes, not bit for bit.
+
         Raises:
-            ValueError: the record is of another model or of another number of processes.
+            ValueError: the record is of another model.
         """
         load_tensors(self.module, record["weights"])
         self.progress = Progress.from_record(record["progress"])

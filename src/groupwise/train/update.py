@@ -99,7 +99,7 @@ def _step(
     accumulate: list[Callable[[], Parts]] = []
     if collected is not None and rows is not None:
         accumulate.append(lambda: policy_gradient(domain, recipe, state, collected, rows, updates.log_ratio, world, on_policy=on_policy))
-    if (shown := shown_now(domain, recipe, state, streams)) is not None:
+    if (shown := shown_now(domain, recipe, state, streams, len(updates.metrics))) is not None:
         measured = fit_micro_batch(domain, recipe, state, shown, shown.auxiliary_count["supervised"], frozenset({"log_prob"}), world)
         updates.remarks += [measured] if measured else []
         accumulate.append(lambda: supervised_gradient(domain, recipe, state, shown, world))
@@ -205,12 +205,14 @@ def _scored(domain: Domain, samples: Samples, rows: Tensor, requires: frozenset[
     return Scored.from_tensors(whole) if whole else Scored(samples.old_log_prob[rows])
 
 
-def shown_now(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams) -> Samples | None:
+def shown_now(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams, number: int = 0) -> Samples | None:
     """The demonstrations beside this optimiser step; `None` where the supervised term has no coefficient."""
     schedule = recipe.objective.auxiliary.get("supervised")
     if schedule is None or schedule.at(state.objective.step) == 0:
         return None
-    samples = domain.demonstrations(recipe.train.demonstrations_per_step, streams=streams, step=state.objective.step)
+    # Every optimiser step of the run draws others, the one after a stage's start too; the objective's own count begins anew there.
+    step = state.progress.num_attempts + number
+    samples = domain.demonstrations(recipe.train.demonstrations_per_step, streams=streams, step=step)
     assert samples is not None, "checked before the first step"
     return samples
 

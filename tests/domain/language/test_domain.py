@@ -232,6 +232,8 @@ def test_the_saved_folder_is_plain_transformers(build, tmp_path):
 def test_what_cannot_be_trained_is_refused(build):
     with pytest.raises(ConfigError, match="leaves no room for a prompt in the model's context of 64 tokens; write at most 63"):
         build(sampling={"max_new_tokens": 64})
+    with pytest.raises(ConfigError, match=r"sampling_schedule.max_new_tokens = 64 leaves no room"):
+        build(sampling_schedule={"max_new_tokens": {"kind": "linear", "start": 8, "end": 64, "num_steps": 9}})
     with pytest.raises(RewardError, match="reward 'correct' needs the column 'solution'"):
         build(rewards={"correct": {"column": "solution"}})
     with pytest.raises(RewardError, match="'environment' needs the column 'secret'"):

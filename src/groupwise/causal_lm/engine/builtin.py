@@ -14,6 +14,8 @@ from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig
 class Builtin:
     """See `groupwise.causal_lm.sampler.sample`."""
 
+    live = True
+
     def __init__(self, backbone: Backbone, tokenizer: Any, config: BuiltinEngine) -> None:
         self.backbone, self.tokenizer, self.config = backbone, tokenizer, config
 

@@ -20,6 +20,8 @@ from groupwise.causal_lm.stop import Stops
 class Generate:
     """Prompts padded on the left, one call a turn; the global generators are left as they were."""
 
+    live = True
+
     def __init__(self, backbone: Backbone, tokenizer: Any, config: TransformersEngine) -> None:
         self.backbone, self.tokenizer, self.config = backbone, tokenizer, config
         self.eos = end_ids(backbone.model, tokenizer)

@@ -14,7 +14,12 @@ from groupwise.causal_lm.sampler import Completions, Continue, Progress
 
 
 class Engine(Protocol):
-    """Something that samples groups; arguments and result as in `groupwise.causal_lm.sampler.sample`."""
+    """Something that samples groups; arguments and result as in `groupwise.causal_lm.sampler.sample`.
+
+    `live` says whether it samples from the weights that are trained, as they are at the moment.
+    """
+
+    live: bool
 
     def sample(
         self,

@@ -25,6 +25,8 @@ class EngineError(RuntimeError):
 class Vllm:
     """See `groupwise.causal_lm.config.VllmEngine`. Requests of a group share their prompt, which the server's prefix cache forwards once."""
 
+    live = False
+
     def __init__(self, backbone: Backbone, tokenizer: Any, config: VllmEngine) -> None:
         self.backbone, self.config = backbone, config
         self.eos = end_ids(backbone.model, tokenizer)

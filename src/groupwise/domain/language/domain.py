@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.config import SamplingConfig
-from groupwise.causal_lm.engine import open_engine
+from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig
+from groupwise.causal_lm.engine import Engine, open_engine
 from groupwise.causal_lm.loading import fit_tokenizer, load, save
 from groupwise.causal_lm.sampler import end_ids
 from groupwise.causal_lm.scratch import small_model
@@ -57,6 +57,7 @@ class LanguageDomain:
     unit = "nats per token"
     density = False
     supplies = frozenset({"log_prob", "entropy", "score_norm"})
+    auxiliary = frozenset({"supervised"})
 
     def __init__(self, config: LanguageConfig, *, streams: Streams, device: str | torch.device = "cpu", parent: LanguageDomain | None = None) -> None:
         self.config, self._streams = config, streams
@@ -73,6 +74,8 @@ class LanguageDomain:
             self._weights_hash = _hash_weights(self.module) if splits.demonstrations else ""
         self._eos = end_ids(self.module, self.tokenizer)
         self._engine = open_engine(config.engine, self.backbone, self.tokenizer)
+        # A server may lag behind; what is measured is the live policy.
+        self._evaluating_engine = self._engine if self._engine.live else open_engine(BuiltinEngine(), self.backbone, self.tokenizer)
         self._chat = Chat(self.tokenizer, config.chat)
         self._rewards = Rewards(config.rewards)
         self._check_columns(splits)
@@ -126,7 +129,7 @@ class LanguageDomain:
         """A group for each prompt; the seed of a member is `streams.seed("sample", step, prompt key, member)`, so its text depends on nothing else."""
         sampling = self._sampling(settings)
         seeds = [streams.seed("sample", step, prompt.key, member) for prompt in prompts for member in range(group_size)]
-        return self._complete(prompts, group_size, sampling, seeds, requires)
+        return self._complete(self._engine, prompts, group_size, sampling, seeds, requires)
 
     def reward(self, samples: Samples) -> RewardTable:
         """Every reward of every member; an environment's own is called `environment`."""
@@ -164,6 +167,14 @@ class LanguageDomain:
             return None
         drawn = streams.numpy("demonstrations", step).choice(len(corpus), size=min(size, len(corpus)), replace=False)
         return as_samples([corpus[int(index)] for index in drawn], self.backbone.device)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Every metric that `evaluate` may report: each reward and judge, their sum, length, truncation, `pass@k`."""
+        config = self.config.evaluation
+        rewards = [*self.config.rewards, *(["environment"] if self.config.environment is not None else [])]
+        modes = (("greedy", config.greedy, 1), ("sampled", config.sampled, config.num_samples))
+        return tuple(name for mode, wanted, num in modes if wanted for name in evaluate.metric_names(mode, rewards, num))
 
     def evaluate(self, *, streams: Streams) -> Evaluation:
         """Greedy and sampled results on the held-out prompts, with the same random numbers every time."""
@@ -222,13 +233,15 @@ class LanguageDomain:
         given = {name: int(value) if name in whole else float(value) for name, value in settings.items()}
         return SamplingConfig.model_validate({**self.config.sampling.model_dump(), **given, "stop": self._stop(), "greedy": greedy})
 
-    def _complete(self, prompts: Sequence[Prompt], group_size: int, sampling: SamplingConfig, seeds: Sequence[int], requires: frozenset[str]) -> Samples:
+    def _complete(
+        self, engine: Engine, prompts: Sequence[Prompt], group_size: int, sampling: SamplingConfig, seeds: Sequence[int], requires: frozenset[str]
+    ) -> Samples:
         environment = self.config.environment
         columns = [prompt.columns for prompt in prompts for _ in range(group_size)]
         talk = None if environment is None else Conversations(environment, columns, self._chat, self._eos, sampling.max_new_tokens)
         ids = [self._prompt_ids(prompt) for prompt in prompts]
         answer = None if talk is None else talk.answer
-        found = self._engine.sample(ids, group_size, sampling, seeds, requires=_scored_fields(requires), continue_with=answer)
+        found = engine.sample(ids, group_size, sampling, seeds, requires=_scored_fields(requires), continue_with=answer)
         payload: dict[str, Any] = {
             "prompt_ids": [each for each in ids for _ in range(group_size)],
             "tokens": found.tokens,
@@ -275,19 +288,19 @@ class LanguageDomain:
 
     def _write(self, prompts: Sequence[Prompt], num_samples: int, streams: Streams, greedy: bool) -> evaluate.Written:
         seeds = [streams.seed("evaluate", prompt.key, number) for prompt in prompts for number in range(num_samples)]
-        samples = self._complete(prompts, num_samples, self._sampling({}, greedy=greedy), seeds, frozenset({"log_prob"}))
+        samples = self._complete(self._evaluating_engine, prompts, num_samples, self._sampling({}, greedy=greedy), seeds, frozenset({"log_prob"}))
         texts = [self._text(samples, row) for row in range(len(samples))]
         truncated = [] if samples.truncated is None else samples.truncated.tolist()
         return evaluate.Written(prompts, num_samples, self._score(samples, judges=True), texts, samples.payload["length"].tolist(), truncated)
 
     def _prompt_limit(self) -> int | None:
         context, asked = self.backbone.max_positions, self.config.max_prompt_tokens
-        room = None if context is None else context - self.config.sampling.max_new_tokens
-        if room is not None and room < 1:
-            raise ConfigError(
-                f"sampling.max_new_tokens = {self.config.sampling.max_new_tokens} leaves no room for a prompt in the model's context of {context} tokens; "
-                f"write at most {context - 1 if context else 0}"
-            )
+        course = self.config.sampling_schedule.get("max_new_tokens")
+        completion = max(self.config.sampling.max_new_tokens, 0 if course is None else int(course.extremes()[1]))
+        room = None if context is None else context - completion
+        if context is not None and completion >= context:
+            key = "sampling.max_new_tokens" if completion == self.config.sampling.max_new_tokens else "sampling_schedule.max_new_tokens"
+            raise ConfigError(f"{key} = {completion} leaves no room for a prompt in the model's context of {context} tokens; write at most {context - 1}")
         return asked if room is None else room if asked is None else min(asked, room)
 
     def _check_columns(self, splits: Splits) -> None:

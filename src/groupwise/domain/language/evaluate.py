@@ -24,6 +24,17 @@ class Written:
     truncated: Sequence[bool]
 
 
+def metric_names(mode: str, rewards: Sequence[str], num_samples: int) -> list[str]:
+    """The names that `metrics` may give, known without a model.
+
+    Example:
+        >>> metric_names("sampled", ["correct"], 2)
+        ['sampled/reward', 'sampled/correct', 'sampled/length', 'sampled/truncated', 'sampled/pass@1', 'sampled/pass@2']
+    """
+    passes = [f"pass@{2**power}" for power in range(num_samples.bit_length())] if num_samples > 1 else []
+    return [f"{mode}/{name}" for name in ("reward", *rewards, "length", "truncated", *passes)]
+
+
 def metrics(mode: str, written: Written, first: str | None) -> dict[str, float]:
     """Means over all completions, called `mode/...`: the rewards' sum, each reward and judge, `length`, `truncated`, and `pass@k` for k = 1, 2, 4, ...
 
