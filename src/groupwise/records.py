@@ -32,6 +32,7 @@ class Rollouts:
         reference_log_prob: `[B, T]` log-prob under the reference policy.
         step_size: `[B, T]` step sizes of a transition, for methods that use them.
         truncated: `[B]` bool, true where a member was cut off by a limit.
+        member: `[B]` integer ids, unique over processes, for methods that draw at random; the place in the batch if not given.
         density: the log-probs are of densities, which may exceed zero.
         auxiliary_count: name -> `[B]`: what an auxiliary term's sum is divided by (over the whole update).
 
@@ -53,6 +54,7 @@ class Rollouts:
     reference_log_prob: Tensor | None = None
     step_size: Tensor | None = None
     truncated: Tensor | None = None
+    member: Tensor | None = None
     density: bool = False
     auxiliary_count: Mapping[str, Tensor] = field(default_factory=dict)
     reward_present: Mapping[str, Tensor] = field(init=False)
@@ -67,6 +69,8 @@ class Rollouts:
             _check_decisions(name, getattr(self, name), self.mask, self.density or name == "step_size", required=name == "old_log_prob")
         if self.truncated is not None and (self.truncated.shape != (members,) or self.truncated.dtype != torch.bool):
             raise ValueError(f"Rollouts.truncated must be a bool tensor [B] with B = {members}, got {_describe(self.truncated)}")
+        if self.member is not None and (self.member.shape != (members,) or self.member.is_floating_point()):
+            raise ValueError(f"Rollouts.member must be an integer tensor [B] with B = {members}, got {_describe(self.member)}")
         values, present = {}, {}
         for name, given in self.rewards.items():
             values[name], present[name] = _reward_tensors(name, given, self.mask)

@@ -28,6 +28,8 @@ class Decisions:
         advantage: one number a decision.
         behaviour_log_prob: nats, under what really sampled.
         score_norm, step_size, mean_shift: where the objective requires them.
+        member: `[B]` ids that do not depend on how members are dealt out.
+        draw: the key of this step's random draws.
         reduce: sum over processes.
     """
 
@@ -39,6 +41,8 @@ class Decisions:
     score_norm: Tensor | None = None
     step_size: Tensor | None = None
     mean_shift: Tensor | None = None
+    member: Tensor | None = None
+    draw: int = 0
     reduce: Reduce = alone
 
     @cached_property

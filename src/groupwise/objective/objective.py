@@ -181,6 +181,7 @@ class Objective(Config):
             admitted=members,
             prompt=rewards.index,
             num_prompts=rewards.num_groups,
+            member=torch.arange(len(rollouts.group), device=rollouts.group.device) if rollouts.member is None else rollouts.member,
             state=state.model_copy(update={"running": running}),
             behaviour_log_prob=rollouts.behaviour_log_prob,
             reference_log_prob=rollouts.reference_log_prob,
@@ -234,6 +235,8 @@ class Objective(Config):
             weight=self.aggregation(counts) if self.compat is None else compat_weight(self, counts),
             correction=correction,
             advantage=update.advantage,
+            member=update.member,
+            draw=now.step,
             old_log_prob=update.old_log_prob,
             policy_weight=self.policy_weight.at(now.step),
             beta=self.divergence.beta.at(now.step, now.beta) if self.divergence.place == "loss" else 0.0,
@@ -358,6 +361,8 @@ class Objective(Config):
             score_norm=clean(scored.score_norm),
             step_size=clean(plan.step_size),
             mean_shift=clean(scored.mean_shift),
+            member=plan.member,
+            draw=plan.draw,
             reduce=plan.reduce,
         )
 

@@ -14,7 +14,7 @@ def refusals(objective: Objective) -> Iterator[str]:
     ratio, credit, trust = objective.ratio, objective.credit, objective.trust
     sequence_gradient = getattr(ratio, "gradient", "token") == "sequence"
     # A score function times a detached ratio keeps each decision's own gradient at every level.
-    score_function = trust.kind == "cispo" or (trust.kind == "unbounded" and trust.form == "log_prob")
+    score_function = trust.kind in ("cispo", "topr", "dppo", "vespo") or (trust.kind == "unbounded" and trust.form == "log_prob")
     if not credit.uniform and sequence_gradient and not score_function:
         names = ", ".join(link.kind for link in credit.links())
         yield (
@@ -27,6 +27,7 @@ def refusals(objective: Objective) -> Iterator[str]:
                 f"smoothing.kind = {objective.smoothing.kind!r} is ineffective with trust.form = 'log_prob', which ignores the ratio; "
                 "write trust.form = 'ratio', or smoothing.kind = 'identity'"
             )
+    yield from _trust_refusals(objective)
     divergence = objective.divergence
     if divergence.kind != "none":
         if divergence.place == "reward" and divergence.kind != "k1":
@@ -44,6 +45,18 @@ def refusals(objective: Objective) -> Iterator[str]:
         from groupwise.objective.compat import incompatible
 
         yield from incompatible(objective)
+
+
+def _trust_refusals(objective: Objective) -> Iterator[str]:
+    trust = objective.trust
+    if trust.kind in ("gmpo", "dppo") and objective.smoothing.kind != "identity":
+        reads = "log-ratios" if trust.kind == "gmpo" else "probabilities"
+        yield f"trust.kind = {trust.kind!r} reads each decision's own {reads}, which smoothing.kind = {objective.smoothing.kind!r} would replace; write smoothing.kind = 'identity'"
+    if trust.kind == "gmpo":
+        if objective.ratio.kind != "token":
+            yield f"trust.kind = 'gmpo' takes the geometric mean itself, and ratio.kind is {objective.ratio.kind!r}; write ratio.kind = 'token'"
+        if not objective.credit.uniform:
+            yield "credit is ineffective under trust.kind = 'gmpo': all decisions of a member share one gradient, so a credit of mean one cancels; leave the credit out"
 
 
 def warnings(objective: Objective, updates_per_batch: int, chosen: frozenset[str] = frozenset()) -> Iterator[str]:
