@@ -27,7 +27,7 @@ def test_a_reward_of_weight_zero_is_logged_and_does_not_make_a_member_scorable()
 
 def test_a_complete_member_is_the_plain_sum_to_the_last_bit() -> None:
     values = {f"r{index}": [0.1 * index] for index in range(1, 8)}
-    weights = {name: 0.3 for name in values}
+    weights = dict.fromkeys(values, 0.3)
     assert RewardTable(values, weights).total() == RewardTable(values, weights).total(partial="sum")
 
 

@@ -16,6 +16,6 @@ def test_the_last_assistant_message_is_the_completion() -> None:
 
 def test_prompts() -> None:
     assert prompt_text([{"role": "user", "content": "2 + 2?"}]) == "2 + 2?"
-    assert prompt_text([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image", "url": "x"}]}, {"role": "assistant", "content": "b"}]) == (
-        "user: a\nassistant: b"
-    )
+    assert prompt_text(
+        [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image", "url": "x"}]}, {"role": "assistant", "content": "b"}]
+    ) == ("user: a\nassistant: b")

@@ -29,8 +29,14 @@ _BLOCK_TOKENS = 2048
 
 
 @dataclass(frozen=True)
-class _Shape:
-    """How logits become ``u``: the part of the head that is not a tensor."""
+class HeadShape:
+    """How a product ``W h`` becomes ``u``: the part of the head that is not a tensor.
+
+    Args:
+        temperature: sampling temperature, above 0.
+        softcap: final logit cap, or None.
+        scale: factor on the logits before the cap.
+    """
 
     temperature: float
     softcap: float | None
@@ -160,7 +166,7 @@ class _Coefficients:
             square = slope
         return cls(target, flat, entropy, square)
 
-    def gradient(self, rows: slice, u: Tensor, lse: Tensor, target: Tensor, start: int, shape: _Shape, scratch: Tensor) -> Tensor:
+    def gradient(self, rows: slice, u: Tensor, lse: Tensor, target: Tensor, start: int, shape: HeadShape, scratch: Tensor) -> Tensor:
         """``d loss / d (inner z)`` of one tile; overwrites `u`."""
         slope = shape.slope(u)
         p = torch.sub(u, lse[rows].unsqueeze(1), out=scratch).exp_()
@@ -319,7 +325,7 @@ def token_scores(
     item = _compute_dtype(hidden, weight).itemsize
     block = min(_BLOCK_TOKENS, weight.shape[0])
     tile_rows = max(1, min(_TILE_ELEMENTS, memory_bytes // (2 * item)) // block)
-    outputs = _TokenScores.apply(hidden, weight, bias, target, _Shape(temperature, softcap, scale), requires, tile_rows)
+    outputs = _TokenScores.apply(hidden, weight, bias, target, HeadShape(temperature, softcap, scale), requires, tile_rows)
     return {name: value for name, value in zip(FIELDS, outputs, strict=True) if value is not None}
 
 
@@ -366,7 +372,7 @@ def token_scores_backward(
             raise ValueError(f"{name} is computed from other tensors, so it has no .grad to add to; use token_scores")
     dtype = _compute_dtype(hidden, weight)
     num, vocabulary = hidden.shape[0], weight.shape[0]
-    shape = _Shape(temperature, softcap, scale)
+    shape = HeadShape(temperature, softcap, scale)
     block_size = min(_BLOCK_TOKENS, vocabulary)
     chunk_rows = max(1, min(memory_bytes // (vocabulary * dtype.itemsize), num))
     grad_hidden = torch.zeros_like(hidden, dtype=dtype)

@@ -64,7 +64,9 @@ def model_card(name: str, config: dict[str, Any], summary: dict[str, Any], which
         lines.append("The run had not finished when this was written; nothing was measured on its last weights.")
     lines += ["", "## Rewards", "", "The model was trained to raise these, and may do so in ways that were not meant:", ""]
     rewards = config.get("domain", {}).get("rewards", {})
-    lines += [f"- `{reward}`: {', '.join(f'{key} = {value}' for key, value in flatten(settings).items())}" for reward, settings in rewards.items()] or ["- none"]
+    lines += [f"- `{reward}`: {', '.join(f'{key} = {value}' for key, value in flatten(settings).items())}" for reward, settings in rewards.items()] or [
+        "- none"
+    ]
     lines += ["", "## Settings", "", "Everything needed to repeat the run:", "", "```json", _json(config), "```", ""]
     return "\n".join(lines)
 

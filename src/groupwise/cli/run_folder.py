@@ -1,16 +1,10 @@
-"""Run folders on the command line: a name for a new one, and a clear word when an old one is not there."""
+"""Run folders on the command line: a clear word where one is not there, and the models in it."""
 
 from __future__ import annotations
 
-import datetime
 from pathlib import Path
 
 from groupwise.config import ConfigError
-
-
-def default_run_folder(experiment: str, seed: int) -> Path:
-    """`runs/<experiment>-<seed>-<timestamp>`."""
-    return Path("runs") / f"{experiment}-{seed}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
 
 
 def require_run(folder: Path) -> None:

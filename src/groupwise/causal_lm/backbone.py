@@ -1,0 +1,139 @@
+"""A causal LM taken apart at its head: the hidden states below it, and the weight, bias, scale and cap that turn them into logits.
+
+Which scale and cap a model family uses is not trusted but tried: the candidates its configuration names are compared once with the logits of the model
+itself, and a model that none of them reproduces is refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+from groupwise.causal_lm.head import HeadShape, token_scores, token_scores_backward
+from groupwise.config import ConfigError
+
+
+@final
+class Backbone:
+    """The parts of a causal LM: ``body`` (ids to hidden states) and the head.
+
+    Args:
+        model: any causal LM of transformers, or one wrapped by peft (LoRA).
+
+    Raises:
+        ConfigError: prompt-learning adapters, an adapter on the head, or a head whose logits are not ``cap tanh(scale (W h + b) / cap)``.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        wrapped: Any = model
+        adapter = getattr(model, "active_peft_config", None)
+        if adapter is not None and adapter.is_prompt_learning:
+            raise ConfigError(
+                f"{type(adapter).__name__} adds virtual tokens to the prompt, which shifts every position; train a LoRA adapter or the whole model"
+            )
+        inner: Any = wrapped.get_base_model() if hasattr(model, "peft_config") else model
+        name = type(inner).__name__
+        if getattr(inner.config, "is_encoder_decoder", False):
+            raise ConfigError(f"{name} is an encoder-decoder; Groupwise trains decoder-only causal language models")
+        body = getattr(inner, inner.base_model_prefix, None) if getattr(inner, "base_model_prefix", "") else None
+        head = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
+        if body is None or body is inner or head is None:
+            raise ConfigError(f"{name} has no separate body and language-model head; load it with AutoModelForCausalLM")
+        if type(head) is not nn.Linear:
+            raise ConfigError(
+                f"the head of {name} is a {type(head).__name__}, not a plain linear layer; take lm_head out of target_modules and modules_to_save"
+            )
+        self.body: nn.Module = body
+        self.head: nn.Linear = head
+        self.config: Any = inner.config
+        # What forward takes is read through peft's and accelerate's wrappers from the class itself.
+        parameters = inspect.signature(type(body).forward).parameters
+        self._positions = "position_ids" in parameters
+        self.scale, self.softcap = self._find_shape()
+
+    @property
+    def device(self) -> torch.device:
+        return self.head.weight.device
+
+    @property
+    def takes_position_ids(self) -> bool:
+        """Whether positions are given; otherwise the model derives them from the attention mask."""
+        return self._positions
+
+    @property
+    def max_positions(self) -> int | None:
+        """Longest sequence the model has positions for, where it says so."""
+        return getattr(self.config, "max_position_embeddings", None)
+
+    def hidden(self, input_ids: Tensor, **inputs: Any) -> Tensor:
+        """Hidden states before the head, ``[B, L, H]``. `inputs` as the body takes them; ``None`` and positions it does not take are left out."""
+        return self.forward(input_ids, **inputs).last_hidden_state
+
+    def forward(self, input_ids: Tensor, **inputs: Any) -> Any:
+        if not self._positions:
+            inputs.pop("position_ids", None)
+        return self.body(input_ids=input_ids, return_dict=True, **{name: value for name, value in inputs.items() if value is not None})
+
+    @torch.no_grad()
+    def logits(self, hidden: Tensor, temperature: float = 1.0, weight: Tensor | None = None) -> Tensor:
+        """Detached ``[N, V]`` logits of `hidden [N, H]` over the temperature, fp32 (fp64), for a few positions; `weight` may be the head's in another dtype."""
+        dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
+        shape = HeadShape(temperature, self.softcap, self.scale)
+        with torch.autocast(hidden.device.type, enabled=False):
+            return shape.logits(hidden, self.head.weight if weight is None else weight, self.head.bias, dtype)
+
+    def scores(self, hidden: Tensor, target: Tensor, requires: frozenset[str], temperature: float) -> dict[str, Tensor]:
+        """`groupwise.causal_lm.head.token_scores` with this model's head."""
+        return token_scores(hidden, self.head.weight, target, requires, bias=self.head.bias, temperature=temperature, softcap=self.softcap, scale=self.scale)
+
+    def scores_backward(
+        self, hidden: Tensor, target: Tensor, cotangents: dict[str, Tensor], requires: frozenset[str], temperature: float
+    ) -> tuple[dict[str, Tensor], Tensor]:
+        """`groupwise.causal_lm.head.token_scores_backward` with this model's head."""
+        return token_scores_backward(
+            hidden, self.head.weight, target, cotangents, requires, bias=self.head.bias, temperature=temperature, softcap=self.softcap, scale=self.scale
+        )
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Eval mode without gradient; every module's own mode is restored."""
+        training = [module for module in self.model.modules() if module.training]
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            for module in training:
+                module.training = True
+
+    def _find_shape(self) -> tuple[float, float | None]:
+        ids = torch.arange(min(8, self.config.vocab_size), device=self.device).unsqueeze(0)
+        self.scale, self.softcap = 1.0, None
+        with self.evaluating():
+            expected = self.model(input_ids=ids, use_cache=False).logits[0]
+            expected = expected if expected.dtype == torch.float64 else expected.float()
+            hidden = self.hidden(ids, use_cache=False)[0]
+            tolerance = (2e-2 if hidden.dtype.itemsize < 4 else 1e-4) * max(expected.abs().max().item(), 1e-6)
+            for scale, softcap in self._candidates():
+                self.scale, self.softcap = scale, softcap
+                if (self.logits(hidden) - expected).abs().max().item() <= tolerance:
+                    return scale, softcap
+        raise ConfigError(
+            f"the logits of {type(self.model).__name__} are not those of its head's weight, with any scale or cap its configuration names; "
+            "this model family is not supported (supported: linear heads, also with final_logit_softcapping, logits_scaling, logit_scale or lm_head_multiplier)"
+        )
+
+    def _candidates(self) -> list[tuple[float, float | None]]:
+        scales = [1.0]
+        for name in ("logits_scaling", "logit_scale", "lm_head_multiplier"):
+            value = getattr(self.config, name, None)
+            if isinstance(value, int | float) and value not in (0, 1):
+                scales += [float(value), 1 / float(value)]
+        cap = getattr(self.config, "final_logit_softcapping", None)
+        return [(scale, softcap) for softcap in ([float(cap)] if cap else []) + [None] for scale in scales]

@@ -1,0 +1,85 @@
+"""One token a member from its distribution, by one uniform number a token: what a member draws depends on its own seed and nothing else.
+
+The uniform of decision t of a member with seed s is a counter-based hash of (s, t) (splitmix64), so no generator is kept, and neighbours, order and batch
+size cannot reach it. The token is the first whose cumulative probability, in the order of token ids, exceeds the uniform.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+def _mix(x: np.ndarray) -> np.ndarray:
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def uniforms(seeds: Sequence[int], num: int) -> Tensor:
+    """``[B, num]`` fp64 uniforms strictly between 0 and 1; row b is a function of ``seeds[b]``.
+
+    Args:
+        seeds: one integer a member; taken modulo 2^64.
+        num: how many each.
+
+    Example:
+        >>> bool((uniforms([3, 5], 4)[1] == uniforms([5], 9)[0, :4]).all())
+        True
+
+    Source: Steele, Lea and Flood, Fast splittable pseudorandom number generators, OOPSLA 2014 (splitmix64).
+    """
+    start = _mix(np.array([int(seed) % 2**64 for seed in seeds], dtype=np.uint64).reshape(-1, 1) + _GOLDEN)
+    steps = np.arange(1, num + 1, dtype=np.uint64) * _GOLDEN
+    # 48 bits and a half: strictly inside (0, 1) in fp64 also after multiplying with a total mass that is one ulp from 1.
+    return torch.from_numpy(((_mix(start + steps) >> np.uint64(16)).astype(np.float64) + 0.5) * 2.0**-48)
+
+
+def kept(log_prob: Tensor, top_k: int, top_p: float) -> Tensor | None:
+    """``[B, V]`` bool: the tokens that top-k, then top-p on what it leaves, keep; ``None`` when that is all.
+
+    Args:
+        log_prob: ``[B, V]`` log-probs, nats.
+        top_k: number of most likely tokens, 0 for all.
+        top_p: mass of the smallest set of most likely tokens, 1 for all.
+
+    Example:
+        >>> kept(torch.tensor([[0.5, 0.3, 0.2]]).log(), 0, 0.7).tolist()
+        [[True, True, False]]
+
+    The most likely token is always kept.
+    """
+    vocabulary = log_prob.shape[1]
+    if (top_k == 0 or top_k >= vocabulary) and top_p >= 1:
+        return None
+    width = min(top_k, vocabulary) if top_k else vocabulary
+    values, order = torch.topk(log_prob, width, dim=1)
+    keep = torch.ones_like(values, dtype=torch.bool)
+    if top_p < 1:
+        p = torch.softmax(values.double(), dim=1)
+        keep = p.cumsum(1) - p < top_p
+    return torch.zeros_like(log_prob, dtype=torch.bool).scatter_(1, order, keep)
+
+
+def draw(probability: Tensor, uniform: Tensor) -> Tensor:
+    """Token ids ``[B]``: the first index whose cumulative mass exceeds ``uniform`` of the total.
+
+    Args:
+        probability: ``[B, V]`` non-negative masses, not all zero; they need not sum to 1.
+        uniform: ``[B]`` in (0, 1).
+
+    Example:
+        >>> draw(torch.tensor([[0.25, 0.0, 0.75]]), torch.tensor([0.25])).item()
+        2
+
+    A token of mass 0 is never drawn.
+    """
+    # fp64: an fp32 running sum over 150,000 tokens would be off by more than the rarest of them weigh.
+    cumulative = probability.cumsum(1, dtype=torch.float64)
+    threshold = cumulative[:, -1:] * uniform.unsqueeze(1)
+    return torch.searchsorted(cumulative, threshold, right=True).squeeze(1)

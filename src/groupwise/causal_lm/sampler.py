@@ -1,0 +1,350 @@
+"""Groups sampled from any causal LM: one prefill a prompt, members that leave the batch when they are done, and log-probs that are kept.
+
+Every member of the batch takes one token a step, so step t writes column t of every row. A member whose conversation goes on (its environment answered)
+stays in the batch and is fed the environment's tokens, one a step, in place of sampled ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from groupwise.causal_lm import cache as kv
+from groupwise.causal_lm.backbone import Backbone
+from groupwise.causal_lm.config import SamplingConfig
+from groupwise.causal_lm.draw import draw, kept, uniforms
+from groupwise.causal_lm.stop import Stops
+from groupwise.config import ConfigError
+
+Continue = Callable[[int, list[int]], Sequence[int] | None]
+Progress = Callable[[int, int], None]
+
+# Leaving the batch copies the cache of those who stay, so a few wait for each other.
+_LEAVE_SHARE = 1 / 8
+
+
+@final
+@dataclass(frozen=True)
+class Completions:
+    """What was sampled. ``B = prompts x group size`` members in the order of the prompts; ``T`` the longest completion.
+
+    Args:
+        tokens: ``[B, T]`` long, 0 beyond a member's length.
+        mask: ``[B, T]`` bool, true where the policy chose the token: false at an environment's tokens and beyond the length.
+        length: ``[B]`` tokens of each member, the environment's included.
+        log_prob: ``[B, T]`` nats under the full distribution at the sampling temperature; 0 where the mask is false.
+        behaviour_log_prob: ``[B, T]`` nats under what top-p and top-k left; ``None`` when nothing was left out.
+        entropy: ``[B, T]`` nats of the full distribution, when asked for.
+        score_norm: ``[B, T]``, when asked for.
+        truncated: ``[B]`` bool, true where a limit ended the member.
+    """
+
+    tokens: Tensor
+    mask: Tensor
+    length: Tensor
+    log_prob: Tensor
+    behaviour_log_prob: Tensor | None
+    entropy: Tensor | None
+    score_norm: Tensor | None
+    truncated: Tensor
+
+    def token_lists(self) -> list[list[int]]:
+        """Each member's tokens without padding."""
+        return [row[:length] for row, length in zip(self.tokens.tolist(), self.length.tolist(), strict=True)]
+
+    def cut(self) -> Completions:
+        """The same, with ``T`` the longest member's length."""
+        longest = int(self.length.max().item()) if len(self.length) else 0
+        return replace(self, **{name: value[:, :longest] for name, value in self._tensors().items() if value.ndim == 2})
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Completions]) -> Completions:
+        """The members of all parts, padded to the longest."""
+        longest = max(part.tokens.shape[1] for part in parts)
+        columns = [part._tensors() for part in parts]
+        joined = {
+            name: torch.cat([torch.nn.functional.pad(c[name], (0, longest - c[name].shape[1])) if c[name].ndim == 2 else c[name] for c in columns])
+            for name in columns[0]
+        }
+        return cls(**{f.name: joined.get(f.name) for f in fields(cls)})  # type: ignore[arg-type]
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None}
+
+
+def end_ids(model: Any, tokenizer: Any = None) -> tuple[int, ...]:
+    """Ids that end a completion: those of the model's generation configuration and the tokenizer's.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    inner = model.get_base_model() if hasattr(model, "peft_config") else model
+    found: set[int] = set()
+    for source in (getattr(inner, "generation_config", None), inner.config, tokenizer):
+        value = getattr(source, "eos_token_id", None)
+        found |= set(value if isinstance(value, list | tuple) else [] if value is None else [value])
+    if not found:
+        raise ConfigError("neither the model's configuration nor the tokenizer names an end-of-sequence token; write eos_token into tokenizer_config.json")
+    return tuple(sorted(found))
+
+
+def sample(
+    backbone: Backbone,
+    prompts: Sequence[Sequence[int]],
+    group_size: int,
+    settings: SamplingConfig,
+    seeds: Sequence[int],
+    *,
+    tokenizer: Any = None,
+    eos: Iterable[int] | None = None,
+    requires: Iterable[str] = ("log_prob",),
+    continue_with: Continue | None = None,
+    progress: Progress | None = None,
+    max_members: int | None = None,
+) -> Completions:
+    """Draw `group_size` completions of every prompt.
+
+    Args:
+        backbone: the model, taken apart.
+        prompts: token ids of each prompt, at least one.
+        group_size: members a prompt.
+        settings: temperature, truncation, limits, stop texts.
+        seeds: one integer a member, prompt by prompt. A member's tokens are a function of its prompt and its seed (exactly in fp64; in fp32 up to near-ties).
+        tokenizer: needed for stop texts.
+        eos: ids that end a turn; those of the model and tokenizer where omitted.
+        requires: ``entropy`` and ``score_norm`` are recorded when named.
+        continue_with: called with a member's number and the tokens of the turn that just ended; returns the environment's tokens, or None to end it.
+        progress: called with (finished members, all members) now and then.
+        max_members: sample at most this many at once, whole groups; all at once where omitted.
+
+    Returns:
+        `Completions`, on the model's device.
+
+    Raises:
+        ConfigError: an empty prompt, or prompt and completion longer than the model's context.
+        ValueError: not one seed a member.
+
+    Dropout is off and every module's mode is restored. Autocast is as the caller has it, but never reaches the head. A group of one is legal.
+    """
+    total = len(prompts) * group_size
+    if len(seeds) != total:
+        raise ValueError(f"{len(seeds)} seeds for {len(prompts)} prompts x {group_size} members: give {total}, one a member")
+    _check_lengths(backbone, prompts, settings)
+    stops = Stops(end_ids(backbone.model, tokenizer) if eos is None else eos, settings.stop, tokenizer, backbone.head.out_features, backbone.device)
+    # Prompts of like length share a batch, so that little of it is padding.
+    order = sorted(range(len(prompts)), key=lambda p: len(prompts[p]))
+    batch = len(prompts) if max_members is None else max(1, max_members // group_size)
+    parts, members = [], []
+    done = 0
+    for start in range(0, len(order), batch):
+        chosen = order[start : start + batch]
+        numbers = [p * group_size + g for p in chosen for g in range(group_size)]
+        run = _Run(backbone, settings, stops, frozenset(requires), numbers, [seeds[n] for n in numbers], continue_with)
+        base = done
+        with backbone.evaluating():
+            parts.append(run.run([prompts[p] for p in chosen], group_size, None if progress is None else lambda n, base=base: progress(base + n, total)))
+        members += numbers
+        done += len(numbers)
+    joined = Completions.concatenate(parts)
+    back = torch.tensor(members, device=backbone.device).argsort()
+    return replace(joined, **{name: value[back] for name, value in joined._tensors().items()}).cut()
+
+
+def _check_lengths(backbone: Backbone, prompts: Sequence[Sequence[int]], settings: SamplingConfig) -> None:
+    if not prompts or any(len(prompt) == 0 for prompt in prompts):
+        raise ConfigError("a prompt has no tokens; give every prompt at least one (a beginning-of-sequence token will do)")
+    longest, limit = max(map(len, prompts)), backbone.max_positions
+    if limit is not None and longest + settings.max_new_tokens > limit:
+        raise ConfigError(
+            f"the longest prompt has {longest} tokens and max_new_tokens = {settings.max_new_tokens}, together above the model's context of {limit}; "
+            f"write max_new_tokens = {max(limit - longest, 0)} or leave out prompts above {limit - settings.max_new_tokens} tokens"
+        )
+
+
+class _Run:
+    """One batch from prefill to the last token. Rows of `live` tensors are the members still in the batch, in `rows` their row in the result."""
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        settings: SamplingConfig,
+        stops: Stops,
+        requires: frozenset[str],
+        numbers: Sequence[int],
+        seeds: Sequence[int],
+        continue_with: Continue | None,
+    ) -> None:
+        self.backbone, self.settings, self.stops, self.numbers, self.continue_with = backbone, settings, stops, numbers, continue_with
+        self.device = backbone.device
+        num, limit = len(numbers), settings.max_new_tokens
+        dtype = torch.float64 if backbone.head.weight.dtype == torch.float64 else torch.float32
+        # Half-precision weights are upcast once, not at every token; a GPU multiplies them as they are.
+        self.weight = backbone.head.weight if backbone.head.weight.is_cuda else backbone.head.weight.to(dtype)
+        # Steps are rows, so that a step is one contiguous write.
+        self.columns: dict[str, Tensor] = {}
+        for name in ("log_prob", "behaviour_log_prob", "entropy", "score_norm"):
+            if name == "log_prob" or name in requires or (name == "behaviour_log_prob" and settings.truncates):
+                self.columns[name] = torch.zeros(limit, num, dtype=dtype, device=self.device)
+        self.uniform = None if settings.greedy else uniforms(seeds, limit).t().contiguous().to(self.device)
+        self.steps = torch.zeros(limit, num, dtype=torch.long, device=self.device)
+        self.length = [limit] * num
+        self.truncated = [True] * num
+        self.environment: list[list[tuple[int, int]]] = [[] for _ in range(num)]
+        self.turn_start = [0] * num
+        self.pending: dict[int, list[int]] = {}
+
+    def run(self, prompts: Sequence[Sequence[int]], group_size: int, progress: Callable[[int], None] | None) -> Completions:
+        hidden, cache, position, mask = self._prefill(prompts, group_size)
+        limit, num = self.settings.max_new_tokens, len(self.numbers)
+        rows, live = None, [True] * num
+        width = max(map(len, prompts))
+        index = list(range(num))
+        for step in range(limit):
+            token = self._choose(hidden, step, rows)
+            ended = self._ended(token, step, index, live)
+            if ended:
+                for at in ended:
+                    live[at] = False
+                left = sum(live)
+                if progress is not None:
+                    progress(num - left)
+                if left == 0:
+                    break
+                if len(live) - left >= max(1, len(live) * _LEAVE_SHARE):
+                    stay = torch.tensor([at for at, alive in enumerate(live) if alive], device=self.device)
+                    kv.select(cache, stay)
+                    token, position = token[stay], position[stay]
+                    mask = None if mask is None else mask[stay]
+                    rows = stay if rows is None else rows[stay]
+                    index, live = [index[at] for at in stay.tolist()], [True] * left
+            if step + 1 == limit:
+                break
+            seen = width + step + 1
+            visible = None if mask is None else mask[..., :seen]
+            output = self.backbone.forward(token.unsqueeze(1), position_ids=position, attention_mask=visible, past_key_values=cache, use_cache=True)
+            hidden = output.last_hidden_state[:, -1]
+            position = position + 1
+        if progress is not None:
+            progress(num)
+        return self._finish(max(self.length))
+
+    def _prefill(self, prompts: Sequence[Sequence[int]], group_size: int) -> tuple[Tensor, Any, Tensor, Tensor | None]:
+        """Each prompt once, padded on the left, then its cache once a member."""
+        longest, limit = max(map(len, prompts)), self.settings.max_new_tokens
+        lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
+        ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=self.device)
+        position = (torch.arange(longest, device=self.device) - (longest - lengths).unsqueeze(1)).clamp_min(0)
+        padded = bool((lengths < longest).any())
+        mask = (torch.arange(longest, device=self.device) >= (longest - lengths).unsqueeze(1)) if padded else None
+        cache = kv.prompt_cache(self.backbone.config)
+        output = self.backbone.forward(ids, position_ids=position, attention_mask=None if mask is None else mask.long(), past_key_values=cache, use_cache=True)
+        plain = kv.expand(cache, group_size, limit)
+        hidden = output.last_hidden_state[:, -1].repeat_interleave(group_size, 0)
+        if mask is not None:
+            mask = torch.cat([mask, mask.new_ones(len(prompts), limit)], 1).repeat_interleave(group_size, 0)
+            # A mask in its final form spares the model building one a step; only where one mask serves every layer.
+            if plain and self.backbone.takes_position_ids and self.backbone.config._attn_implementation == "sdpa":
+                mask = mask[:, None, None, :]
+            else:
+                mask = mask.long()
+        return hidden, cache, lengths.repeat_interleave(group_size, 0).unsqueeze(1), mask
+
+    def _choose(self, hidden: Tensor, step: int, rows: Tensor | None) -> Tensor:
+        """Draw a token for every row and keep what is asked for about it."""
+        log_p = torch.log_softmax(self.backbone.logits(hidden, self.settings.temperature, self.weight), dim=-1)
+        keep = kept(log_p, self.settings.top_k, self.settings.top_p) if self.settings.truncates else None
+        p = None
+        if self.uniform is None:
+            token = log_p.argmax(1)
+        else:
+            p = log_p.exp()
+            uniform = self.uniform[step] if rows is None else self.uniform[step][rows]
+            token = draw(p if keep is None else p * keep, uniform)
+        if self.pending:
+            token = self._fed(token, rows)
+        chosen = log_p.gather(1, token.unsqueeze(1)).squeeze(1)
+        self._write("log_prob", step, rows, chosen)
+        if "behaviour_log_prob" in self.columns:
+            mass = 0.0 if keep is None else log_p.masked_fill(~keep, float("-inf")).logsumexp(1)
+            self._write("behaviour_log_prob", step, rows, chosen - mass)
+        if "entropy" in self.columns or "score_norm" in self.columns:
+            p = log_p.exp() if p is None else p
+            if "entropy" in self.columns:
+                self._write("entropy", step, rows, -torch.linalg.vecdot(p, log_p.clamp_min(torch.finfo(log_p.dtype).min)))
+            if "score_norm" in self.columns:
+                self._write("score_norm", step, rows, (1 - 2 * chosen.exp() + torch.linalg.vecdot(p, p)).clamp_min(0).sqrt())
+        self._write_to(self.steps, step, rows, token)
+        return token
+
+    def _write(self, name: str, step: int, rows: Tensor | None, value: Tensor) -> None:
+        self._write_to(self.columns[name], step, rows, value)
+
+    def _write_to(self, columns: Tensor, step: int, rows: Tensor | None, value: Tensor) -> None:
+        if rows is None:
+            columns[step] = value
+        else:
+            columns[step].index_copy_(0, rows, value)
+
+    def _fed(self, token: Tensor, rows: Tensor | None) -> Tensor:
+        """The environment's next token in place of the sampled one."""
+        token = token.clone()
+        order = range(len(token)) if rows is None else rows.tolist()
+        for at, row in enumerate(order):
+            if row in self.pending:
+                token[at] = self.pending[row][0]
+        return token
+
+    def _ended(self, token: Tensor, step: int, index: list[int], live: list[bool]) -> list[int]:
+        """Places in the batch whose member ends with this token."""
+        asked = self.stops.may_end(token)
+        fed = set(self.pending)
+        for row in fed:
+            if len(self.pending[row]) == 1:
+                del self.pending[row]
+                self.turn_start[row] = step + 1
+            else:
+                self.pending[row].pop(0)
+        candidates = set(asked.nonzero().squeeze(1).tolist()) if bool(asked.any()) else set()
+        if self.settings.max_turn_tokens is not None:
+            candidates |= {at for at, row in enumerate(index) if step + 1 - self.turn_start[row] >= self.settings.max_turn_tokens}
+        return [at for at in sorted(candidates) if live[at] and index[at] not in fed and self._ends(index[at], step)]
+
+    def _ends(self, row: int, step: int) -> bool:
+        turn = self.steps[self.turn_start[row] : step + 1, row].tolist()
+        by_text = self.stops.ends(turn)
+        by_length = self.settings.max_turn_tokens is not None and len(turn) >= self.settings.max_turn_tokens
+        if not by_text and not by_length:
+            return False
+        answer = None if self.continue_with is None else self.continue_with(self.numbers[row], turn)
+        if answer is None:
+            self.length[row], self.truncated[row] = step + 1, not by_text
+            return True
+        if len(answer):
+            self.pending[row] = [int(token) for token in answer]
+            self.environment[row].append((step + 1, step + 1 + len(answer)))
+        else:
+            self.turn_start[row] = step + 1
+        return False
+
+    def _finish(self, longest: int) -> Completions:
+        length = torch.tensor(self.length, device=self.device)
+        valid = torch.arange(longest, device=self.device) < length.unsqueeze(1)
+        mask = valid.clone()
+        for row, spans in enumerate(self.environment):
+            for start, stop in spans:
+                mask[row, start:stop] = False
+        columns = {name: torch.where(mask, value[:longest].t(), 0) for name, value in self.columns.items()}
+        return Completions(
+            tokens=torch.where(valid, self.steps[:longest].t(), 0),
+            mask=mask,
+            length=length,
+            log_prob=columns["log_prob"],
+            behaviour_log_prob=columns.get("behaviour_log_prob"),
+            entropy=columns.get("entropy"),
+            score_norm=columns.get("score_norm"),
+            truncated=torch.tensor(self.truncated, device=self.device),
+        )

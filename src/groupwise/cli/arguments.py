@@ -1,0 +1,37 @@
+"""Arguments that several verbs share, and what they do to an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from groupwise.experiment import Experiment
+
+ExperimentName = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A shipped name (`groupwise experiments`), a .toml file, or a run's config.json.")]
+Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes, for example method=dapo trust.high=0.3 train.group_size=16.")]
+Model = Annotated[str | None, typer.Option(help="A model folder or hub id, in place of the experiment's model.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of everything random, in place of the experiment's.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Threads on a CPU; one is usually the fastest.")]
+
+
+def load(name: str, overrides: Sequence[str] | None, *, model: str | None = None, seed: int | None = None, threads: int | None = None) -> Experiment:
+    """The experiment a command line names, with its options as the uppermost layer.
+
+    Raises:
+        ConfigError: anything that is wrong with it.
+    """
+    import json
+
+    from groupwise.experiment import load_experiment
+
+    items = list(overrides or ())
+    if model is not None:
+        items += ["domain.model.kind=pretrained", f"domain.model.path={json.dumps(model)}"]
+    if seed is not None:
+        items.append(f"seed={seed}")
+    if threads is not None:
+        items.append(f"train.num_threads={threads}")
+    return load_experiment(name, items)

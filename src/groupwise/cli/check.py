@@ -1,0 +1,80 @@
+"""`groupwise check`: everything an experiment needs is read and one real group is scored; nothing is trained."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from groupwise.cli.arguments import ExperimentName, Model, Overrides, Seed
+
+if TYPE_CHECKING:
+    from groupwise.experiment.one_group import OneGroup
+
+
+def check(
+    experiment: ExperimentName,
+    overrides: Overrides = None,
+    model: Model = None,
+    seed: Seed = None,
+    prompt: Annotated[int, typer.Option(help="Which training prompt, counted from 0.")] = 0,
+) -> None:
+    """Read everything, sample and score one group, and show it. Trains nothing."""
+    from rich.text import Text
+
+    from groupwise.cli.arguments import load
+    from groupwise.cli.output import console
+    from groupwise.experiment.one_group import one_group
+    from groupwise.experiment.runner import open_domain
+
+    loaded = load(experiment, overrides, model=model, seed=seed)
+    span = next((each for each in loaded.spans if each.samples), loaded.spans[-1])
+    domain = open_domain(span)
+    out = console()
+    trained = sum(parameter.numel() for parameter in domain.module.parameters() if parameter.requires_grad)
+    whole = sum(parameter.numel() for parameter in domain.module.parameters())
+    out.print(Text(f"experiment  {loaded.name}, method {loaded.objective.name}, seed {loaded.seed}"))
+    out.print(Text(f"model       {trained:,} of {whole:,} parameters are trained; log-probs in {domain.unit}"))
+    out.print(
+        Text(f"data        {domain.num_prompts:,} training prompts; a step takes {span.train.prompts_per_step} with {span.train.group_size} members each")
+    )
+    out.print(Text("stages      " + ", ".join(f"{each.name} ({each.train.num_steps} steps{'' if each.samples else ', supervised'})" for each in loaded.spans)))
+    _show(one_group(span, domain, prompt))
+    out.print("Everything was read; nothing was trained.")
+
+
+def _show(group: OneGroup) -> None:
+    from rich.text import Text
+
+    from groupwise.cli.output import console, shorten, table
+
+    out = console()
+    out.print()
+    for name, value in group.prompt.items():
+        out.print(Text(f"{name}: {shorten(value, 400)}"))
+    names = list(group.rewards)
+    rows = [
+        (
+            place,
+            shorten(_text(member), 60) + (" (cut off)" if cut else ""),
+            decisions,
+            *("-" if group.rewards[name][place] is None else f"{group.rewards[name][place]:.3g}" for name in names),
+            f"{advantage:+.3f}",
+        )
+        for place, (member, cut, decisions, advantage) in enumerate(zip(group.members, group.truncated, group.num_decisions, group.advantages, strict=True))
+    ]
+    heads = [f"{name} x {group.weights[name]:g}" for name in names]
+    out.print(table(["#", "member", "decisions", *heads, "advantage"], rows, numbers=["#", "decisions", *heads, "advantage"]))
+    for event in group.events:
+        out.print(Text(event))
+    if group.flat:
+        out.print(Text("All members got the same reward, so this group teaches nothing; try --prompt 1 or another reward."))
+
+
+def _text(member: object) -> str:
+    """What a member is, in a line: its text where the domain calls it so, otherwise all it says."""
+    if isinstance(member, dict):
+        for name in ("completion", "text"):
+            if name in member:
+                return str(member[name])
+    return str(member)

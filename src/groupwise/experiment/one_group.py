@@ -1,0 +1,100 @@
+"""One real group of an experiment, sampled, rewarded and compared, without training anything: what `groupwise check` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+
+from groupwise.config import ConfigError
+from groupwise.domain.protocol import Domain
+from groupwise.experiment.schema import Experiment
+from groupwise.records import Rollouts
+from groupwise.streams import Streams
+
+
+@final
+@dataclass(frozen=True)
+class OneGroup:
+    """What one group looked like.
+
+    Args:
+        prompt: the prompt's columns.
+        members: the domain's own description of each.
+        rewards: name -> one number a member, None where missing.
+        weights: name -> weight in the sum.
+        advantages: one number a member: the mean over its decisions, which are equal unless a reward is a map.
+        num_decisions: of each member.
+        truncated: which members were cut off by a limit.
+        events: what happened while scoring, in words.
+        metrics: reward metrics of the group.
+    """
+
+    prompt: Mapping[str, Any]
+    members: Sequence[Mapping[str, Any]]
+    rewards: Mapping[str, Sequence[float | None]]
+    weights: Mapping[str, float]
+    advantages: Sequence[float]
+    num_decisions: Sequence[int]
+    truncated: Sequence[bool]
+    events: Sequence[str]
+    metrics: Mapping[str, float]
+
+    @property
+    def flat(self) -> bool:
+        """Whether every member got advantage 0, so that the group teaches nothing."""
+        return not any(self.advantages)
+
+
+def one_group(experiment: Experiment, domain: Domain, index: int = 0) -> OneGroup:
+    """Samples the group of one training prompt, scores it and computes its advantages, as the first sampling stage would.
+
+    Args:
+        experiment: the span that samples.
+        domain: its domain.
+        index: place of the prompt in the training set.
+
+    Raises:
+        ConfigError: there is no prompt of that place.
+    """
+    if not 0 <= index < domain.num_prompts:
+        raise ConfigError(f"prompt {index} does not exist: the training set has {domain.num_prompts}, counted from 0")
+    objective = experiment.objective
+    prompts = domain.prompts([index])
+    settings = {name: schedule.at(0) for name, schedule in getattr(experiment.domain, "sampling_schedule", {}).items()}
+    with torch.no_grad():
+        samples = domain.sample(prompts, experiment.train.group_size, streams=Streams(experiment.seed), step=0, settings=settings, requires=objective.requires)
+    table = domain.reward(samples)
+    # Before the first step the reference is the policy itself.
+    reference = samples.old_log_prob if "reference_log_prob" in objective.requires_rollouts else None
+    behaviour = samples.old_log_prob if samples.behaviour_log_prob is None else samples.behaviour_log_prob
+    batch = objective.prepare(
+        Rollouts(
+            group=samples.group,
+            mask=samples.mask,
+            old_log_prob=samples.old_log_prob,
+            rewards=table.values,
+            reward_weights=table.weights,
+            behaviour_log_prob=behaviour,
+            reference_log_prob=reference,
+            step_size=samples.step_size,
+            truncated=samples.truncated,
+            density=domain.density,
+        ),
+        objective.init(),
+    )
+    lengths = samples.mask.sum(1)
+    advantages = torch.where(samples.mask, batch.advantage, 0.0).sum(1) / lengths.clamp(min=1)
+    return OneGroup(
+        prompt=dict(prompts[0].columns),
+        members=domain.describe(samples, torch.arange(len(samples))),
+        rewards=table.values,
+        weights=table.weights,
+        advantages=advantages.tolist(),
+        num_decisions=lengths.tolist(),
+        truncated=[False] * len(samples) if samples.truncated is None else samples.truncated.tolist(),
+        events=[f"{event.reward}: {event.name} x {event.count} {event.detail}".strip() for event in table.events],
+        metrics=table.metrics(),
+    )

@@ -1,0 +1,191 @@
+"""A batch of rollouts: prompts drawn, groups sampled and rewarded, advantages prepared; drawn again until full where the admission says so."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+import torch
+from torch import Tensor
+
+from groupwise.domain.protocol import Domain, Samples
+from groupwise.objective import Batch
+from groupwise.records import Rollouts
+from groupwise.reward import RewardTable
+from groupwise.statistics import Mean, Statistic, Total, add
+from groupwise.streams import Streams
+from groupwise.train.distributed import World
+from groupwise.train.draw import draw_prompts
+from groupwise.train.job import Recipe
+from groupwise.train.micro_batches import micro_batches
+from groupwise.train.state import TrainState
+
+
+@final
+@dataclass(frozen=True)
+class Collected:
+    """One step's rollouts on this process: whole groups.
+
+    Args:
+        samples: members; `samples.group` is the place of a member's prompt in `samples.prompts`.
+        place: `[B]`, the place of the member's group in the whole step, over all processes.
+        table: rewards.
+        batch: prepared members; `None` (on all processes) when no group was admitted in any round.
+        statistics: what was measured, over everything drawn, to be summed over processes.
+        numbers: what is known on every process already.
+        remarks: sentences for people.
+    """
+
+    samples: Samples
+    place: Tensor
+    table: RewardTable
+    batch: Batch | None
+    statistics: dict[str, Statistic]
+    numbers: dict[str, float]
+    remarks: list[str] = field(default_factory=list)
+
+
+@final
+@dataclass(frozen=True)
+class _Round:
+    """One time of sampling, this process's share."""
+
+    samples: Samples
+    place: Tensor
+    table: RewardTable
+    reference_log_prob: Tensor | None
+    batch: Batch
+
+
+def collect(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams, world: World) -> Collected:
+    """Samples until the batch is full.
+
+    With an admission that resamples, the batch is the first `prompts_per_step` admitted groups in the order they were drawn, whatever the number of
+    processes; other admissions keep every group and mark the ones that do not train.
+    """
+    wanted, admission = recipe.train.prompts_per_step, recipe.objective.admission
+    rounds: list[_Round] = []
+    admitted: list[int] = []
+    num_drawn = 0
+    for number in range(admission.max_rounds if admission.resamples else 1):
+        count = _ask(wanted, len(admitted), num_drawn)
+        rounds.append(_round(domain, recipe, state, streams, world, number, num_drawn, count))
+        num_drawn += count
+        own = rounds[-1].place[rounds[-1].batch.admitted].unique().tolist()
+        admitted += [place for places in world.gather(own) for place in places]
+        if not admission.resamples or len(admitted) >= wanted:
+            break
+    statistics = add([_measured(each) for each in rounds])
+    numbers = {"num_rounds": float(len(rounds)), "num_prompts_drawn": float(num_drawn)}
+    if not admission.resamples:
+        only = rounds[0]
+        return Collected(only.samples, only.place, only.table, only.batch, statistics, numbers)
+    keep = sorted(admitted)[:wanted]
+    remarks = (
+        [] if len(keep) == wanted else [f"{len(rounds)} rounds of sampling gave {len(keep)} of {wanted} groups whose rewards differ; the step trains those"]
+    )
+    return _joined(rounds, keep, recipe, state, world, statistics, numbers, remarks)
+
+
+def score_in_parts(domain: Domain, samples: Samples, requires: frozenset[str], size: int | None) -> Tensor:
+    """`[B, T]` log-probs of all members, without gradient, in micro-batches."""
+    result = torch.zeros_like(samples.old_log_prob)
+    with torch.no_grad():
+        for rows in micro_batches(samples.mask.sum(1), size):
+            result[rows] = domain.score(samples, rows, requires).log_prob.to(result.dtype)
+    return result
+
+
+def rollouts_of(samples: Samples, place: Tensor, table: RewardTable, reference_log_prob: Tensor | None, needs: frozenset[str], density: bool) -> Rollouts:
+    """The objective's view of sampled members. A sampler that draws from the full distribution is its own behaviour policy."""
+    behaviour = samples.behaviour_log_prob
+    if behaviour is None and "behaviour_log_prob" in needs:
+        behaviour = samples.old_log_prob
+    return Rollouts(
+        group=place,
+        mask=samples.mask,
+        old_log_prob=samples.old_log_prob,
+        rewards=table.values,
+        reward_weights=table.weights,
+        behaviour_log_prob=behaviour,
+        reference_log_prob=reference_log_prob,
+        step_size=samples.step_size,
+        truncated=samples.truncated,
+        density=density,
+        auxiliary_count=samples.auxiliary_count,
+    )
+
+
+def _ask(wanted: int, admitted: int, drawn: int) -> int:
+    """How many prompts a round draws: what is missing, over the share admitted so far (taken as a quarter at least)."""
+    if drawn == 0:
+        return wanted
+    return min(wanted, math.ceil((wanted - admitted) / max(admitted / drawn, 0.25)))
+
+
+def _round(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams, world: World, number: int, first_place: int, count: int) -> _Round:
+    progress, objective, train = state.progress, recipe.objective, recipe.train
+    indices, progress.num_drawn = draw_prompts(streams, domain.num_prompts, progress.num_drawn, count)
+    share = world.share(count)
+    # A process without a prompt samples one like the others, so that its records have the right form, and keeps no member of it.
+    prompts = domain.prompts([indices[place] for place in share] or indices[:1])
+    settings = {name: schedule.at(progress.stage_step) for name, schedule in recipe.sampling.items()}
+    # A later round may meet a prompt again (a small training set): its draws are keyed apart.
+    keyed = streams if number == 0 else Streams(streams.seed("round", number))
+    with progress.timed("sampling"):
+        samples = domain.sample(prompts, train.group_size, streams=keyed, step=progress.step, settings=settings, requires=objective.requires)
+    with progress.timed("rewards"):
+        table = domain.reward(samples)
+    if not share:
+        samples, table = samples.select(torch.zeros(0, dtype=torch.long, device=samples.mask.device)), table.select([])
+    place = samples.group + first_place + share.start
+    reference_log_prob = None
+    if "reference_log_prob" in objective.requires_rollouts:
+        with progress.timed("scoring"), state.reference.active():
+            reference_log_prob = score_in_parts(domain, samples, frozenset({"log_prob"}), train.micro_batch_members)
+    rollouts = rollouts_of(samples, place, table, reference_log_prob, objective.requires_rollouts, domain.density)
+    return _Round(samples, place, table, reference_log_prob, objective.prepare(rollouts, state.objective, world.sum))
+
+
+def _joined(
+    rounds: Sequence[_Round],
+    keep: Sequence[int],
+    recipe: Recipe,
+    state: TrainState,
+    world: World,
+    statistics: dict[str, Statistic],
+    numbers: dict[str, float],
+    remarks: list[str],
+) -> Collected:
+    """The kept groups of several rounds as one batch, its advantages taken over exactly these groups."""
+    samples = Samples.concatenate([each.samples for each in rounds])
+    place = torch.cat([each.place for each in rounds])
+    table = RewardTable.concatenate([each.table for each in rounds])
+    rows = torch.isin(place, torch.tensor(list(keep), dtype=place.dtype, device=place.device)).nonzero()[:, 0]
+    if not keep:
+        return Collected(samples, place, table, None, statistics, numbers, remarks)
+    samples, place, table = samples.select(rows), place[rows], table.select(rows.tolist())
+    reference = None
+    if rounds[0].reference_log_prob is not None:
+        width = samples.mask.shape[1]
+        given = [each.reference_log_prob for each in rounds if each.reference_log_prob is not None]
+        reference = torch.cat([torch.nn.functional.pad(value, (0, width - value.shape[1])) for value in given])[rows]
+    # Density was checked round by round; here the numbers are known to be sound.
+    rollouts = rollouts_of(samples, place, table, reference, recipe.objective.requires_rollouts, density=True)
+    batch = recipe.objective.prepare(rollouts, state.objective, world.sum)
+    return Collected(samples, place, table, batch, statistics, numbers, remarks)
+
+
+def _measured(each: _Round) -> dict[str, Statistic]:
+    """The batch's own statistics and what is counted here."""
+    lengths = each.samples.mask.sum(1)
+    found = dict(each.batch.statistics)
+    found["num_decisions"] = Total.of(lengths.sum())
+    found["padding_share/sampling"] = Mean.share(~each.samples.mask, torch.ones_like(each.samples.mask))
+    for event in each.table.events:
+        name = f"rewards/{event.reward}/num_{event.name}"
+        count = Total.of(torch.tensor(float(event.count)))
+        found[name] = found[name] + count if name in found else count
+    return found

@@ -1,0 +1,111 @@
+"""The length, size and habits of training. Imports no torch, so that reading an experiment is fast."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, final
+
+from pydantic import Field, model_validator
+
+from groupwise.config import Config
+
+Count = Annotated[int, Field(ge=1)]
+
+
+@final
+class EarlyStopping(Config):
+    """Ends a stage when the held-out score has not risen for a while.
+
+    Args:
+        patience: evaluations without a gain that end the stage.
+        min_gain: how much the score must rise to count, in the metric's unit.
+
+    Example:
+        >>> EarlyStopping(patience=3).min_gain
+        0.0
+    """
+
+    patience: Count = 5
+    min_gain: float = Field(default=0.0, ge=0)
+
+
+@final
+class TrainConfig(Config):
+    """How a stage trains. A step draws prompts, samples a group for each, and updates the policy `updates_per_batch * minibatches` times.
+
+    Args:
+        num_steps: steps, where the experiment has no stages (a stage states its own).
+        prompts_per_step: prompts drawn a step, over all processes together.
+        group_size: members sampled for each prompt.
+        updates_per_batch: passes over a batch of rollouts.
+        minibatches: optimiser steps a pass; groups are dealt to them at random.
+        micro_batch_members: members in one forward and backward pass; changes memory, never the result. Unset takes all at once.
+        demonstrations_per_step: supervised members beside each optimiser step, where the objective has a supervised term.
+        max_seconds: ends the stage after so much wall time, evaluations and checkpoints not counted.
+        max_grad_norm: the global gradient norm is clipped to this; unset does not clip.
+        autocast: `bfloat16` runs the model's matrix products in that type.
+        gradient_checkpointing: recomputes activations in the backward pass, less memory for more time.
+        evaluate_every: steps between held-out evaluations; one before the first step and one after the last are always made. 0 makes only those.
+        metric: the held-out metric that decides what is best and goes into `summary.json`; unset takes the first one the domain reports.
+        metric_goal: whether more of it is better, or less.
+        early_stopping: when to end early; unset never does.
+        patience: optimiser steps skipped in a row before the run warns.
+        callbacks: functions to call after every step, as `package.module:function`; called as `function(step, metrics)`; a true result ends the stage.
+        num_threads: threads a process uses on a CPU. Two threads on two busy cores have been many times slower than one.
+        device: `auto` takes CUDA where there is one.
+
+    Example:
+        >>> TrainConfig(prompts_per_step=8, group_size=4).num_steps
+        100
+    """
+
+    num_steps: Count = 100
+    prompts_per_step: Count = 16
+    group_size: Count = 8
+    updates_per_batch: Count = 1
+    minibatches: Count = 1
+    micro_batch_members: Count | None = None
+    demonstrations_per_step: Count = 32
+    max_seconds: float | None = Field(default=None, gt=0)
+    max_grad_norm: float | None = Field(default=1.0, gt=0)
+    autocast: Literal["none", "bfloat16"] = "none"
+    gradient_checkpointing: bool = False
+    evaluate_every: int = Field(default=0, ge=0)
+    metric: str | None = None
+    metric_goal: Literal["max", "min"] = "max"
+    early_stopping: EarlyStopping | None = None
+    patience: Count = 10
+    callbacks: list[str] = []
+    num_threads: Count = 1
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrainConfig:
+        if self.minibatches > self.prompts_per_step:
+            raise ValueError(
+                f"train.minibatches = {self.minibatches} is more than train.prompts_per_step = {self.prompts_per_step}: a minibatch holds whole groups; "
+                f"write at most {self.prompts_per_step}"
+            )
+        if self.early_stopping is not None and self.evaluate_every == 0:
+            raise ValueError("train.early_stopping looks at evaluations and train.evaluate_every = 0 makes none; write train.evaluate_every = 10")
+        return self
+
+
+@final
+class Stage(Config):
+    """A span of steps in which some keys of the experiment differ.
+
+    Args:
+        name: what reports call it.
+        num_steps: its length.
+        set: keys of the experiment and their values in this stage, nested as in the experiment itself.
+        cache: whether the result may be kept between runs; only stages that sample nothing are.
+
+    Example:
+        >>> Stage(name="warm_up", num_steps=300, set={"objective": {"policy": 0.0}}).cache
+        True
+    """
+
+    name: str
+    num_steps: Count
+    set: dict[str, Any] = {}
+    cache: bool = True

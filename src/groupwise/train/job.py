@@ -1,0 +1,83 @@
+"""What a run is given: stages with every setting resolved, and a way to build the domain. Knows no experiment file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import torch
+
+from groupwise.checkpoint import CheckpointConfig
+from groupwise.domain.protocol import Domain
+from groupwise.objective import Objective
+from groupwise.reference import ReferenceConfig
+from groupwise.schedule import Schedule
+from groupwise.track import TrackConfig
+from groupwise.train.config import TrainConfig
+from groupwise.train.optimiser_config import OptimiserConfig
+
+
+def _same(domain: Domain) -> Domain:
+    return domain
+
+
+@final
+@dataclass(frozen=True)
+class Recipe:
+    """One stage, resolved.
+
+    Args:
+        name: what reports call it.
+        objective: the loss.
+        train: its length, size and habits; `train.num_steps` is the stage's length.
+        optimiser: the optimiser's numbers.
+        reference: as configured; `None` where the user wrote none.
+        sampling: sampling settings by name, as schedules over the steps of the stage; they override the domain's own.
+        adapt: gives the domain of this stage, sharing the module, where the stage changes the domain's settings.
+        cache: whether its result may be kept between runs, if it samples nothing.
+        identity: the resolved configuration as JSON-able values, for the cache.
+    """
+
+    name: str
+    objective: Objective
+    train: TrainConfig = TrainConfig()
+    optimiser: OptimiserConfig = OptimiserConfig()
+    reference: ReferenceConfig | None = None
+    sampling: Mapping[str, Schedule] = field(default_factory=dict)
+    adapt: Callable[[Domain], Domain] = _same
+    cache: bool = True
+    identity: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def samples(self) -> bool:
+        """Whether the stage ever has a policy term, and so samples."""
+        return self.objective.policy_weight.may_be_positive()
+
+
+@final
+@dataclass(frozen=True)
+class Job:
+    """A whole run.
+
+    Args:
+        name: what the run folder and the summary call it.
+        seed: of every random draw.
+        recipes: the stages in order.
+        build_domain: makes the domain on a device; the global generators are seeded just before.
+        resolved: what `config.json` holds.
+        checkpoint, track: what is kept and who follows.
+        controls: name -> stages that replace every stage from the first that samples on; each is trained from the same start for the same seconds,
+            and the first one's result is `baseline` in `summary.json`.
+        remarks: sentences to say once at the start (doubtful but legal settings).
+    """
+
+    name: str
+    seed: int
+    recipes: Sequence[Recipe]
+    build_domain: Callable[[torch.device], Domain]
+    resolved: Mapping[str, Any] = field(default_factory=dict)
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    track: TrackConfig = TrackConfig()
+    controls: Mapping[str, Sequence[Recipe]] = field(default_factory=dict)
+    remarks: Sequence[str] = ()

@@ -1,0 +1,66 @@
+"""Checks before the first step: everything that can be known to fail is an error now."""
+
+from __future__ import annotations
+
+from groupwise.config import ConfigError
+from groupwise.domain.protocol import Domain
+from groupwise.reference import resolve_reference
+from groupwise.streams import Streams
+from groupwise.train.callbacks import load_callbacks
+from groupwise.train.distributed import World
+from groupwise.train.job import Job, Recipe
+from groupwise.train.optimiser import trained_parameters
+
+
+def check_configuration(job: Job) -> None:
+    """What the configuration alone shows, before a model is built.
+
+    Raises:
+        ConfigError: a stage cannot work; the message names the key and what to write.
+    """
+    if not job.recipes:
+        raise ConfigError("stages: there is none; give train.num_steps or at least one stage")
+    for recipe in [*job.recipes, *(recipe for recipes in job.controls.values() for recipe in recipes)]:
+        train, objective = recipe.train, recipe.objective
+        resolve_reference(recipe.reference, required=recipe.samples and objective.needs_reference)
+        load_callbacks(train.callbacks)
+        if recipe.samples and getattr(objective.advantage, "group_baseline", True) and train.group_size < 2:
+            raise ConfigError(
+                f"train.group_size = {train.group_size}: an advantage that compares inside a group needs at least 2 members; write train.group_size = 8"
+            )
+        if not recipe.samples and not _supervised(recipe):
+            raise ConfigError(f"stage {recipe.name!r}: policy_weight is 0 and no auxiliary term has a coefficient, so nothing is trained; set one of them")
+
+
+def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World) -> None:
+    """What one stage needs of the built domain.
+
+    Raises:
+        ConfigError: it cannot be had.
+    """
+    train, objective = recipe.train, recipe.objective
+    if not trained_parameters(domain.module):
+        raise ConfigError("the model has no parameter with requires_grad: nothing can be trained; check the adapter's target modules")
+    if train.gradient_checkpointing and not callable(getattr(domain.module, "gradient_checkpointing_enable", None)):
+        raise ConfigError("train.gradient_checkpointing = true: this model does not offer it; set it to false")
+    if _supervised(recipe) and domain.demonstrations(1, streams=streams, step=0) is None:
+        raise ConfigError("auxiliary.supervised: the domain has no demonstrations; give it a corpus, or remove the term")
+    if not recipe.samples:
+        return
+    missing = sorted(objective.requires - domain.supplies)
+    if missing:
+        raise ConfigError(f"the objective reads {missing}, and this domain supplies {sorted(domain.supplies)}; choose a method that needs only those")
+    if domain.num_prompts < train.prompts_per_step:
+        raise ConfigError(
+            f"train.prompts_per_step = {train.prompts_per_step}: the training set has {domain.num_prompts} prompts; "
+            f"write train.prompts_per_step = {max(1, domain.num_prompts)} or less, or give more data"
+        )
+    if train.prompts_per_step < world.size:
+        raise ConfigError(
+            f"train.prompts_per_step = {train.prompts_per_step}: {world.size} processes need a prompt each; write {world.size} or more, or start fewer processes"
+        )
+
+
+def _supervised(recipe: Recipe) -> bool:
+    schedule = recipe.objective.auxiliary.get("supervised")
+    return schedule is not None and schedule.may_be_positive()

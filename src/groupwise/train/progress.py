@@ -1,0 +1,77 @@
+"""The counters of a run: plain numbers that go into a checkpoint and come back as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from time import perf_counter
+from typing import Any, final
+
+
+@final
+@dataclass
+class Progress:
+    """Where a run stands.
+
+    Args:
+        step: steps done since the run began.
+        stage: place of the current stage.
+        stage_step: steps done inside it.
+        stage_seconds: wall time of its training, evaluations and checkpoints apart.
+        stage_ended: whether it ended before its steps were done (time, early stopping, a callback), and why.
+        num_drawn: counter of `draw_prompts`.
+        num_updates: optimiser steps taken.
+        num_skipped: optimiser steps left out because nothing would have changed.
+        num_not_finite: optimiser steps left out because a gradient was NaN or infinite.
+        skipped_in_a_row: for the warning after `patience` of them.
+        reference_step: steps since the reference began.
+        before: held-out metrics at the start of the first stage that samples (at the run's start if none does).
+        latest: the newest held-out metrics.
+        latest_step: their step, -1 before the first evaluation.
+        best, best_step: the best held-out score and its step.
+        evaluations_without_gain: for early stopping, inside the stage.
+        seconds: wall time by part.
+
+    Example:
+        >>> progress = Progress(step=3)
+        >>> Progress.from_record(progress.record()) == progress
+        True
+    """
+
+    step: int = 0
+    stage: int = 0
+    stage_step: int = 0
+    stage_seconds: float = 0.0
+    stage_ended: str = ""
+    num_drawn: int = 0
+    num_updates: int = 0
+    num_skipped: int = 0
+    num_not_finite: int = 0
+    skipped_in_a_row: int = 0
+    reference_step: int = 0
+    before: dict[str, float] = field(default_factory=dict)
+    latest: dict[str, float] = field(default_factory=dict)
+    latest_step: int = -1
+    best: float | None = None
+    best_step: int = -1
+    evaluations_without_gain: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    def record(self) -> dict[str, Any]:
+        """Plain values for a checkpoint."""
+        return asdict(self)
+
+    @staticmethod
+    def from_record(record: dict[str, Any]) -> Progress:
+        """The inverse of `record`."""
+        return Progress(**record)
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Adds the block's wall time to `seconds[part]`."""
+        start = perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[part] = self.seconds.get(part, 0.0) + perf_counter() - start

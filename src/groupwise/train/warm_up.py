@@ -1,0 +1,73 @@
+"""A warm-up's result kept between runs: the whole state after a supervised stage, under a hash of everything it depends on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from groupwise.checkpoint import Cache, StorageError, code_version, content_key, load_tree, save_tree
+from groupwise.domain.protocol import Domain
+from groupwise.train.distributed import World
+from groupwise.train.job import Recipe
+
+_ROOMS = ("domain", "causal_lm", "objective", "schedule", "train", "records.py", "streams.py")
+
+
+def warm_up_key(domain: Domain, recipes: Sequence[Recipe], seed: int, device: torch.device, world: World) -> str:
+    """Hash of what the state after these stages depends on: model and corpus, settings, seed, code, torch, kind of device, number of processes.
+
+    Args:
+        domain: built, untrained.
+        recipes: the stages so far, the one in question last; none of them samples.
+        seed: of the run.
+        device: where it trains.
+        world: its processes; sums over more of them round differently.
+    """
+    stages = [
+        {
+            "identity": dict(recipe.identity),
+            "objective": recipe.objective.model_dump(mode="json"),
+            "train": recipe.train.model_dump(mode="json"),
+            "optimiser": recipe.optimiser.model_dump(mode="json"),
+        }
+        for recipe in recipes
+    ]
+    return content_key(
+        {
+            "domain": domain.fingerprint(),
+            "stages": stages,
+            "seed": seed,
+            "code": code_version(*_ROOMS),
+            "torch": torch.__version__,
+            "device": device.type,
+            "num_processes": world.size,
+        }
+    )
+
+
+def load_warm_up(key: str, cache: Cache | None = None) -> tuple[dict[str, Any], list[str], dict[str, str]] | None:
+    """The state's record, the rows of `metrics.jsonl` and the record files of a kept warm-up, or `None`."""
+    folder = (cache or Cache()).get("warm_up", key)
+    if folder is None:
+        return None
+    notes = json.loads((folder / "notes.json").read_text())
+    return load_tree(folder), notes["rows"], notes["files"]
+
+
+def keep_warm_up(key: str, record: dict[str, Any], metrics: Path, rollouts: Path, cache: Cache | None = None) -> str | None:
+    """Keeps a warm-up for later runs; returns what went wrong, which harms nothing but the time of the next run."""
+    files = {path.name: path.read_text() for path in sorted(rollouts.glob("evaluation-*.jsonl"))} if rollouts.is_dir() else {}
+
+    def write(folder: Path) -> None:
+        save_tree(folder, record)
+        (folder / "notes.json").write_text(json.dumps({"rows": metrics.read_text().splitlines(), "files": files}))
+
+    try:
+        (cache or Cache()).put("warm_up", key, write)
+    except (StorageError, OSError) as error:
+        return f"the warm-up could not be kept for later runs: {error}"
+    return None

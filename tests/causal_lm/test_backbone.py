@@ -1,0 +1,64 @@
+"""Hidden states and head of several families give the logits of the model itself, or are refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from peft import LoraConfig, PromptTuningConfig, get_peft_model
+
+from groupwise.causal_lm.backbone import Backbone
+from groupwise.config import ConfigError
+
+IDS = torch.tensor([[3, 9, 4, 7, 30, 2]])
+
+
+@pytest.mark.parametrize(("family", "scale", "softcap"), [("gpt2", 1, None), ("qwen3", 1, None), ("llama", 1, None), ("gemma2", 1, 2.0), ("granite", 4, None)])
+def test_scores_are_those_of_the_models_own_logits(model_of, family, scale, softcap):
+    model = model_of(family)
+    backbone = Backbone(model)
+    assert (backbone.scale, backbone.softcap) == (scale, softcap)
+    expected = torch.log_softmax(model(IDS).logits[0, :-1] / 0.7, -1).gather(1, IDS[0, 1:, None])[:, 0]
+    hidden = backbone.hidden(IDS, use_cache=False)[0, :-1]
+    scores = backbone.scores(hidden, IDS[0, 1:], frozenset({"log_prob"}), 0.7)
+    torch.testing.assert_close(scores["log_prob"], expected, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(backbone.logits(hidden), model(IDS).logits[0, :-1], rtol=1e-5, atol=1e-5)
+
+
+def test_an_adapter_is_in_the_hidden_states_and_off_when_disabled(model_of):
+    model = model_of("llama")
+    plain = Backbone(model).hidden(IDS)
+    adapted = get_peft_model(model, LoraConfig(target_modules="all-linear", init_lora_weights=False))
+    backbone = Backbone(adapted)
+    assert (backbone.hidden(IDS) - plain).abs().max() > 1e-3
+    with adapted.disable_adapter():
+        torch.testing.assert_close(backbone.hidden(IDS), plain)
+
+
+def test_what_cannot_be_taken_apart_is_refused(model_of):
+    with pytest.raises(ConfigError, match="lm_head out of target_modules"):
+        Backbone(get_peft_model(model_of("llama"), LoraConfig(target_modules=["lm_head"])))
+    with pytest.raises(ConfigError, match="virtual tokens"):
+        Backbone(get_peft_model(model_of("llama"), PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)))
+    broken = model_of("granite")
+    broken.config.logits_scaling, hidden_scale = 0.25, 3.0
+    original = broken.forward
+
+    def scaled(*args, **kwargs):
+        out = original(*args, **kwargs)
+        out.logits = out.logits * hidden_scale
+        return out
+
+    broken.forward = scaled
+    with pytest.raises(ConfigError, match="not supported"):
+        Backbone(broken)
+
+
+def test_modes_are_restored_module_by_module(model_of):
+    model = model_of("gpt2").train()
+    model.transformer.h[0].eval()
+    backbone = Backbone(model)
+    before = [module.training for module in model.modules()]
+    with backbone.evaluating():
+        assert not any(module.training for module in model.modules())
+        assert not torch.is_grad_enabled()
+    assert [module.training for module in model.modules()] == before

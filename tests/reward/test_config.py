@@ -1,0 +1,82 @@
+"""The union of kinds: read strictly, written and read again, light to import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+import groupwise.reward
+from groupwise.config import Config, ConfigError, json_schema, validate
+from groupwise.reward import Length, RewardConfig
+from groupwise.reward.base import Reward
+
+MINIMAL: dict[str, dict[str, Any]] = {
+    "exact_answer": {},
+    "numeric_answer": {},
+    "math_verify": {},
+    "format": {},
+    "length": {},
+    "coherence": {},
+    "repetition": {},
+    "soft_overlong": {},
+    "knights_and_knaves": {},
+    "reasoning_gym": {},
+    "reward_model": {"path": "folder"},
+    "judge": {"address": "http://127.0.0.1:1/v1", "model": "m"},
+    "unit_tests": {},
+    "callable": {"path": "a:b", "arguments": {"x": [1, "two"]}},
+}
+
+
+class Experiment(Config):
+    rewards: dict[str, RewardConfig]
+
+
+def test_every_kind_is_in_the_table_above_and_in_a_file_of_its_name() -> None:
+    kinds = {model.model_fields["kind"].default for model in Reward.__subclasses__()}
+    assert kinds == set(MINIMAL)
+    folder = Path(groupwise.reward.__file__).parent
+    assert all((folder / f"{kind}.py").exists() for kind in kinds)
+
+
+@pytest.mark.parametrize("kind", MINIMAL)
+def test_written_and_read_again_is_the_same(kind: str) -> None:
+    reward = validate(Experiment, {"rewards": {"r": {"kind": kind, "weight": 2, **MINIMAL[kind]}}}).rewards["r"]
+    assert reward.kind == kind
+    assert TypeAdapter(RewardConfig).validate_json(reward.model_dump_json()) == reward
+    assert reward.weight == 2.0
+
+
+def test_unknown_kinds_and_keys_are_named() -> None:
+    with pytest.raises(ConfigError, match=r"rewards.r.*lenght.*length"):
+        validate(Experiment, {"rewards": {"r": {"kind": "lenght"}}})
+    with pytest.raises(ConfigError, match=r"rewards.r.targt.*target"):
+        validate(Experiment, {"rewards": {"r": {"kind": "length", "targt": 3}}})
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("weight", float("nan")), ("weight", "1"), ("timeout_seconds", 0), ("on_error", "ignore"), ("role", "critic"), ("target", 0)]
+)
+def test_values_out_of_range(key: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=f"rewards.r.*{key}"):
+        validate(Experiment, {"rewards": {"r": {"kind": "length", key: value}}})
+
+
+def test_there_is_a_schema_for_editors() -> None:
+    assert "soft_overlong" in str(json_schema(Experiment))
+
+
+def test_rewards_are_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        Length().target = 3  # type: ignore[misc]
+
+
+def test_configuration_loads_neither_torch_nor_transformers() -> None:
+    heavy = "{'torch', 'transformers', 'httpx', 'sympy', 'math_verify', 'reasoning_gym', 'numpy'}"
+    program = f"import groupwise.reward, sys; print({heavy} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "set()"

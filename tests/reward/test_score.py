@@ -1,0 +1,230 @@
+"""Scoring a batch with rewards that behave and rewards that do not."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from groupwise.reward import ExactAnswer, Length, RewardError, Rewards, as_judge, needed_by, score, trained_on
+
+PROMPTS = ["alpha question", "beta question"]
+TEXTS = ["one", "one two"]
+
+
+def test_values_weights_and_seconds_by_name() -> None:
+    table = score({"brief": Length(target=2, weight=3.0), "exact": ExactAnswer(weight=0.0)}, PROMPTS, TEXTS, {"answer": ["one", "one"]})
+    assert table.values == {"brief": [0.5, 1.0], "exact": [1.0, 0.0]}
+    assert table.weights == {"brief": 3.0, "exact": 0.0}
+    assert table.total() == [1.5, 3.0]
+    assert set(table.seconds) == {"brief", "exact"}
+    assert trained_on({"brief": Length(), "exact": ExactAnswer(weight=0.0)}) == ("brief",)
+
+
+def test_functions_are_given_what_they_take_as_trl_gives_it() -> None:
+    seen: dict[str, Any] = {}
+
+    def everything(prompts, completions, answer, **columns):
+        seen.update(prompts=prompts, completions=completions, answer=answer, columns=columns)
+        return [0.0, 0.0]
+
+    table = score({"all": everything, "few": lambda completions: [1.0, None]}, PROMPTS, TEXTS, {"answer": [1, 2], "level": [3, 4]})
+    assert seen == {"prompts": PROMPTS, "completions": TEXTS, "answer": [1, 2], "columns": {"level": [3, 4]}}
+    assert table.values["few"] == [1.0, None]
+    assert [(event.name, event.member, event.prompt) for event in table.events] == [("missing", 1, "beta question")]
+
+
+def test_objects_carry_their_settings() -> None:
+    class Mine:
+        weight = 2.0
+        timeout_seconds = 5.0
+        needs = ("level",)
+
+        def __call__(self, **given: Any) -> list[float]:
+            return [float(level) for level in given["level"]]
+
+    assert score({"mine": Mine()}, PROMPTS, TEXTS, {"level": [1, 2]}).total() == [2.0, 4.0]
+    assert needed_by({"mine": Mine()}) == {"mine": ("level",)}
+
+
+def test_a_column_that_is_not_there() -> None:
+    with pytest.raises(RewardError, match="reward 'exact' needs the column 'answer', which the data lacks; columns: level, topic"):
+        score({"exact": ExactAnswer()}, PROMPTS, TEXTS, {"topic": [1, 2], "level": [1, 2]})
+    with Rewards({"f": lambda completions, gold: [0.0]}) as rewards, pytest.raises(RewardError, match="reward 'f' needs the column 'gold'"):
+        rewards.check_columns(["answer"])
+
+
+def test_columns_of_another_length() -> None:
+    with pytest.raises(RewardError, match=r"'completions': 2, 'answer': 1"):
+        score({"brief": Length()}, PROMPTS, TEXTS, {"answer": [1]})
+
+
+def test_no_members() -> None:
+    table = score({"brief": Length()}, [], [])
+    assert table.values == {"brief": []}
+    assert table.total() == []
+
+
+def test_rewards_overlap_sync_and_async() -> None:
+    def slow(completions: list[str]) -> list[float]:
+        time.sleep(0.3)
+        return [1.0, 1.0]
+
+    async def slow_too(completions: list[str]) -> list[float]:
+        await asyncio.sleep(0.3)
+        return [2.0, 2.0]
+
+    class AsyncObject:
+        async def __call__(self, completions: list[str]) -> list[float]:
+            return await slow_too(completions)
+
+    began = time.monotonic()
+    table = score({"a": slow, "b": slow, "c": slow_too, "d": slow_too, "e": AsyncObject()}, PROMPTS, TEXTS)
+    # One after the other they would take 1.5 s.
+    assert time.monotonic() - began < 0.9
+    assert table.total() == [8.0, 8.0]
+    assert all(seconds >= 0.29 for seconds in table.seconds.values())
+
+
+def test_one_that_raises_stops_the_run_and_is_named_with_its_place() -> None:
+    def broken(completions: list[str]) -> list[float]:
+        return [1 / 0 for _ in completions]
+
+    with pytest.raises(RewardError, match=r"reward 'broken' raised ZeroDivisionError: division by zero \(at .*test_score.py:\d+ in ") as caught:
+        score({"fine": Length(), "broken": broken}, PROMPTS, TEXTS)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert caught.value.reward == "broken"
+
+
+def test_or_is_missing_and_counted() -> None:
+    async def broken(completions: list[str]) -> list[float]:
+        raise KeyError("colour")
+
+    broken.on_error = "missing"  # type: ignore[attr-defined]
+    broken.weight = 3.0  # type: ignore[attr-defined]
+    table = score({"brief": Length(target=2), "broken": broken}, PROMPTS, TEXTS)
+    assert table.values["broken"] == [None, None]
+    assert table.total() == [2.0, 4.0]
+    (event,) = table.events
+    assert (event.name, event.reward, event.count) == ("error", "broken", 2)
+    assert "KeyError: 'colour'" in event.detail
+
+
+def test_a_reward_that_ends_the_interpreter_only_raises() -> None:
+    with pytest.raises(RewardError, match="raised SystemExit: 3"):
+        score({"quits": lambda completions: sys.exit(3)}, PROMPTS, TEXTS)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), "good"])
+def test_a_value_that_is_no_reward_is_an_error_even_where_exceptions_are_not(bad: object) -> None:
+    def odd(completions: list[str]) -> list[object]:
+        return [0.0, bad]
+
+    odd.on_error = "missing"  # type: ignore[attr-defined]
+    with pytest.raises(RewardError, match=r"reward 'odd' gave .* for member 1 \(prompt: 'beta question'\)"):
+        score({"odd": odd}, PROMPTS, TEXTS)
+
+
+class Hanging:
+    """Really hangs on the batches it is told to."""
+
+    timeout_seconds = 0.2
+
+    def __init__(self, *hangs: bool) -> None:
+        self.hangs = list(hangs)
+
+    def __call__(self, completions: list[str]) -> list[float]:
+        if self.hangs.pop(0):
+            time.sleep(3600)
+        return [1.0, 1.0]
+
+
+def test_one_that_hangs_is_missing_and_counted_and_the_run_goes_on() -> None:
+    with Rewards({"hangs": Hanging(True, False), "brief": Length(target=2)}) as rewards:
+        began = time.monotonic()
+        table = rewards.score(PROMPTS, TEXTS)
+        assert 0.2 <= time.monotonic() - began < 2.0
+        assert table.values == {"hangs": [None, None], "brief": [0.5, 1.0]}
+        assert table.total() == [1.0, 2.0]
+        (event,) = table.events
+        assert (event.name, event.reward, event.count, event.member) == ("timeout", "hangs", 2, None)
+        assert rewards.score(PROMPTS, TEXTS).values["hangs"] == [1.0, 1.0]
+
+
+def test_time_is_counted_from_the_start_for_all_at_once() -> None:
+    began = time.monotonic()
+    table = score({name: Hanging(True) for name in "abcdefgh"}, PROMPTS, TEXTS)
+    assert time.monotonic() - began < 1.2
+    assert table.total() == [None, None]
+
+
+def test_repeated_timeouts_warn_once() -> None:
+    with Rewards({"hangs": Hanging(*[True] * 5)}) as rewards:
+        rewards.score(PROMPTS, TEXTS)
+        rewards.score(PROMPTS, TEXTS)
+        with pytest.warns(UserWarning, match=r"reward 'hangs' ran past its timeout_seconds = 0.2 3 times"):
+            rewards.score(PROMPTS, TEXTS)
+        rewards.score(PROMPTS, TEXTS)
+
+
+def test_async_ones_that_hang_are_cancelled_or_left() -> None:
+    cancelled = threading.Event()
+
+    async def polite(completions: list[str]) -> list[float]:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return [0.0, 0.0]
+
+    async def rude(completions: list[str]) -> list[float]:
+        time.sleep(3600)
+        return [0.0, 0.0]
+
+    polite.timeout_seconds = rude.timeout_seconds = 0.2  # type: ignore[attr-defined]
+    table = score({"polite": polite, "rude": rude}, PROMPTS, TEXTS)
+    assert [event.reward for event in table.events] == ["polite", "rude"]
+    assert cancelled.wait(5)
+
+
+def test_a_program_with_a_hung_reward_still_ends() -> None:
+    program = textwrap.dedent("""
+        import time
+        from groupwise.reward import score
+        def hangs(completions):
+            time.sleep(3600)
+        hangs.timeout_seconds = 0.2
+        print(score({"hangs": hangs}, ["?"], ["a"]).values)
+    """)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.strip() == "{'hangs': [None]}"
+
+
+def test_judges_only_where_asked_for() -> None:
+    rewards = {"brief": Length(target=2), "other": as_judge(Length(target=1, weight=5.0)), "plain": as_judge(lambda completions, answer: answer)}
+    assert trained_on(rewards) == ("brief",)
+    with Rewards(rewards) as opened:
+        assert set(opened.score(PROMPTS, TEXTS).values) == {"brief"}
+        table = opened.score(PROMPTS, TEXTS, {"answer": [7, 8]}, judges=True)
+    assert table.values["other"] == [1.0, 0.0]
+    assert table.values["plain"] == [7.0, 8.0]
+    assert table.judges == {"other", "plain"}
+    assert table.total() == [0.5, 1.0]
+
+
+def test_chats() -> None:
+    prompts = [[{"role": "user", "content": "2 + 2?"}]] * 2
+    completions = [[{"role": "assistant", "content": "4"}], [{"role": "assistant", "content": "5"}]]
+    assert score({"exact": ExactAnswer()}, prompts, completions, {"answer": [4, 4]}).values["exact"] == [1.0, 0.0]
+
+
+def test_no_reward_at_all() -> None:
+    with pytest.raises(RewardError, match="reward 'x' is of type int"):
+        Rewards({"x": 3})  # type: ignore[dict-item]
