@@ -378,7 +378,9 @@ class Objective(Config):
         factor = weight
         alive = surrogate.alive
         if not self.credit.uniform:
-            credit = self.credit(decisions)
+            parts = self.credit.parts(decisions)
+            credit = self.credit.combine(parts, decisions)
+            statistics.update(self.credit.measure(parts, decisions))
             factor = factor * credit
             alive = alive & (credit > 0)
         if self.correction.needs_behaviour:
@@ -389,7 +391,6 @@ class Objective(Config):
         statistics.update(self.smoothing.measure(decisions, smoothed))
         statistics.update(self.ratio.measure(level, decisions))
         statistics.update(surrogate.statistics)
-        statistics.update(self.credit.measure(decisions))
         self._measure(decisions, level, surrogate, alive, plan.detail, statistics)
         return -(factor * surrogate.value).sum()
 

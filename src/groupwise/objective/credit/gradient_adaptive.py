@@ -40,9 +40,9 @@ class GradientAdaptive(Config):
         share = (share - share.amax(1, keepdim=True).clamp(min=-1e30)).exp()
         return share * (decisions.count / share.sum(1, keepdim=True).clamp(min=1))
 
-    def measure(self, decisions: Decisions) -> dict[str, Statistic]:
+    def measure(self, weight: Tensor, decisions: Decisions) -> dict[str, Statistic]:
         """`gradient_adaptive/avg_gradient_norm` (of the signal) and `gradient_adaptive/weight_variance`."""
         return {
             "gradient_adaptive/avg_gradient_norm": Mean.of(self._signal(decisions), decisions.mask),
-            "gradient_adaptive/weight_variance": Variance.of(self(decisions), decisions.mask),
+            "gradient_adaptive/weight_variance": Variance.of(weight, decisions.mask),
         }
