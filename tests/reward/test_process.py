@@ -87,12 +87,12 @@ def test_a_dead_process_is_replaced() -> None:
 
 
 def test_what_cannot_be_sent_is_said() -> None:
-    with pytest.raises(RewardError, match='columns cannot be sent to another process: .*write isolation = "thread"'):
+    with pytest.raises(RewardError, match=r'columns cannot be sent to another process: .*write isolation = "thread"'):
         score({"r": MathVerify()}, ["?"], ["a"], {"answer": ["1"], "image": [object()]})
 
 
 def test_a_reward_that_cannot_be_opened_there() -> None:
-    with pytest.raises(RewardError, match="reward 'r': .*no_such_module"):
+    with pytest.raises(RewardError, match=r"reward 'r': .*no_such_module"):
         Rewards({"r": CallableReward(path="no_such_module:f", isolation="process")})
 
 

@@ -55,7 +55,7 @@ class RewardTable:
         [2.5, 0.5]
     """
 
-    values: Mapping[str, list[float | None]]
+    values: Mapping[str, Sequence[float | None]]
     weights: Mapping[str, float] = field(default_factory=dict)
     events: Sequence[RewardEvent] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -69,6 +69,7 @@ class RewardTable:
         if unknown:
             raise RewardError(f"weights name {unknown}, which are no rewards of this table; rewards: {sorted(self.values)}")
         weights = {name: 0.0 if name in self.judges else float(self.weights.get(name, 1.0)) for name in self.values}
+        object.__setattr__(self, "values", {name: list(values) for name, values in self.values.items()})
         object.__setattr__(self, "weights", weights)
 
     def __len__(self) -> int:

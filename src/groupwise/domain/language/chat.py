@@ -72,7 +72,9 @@ class Chat:
         turn = [*messages, {"role": "assistant", "content": _MARK}, {"role": self.config.reply_role, "content": reply}]
         _, mark, after = self._render(turn, add_generation_prompt=True).rpartition(_MARK)
         if not mark:
-            raise ConfigError("the tokenizer's chat template does not write an assistant's message as it is, so that a conversation cannot go on; write chat.use = 'never'")
+            raise ConfigError(
+                "the tokenizer's chat template does not write an assistant's message as it is, so that a conversation cannot go on; write chat.use = 'never'"
+            )
         if ended and self.tokenizer.eos_token and after.startswith(self.tokenizer.eos_token):
             after = after[len(self.tokenizer.eos_token) :]
         return self.encode_text(after)
@@ -85,4 +87,6 @@ class Chat:
 
     def _need_template(self, why: str) -> None:
         if not getattr(self.tokenizer, "chat_template", None):
-            raise ConfigError(f"{why}, but the tokenizer of {getattr(self.tokenizer, 'name_or_path', '') or 'this model'} has no chat template; write chat.use = 'never' and give prompts as texts")
+            raise ConfigError(
+                f"{why}, but the tokenizer of {getattr(self.tokenizer, 'name_or_path', '') or 'this model'} has no chat template; write chat.use = 'never' and give prompts as texts"
+            )

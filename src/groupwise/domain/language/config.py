@@ -158,7 +158,9 @@ class LanguageConfig(Config):
         if "environment" in self.rewards:
             raise ValueError("rewards.environment: the name is taken by the environment's own reward; choose another")
         if self.sampling.greedy:
-            raise ValueError("sampling.greedy = true gives a group of equal members, from which nothing is learned; leave it out (evaluation is greedy as well)")
+            raise ValueError(
+                "sampling.greedy = true gives a group of equal members, from which nothing is learned; leave it out (evaluation is greedy as well)"
+            )
         return self
 
     @property

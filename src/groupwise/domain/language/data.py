@@ -14,6 +14,7 @@ from groupwise.domain.language.source import Row, Source
 from groupwise.domain.protocol import Prompt
 from groupwise.reward.callable import find
 
+
 @final
 @dataclass(frozen=True)
 class Demonstration:
@@ -64,7 +65,9 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
     train, shown = kept[:num_train], kept[num_train : num_train + apart]
     if not train or not held_out or (source.endless and len(train) < num_train) or len(shown) < apart:
         wanted = f"num_train = {data.num_train}, num_held_out = {data.num_held_out}" + (f", demonstrations.num = {apart}" if apart else "")
-        raise ConfigError(f"data: {wanted} ask for more different prompts than the {num_rows} rows of data.source = {_named(source)} have; write smaller numbers")
+        raise ConfigError(
+            f"data: {wanted} ask for more different prompts than the {num_rows} rows of data.source = {_named(source)} have; write smaller numbers"
+        )
     written = () if demonstrations is None else tuple(_demonstrations(shown or train, demonstrations, source, data.seed))
     return Splits(_prompts(train, source), _prompts(held_out, source), written, num_removed)
 

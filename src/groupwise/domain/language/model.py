@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, final
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from groupwise.causal_lm.config import CausalLMConfig, LoraConfig
+from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SmallModelConfig
 from groupwise.config import Config
-
-Positive = Annotated[int, Field(ge=1)]
 
 
 @final
@@ -46,40 +44,22 @@ class Scratch(Config):
     """A small Qwen3-shaped model with fresh weights and a tokenizer made for the data; it needs a supervised stage before it can earn a reward.
 
     Args:
-        tokenizer: `words` takes what stands between spaces (and loses the spaces), `pieces` splits off punctuation and loses nothing, `characters` takes one at a time.
-        hidden_size: width.
-        num_layers: blocks.
-        num_heads: attention heads; they divide `hidden_size`.
-        num_key_value_heads: heads of keys and values; they divide `num_heads`.
-        intermediate_size: width of the feed-forward layers.
-        max_length: longest prompt and completion together, in tokens.
+        tokenizer: `words` takes what stands between spaces (and loses the spaces), `pieces` splits off punctuation and digits and loses nothing,
+            `characters` takes one at a time.
+        shape: the model's sizes.
         dtype: dtype of the weights.
         seed: of the weights; unset takes the run's.
 
     Example:
-        >>> Scratch(hidden_size=64, num_heads=3)
-        Traceback (most recent call last):
-        pydantic_core._pydantic_core.ValidationError: ...
+        >>> Scratch(shape=SmallModelConfig(hidden_size=32)).shape.num_layers
+        2
     """
 
     kind: Literal["scratch"] = "scratch"
     tokenizer: Literal["words", "pieces", "characters"] = "words"
-    hidden_size: Positive = 64
-    num_layers: Positive = 3
-    num_heads: Positive = 4
-    num_key_value_heads: Positive = 2
-    intermediate_size: Positive = 192
-    max_length: Positive = 256
+    shape: SmallModelConfig = SmallModelConfig()
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
     seed: Annotated[int, Field(ge=0)] | None = None
-
-    @model_validator(mode="after")
-    def _divides(self) -> Scratch:
-        if self.hidden_size % self.num_heads or (self.hidden_size // self.num_heads) % 2:
-            raise ValueError(f"hidden_size = {self.hidden_size} must be an even multiple of num_heads = {self.num_heads}; write hidden_size = {self.num_heads * 16}")
-        if self.num_heads % self.num_key_value_heads:
-            raise ValueError(f"num_key_value_heads = {self.num_key_value_heads} must divide num_heads = {self.num_heads}; write num_key_value_heads = 1")
-        return self
 
 
 ModelConfig = Annotated[Pretrained | Scratch, Field(discriminator="kind")]

@@ -38,7 +38,9 @@ class Custom(EnvironmentKind):
         made = find(self.path)(**self.arguments)
         missing = [name for name in ("reset", "step") if not callable(getattr(made, name, None))]
         if missing or inspect.isclass(made):
-            raise ConfigError(f"environment.path = {self.path!r} makes a {type(made).__name__} without {' and '.join(missing)}; it needs reset(columns) and step(text)")
+            raise ConfigError(
+                f"environment.path = {self.path!r} makes a {type(made).__name__} without {' and '.join(missing)}; it needs reset(columns) and step(text)"
+            )
         return _Checked(made)
 
 

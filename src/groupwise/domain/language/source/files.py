@@ -68,7 +68,9 @@ def read(path: Path, key: str = "data.source.paths") -> list[Row]:
         return [_object(_json(line, f"{key}: {path}, line {number}"), f"{key}: {path}, line {number}") for number, line in lines]
     found = _json(text, f"{key}: {path}")
     if not isinstance(found, list):
-        raise ConfigError(f"{key}: {path} holds a {type(found).__name__}; a .json file of prompts is a list of objects (or end it in .jsonl, one object a line)")
+        raise ConfigError(
+            f"{key}: {path} holds a {type(found).__name__}; a .json file of prompts is a list of objects (or end it in .jsonl, one object a line)"
+        )
     return [_object(item, f"{key}: {path}, item {number}") for number, item in enumerate(found)]
 
 

@@ -40,12 +40,16 @@ class ReasoningGym(Source):
         from reasoning_gym.factory import DATASETS
 
         if self.task not in DATASETS:
-            raise ConfigError(Problem(f"data.source.task = {self.task!r}", "is no task of reasoning-gym", tuple(sorted(DATASETS)), nearest(self.task, list(DATASETS))))
+            raise ConfigError(
+                Problem(f"data.source.task = {self.task!r}", "is no task of reasoning-gym", tuple(sorted(DATASETS)), nearest(self.task, list(DATASETS)))
+            )
         try:
             # The size only bounds the index; entries are made one at a time.
             entries = reasoning_gym.create_dataset(self.task, seed=seed, size=1 << 30, **self.parameters)
         except (TypeError, AssertionError, ValueError) as error:
-            raise ConfigError(f"data.source.parameters = {dict(self.parameters)} is refused by reasoning-gym's task {self.task!r}: {error or type(error).__name__}") from error
+            raise ConfigError(
+                f"data.source.parameters = {dict(self.parameters)} is refused by reasoning-gym's task {self.task!r}: {error or type(error).__name__}"
+            ) from error
         index = 0
         while True:
             entry = entries[index]

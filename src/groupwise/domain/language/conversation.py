@@ -1,0 +1,52 @@
+"""A batch of conversations: every member has its environment, which answers each of its turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, final
+
+from groupwise.domain.language.chat import Chat
+from groupwise.domain.language.environment import EnvironmentKind
+
+Message = dict[str, str]
+
+
+@final
+class Conversations:
+    """What the sampler calls when a turn ends.
+
+    Args:
+        environment: the kind of environment; each member gets one of its own.
+        columns: the prompt's columns of each member.
+        chat: how answers become tokens.
+        eos: ids that end a turn by themselves.
+        max_new_tokens: limit on a member's tokens; an answer that leaves no room to go on ends it.
+    """
+
+    def __init__(self, environment: EnvironmentKind, columns: Sequence[Mapping[str, Any]], chat: Chat, eos: Sequence[int], max_new_tokens: int) -> None:
+        self.chat, self.columns, self.eos, self.max_new_tokens = chat, columns, frozenset(eos), max_new_tokens
+        self.environments = [environment.open() for _ in columns]
+        for each, own in zip(self.environments, columns, strict=True):
+            each.reset(own)
+        self.messages: list[list[Message]] = [[] for _ in columns]
+        self.rewards: list[float | None] = [None] * len(columns)
+        self._length = [0] * len(columns)
+
+    def answer(self, member: int, turn: list[int]) -> list[int] | None:
+        """The environment's tokens after a turn; None when the conversation is over."""
+        text = self.chat.tokenizer.decode(turn, skip_special_tokens=True)
+        self.messages[member].append({"role": "assistant", "content": text})
+        try:
+            step = self.environments[member].step(text)
+        except Exception as error:
+            error.add_note(f"environment.step raised in member {member} on the turn {text!r} after the prompt {self.columns[member]['prompt']!r}")
+            raise
+        if step.reward is not None:
+            self.rewards[member] = (self.rewards[member] or 0.0) + step.reward
+        self._length[member] += len(turn)
+        if step.done:
+            return None
+        reply = self.chat.encode_reply(self.columns[member]["prompt"], step.text, ended=turn[-1] in self.eos)
+        self._length[member] += len(reply)
+        self.messages[member].append({"role": self.chat.config.reply_role, "content": step.text})
+        return None if self._length[member] >= self.max_new_tokens else reply

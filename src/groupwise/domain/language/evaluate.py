@@ -1,0 +1,85 @@
+"""Held-out evaluation: greedy and sampled, every reward and judge, lengths, and what was written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from groupwise.domain.protocol import Prompt
+from groupwise.reward import RewardTable
+
+
+@final
+@dataclass(frozen=True)
+class Written:
+    """What the model wrote for some prompts, `num_samples` completions each, prompt by prompt."""
+
+    prompts: Sequence[Prompt]
+    num_samples: int
+    table: RewardTable
+    texts: Sequence[str]
+    lengths: Sequence[int]
+    truncated: Sequence[bool]
+
+
+def metrics(mode: str, written: Written, first: str | None) -> dict[str, float]:
+    """Means over all completions, called `mode/...`: the rewards' sum, each reward and judge, `length`, `truncated`, and `pass@k` for k = 1, 2, 4, ...
+
+    Args:
+        mode: `greedy` or `sampled`.
+        written: what was written.
+        first: the reward that says what passed (0.5 or more); None leaves `pass@k` out.
+
+    A reward that is missing for a completion is left out of its mean; one that is missing everywhere is left out altogether.
+    """
+    found: dict[str, float] = {}
+    totals = [total for total in written.table.total() if total is not None]
+    if totals:
+        found[f"{mode}/reward"] = math.fsum(totals) / len(totals)
+    for name, values in written.table.values.items():
+        present = [value for value in values if value is not None]
+        if present:
+            found[f"{mode}/{name}"] = math.fsum(present) / len(present)
+    found[f"{mode}/length"] = sum(written.lengths) / len(written.lengths)
+    found[f"{mode}/truncated"] = sum(written.truncated) / len(written.truncated)
+    if first is not None and written.num_samples > 1:
+        values = written.table.values[first]
+        passed = [sum((value or 0.0) >= 0.5 for value in values[start : start + written.num_samples]) for start in range(0, len(values), written.num_samples)]
+        k = 1
+        while k <= written.num_samples:
+            found[f"{mode}/pass@{k}"] = math.fsum(pass_at(k, written.num_samples, count) for count in passed) / len(passed)
+            k *= 2
+    return found
+
+
+def pass_at(k: int, num: int, passed: int) -> float:
+    """The chance that one of `k` completions passes, when `passed` of `num` did: `1 - C(num - passed, k) / C(num, k)`.
+
+    Example:
+        >>> pass_at(1, 4, 1), pass_at(2, 4, 1), pass_at(4, 4, 1), pass_at(2, 4, 0)
+        (0.25, 0.5, 1.0, 0.0)
+
+    Source: Chen et al. 2021, arXiv 2107.03374, equation 1.
+    """
+    return 1.0 - math.comb(num - passed, k) / math.comb(num, k)
+
+
+def records(mode: str, written: Written, num_texts: int) -> list[Mapping[str, Any]]:
+    """One JSON-able record a completion: key, mode and rewards of all (for paired comparisons), prompt and text of the first `num_texts` prompts."""
+    found: list[Mapping[str, Any]] = []
+    for place, text in enumerate(written.texts):
+        number = place // written.num_samples
+        prompt = written.prompts[number]
+        record: dict[str, Any] = {
+            "key": prompt.key,
+            "mode": mode,
+            "sample": place % written.num_samples,
+            "rewards": {name: values[place] for name, values in written.table.values.items()},
+            "num_tokens": written.lengths[place],
+        }
+        if number < num_texts:
+            record |= {"prompt": prompt.columns["prompt"], "text": text}
+        found.append(record)
+    return found

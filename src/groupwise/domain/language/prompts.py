@@ -1,0 +1,87 @@
+"""Prompts as token ids, with a limit on their length and a count of what the limit cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+from groupwise.config import ConfigError
+from groupwise.domain.language.chat import Chat
+from groupwise.domain.language.environment import EnvironmentKind
+from groupwise.domain.protocol import Prompt
+
+
+@final
+@dataclass(frozen=True)
+class Tokenized:
+    """Prompts that fit.
+
+    Args:
+        prompts: those kept.
+        ids: their token ids by key.
+        num_dropped: prompts left out for their length.
+        num_truncated: prompts cut on the left.
+    """
+
+    prompts: tuple[Prompt, ...]
+    ids: dict[str, list[int]]
+    num_dropped: int = 0
+    num_truncated: int = 0
+
+
+def tokenize(
+    prompts: Sequence[Prompt], chat: Chat, environment: EnvironmentKind | None, limit: int | None, overlong: Literal["error", "drop", "truncate"]
+) -> Tokenized:
+    """Token ids of every prompt, with what the environment says first.
+
+    Args:
+        prompts: what to encode.
+        chat: how.
+        environment: who answers, in a conversation.
+        limit: tokens of the longest prompt; None for any length.
+        overlong: what happens to a longer one; `truncate` keeps its end.
+
+    Raises:
+        ConfigError: a longer one under `error`, a prompt of no tokens, or none left.
+    """
+    kept: list[Prompt] = []
+    ids: dict[str, list[int]] = {}
+    num_dropped = num_truncated = 0
+    for prompt in prompts:
+        found = encode(prompt, chat, environment)
+        if not found:
+            raise ConfigError(f"data: the prompt {prompt.columns['prompt']!r} has no tokens; give every prompt at least one")
+        if limit is not None and len(found) > limit:
+            if overlong == "error":
+                raise ConfigError(
+                    f"data: the prompt {_excerpt(prompt)} has {len(found)} tokens and there is room for {limit} (max_prompt_tokens, or the model's context less "
+                    "sampling.max_new_tokens); write overlong = 'drop' or 'truncate', or a smaller sampling.max_new_tokens"
+                )
+            if overlong == "drop":
+                num_dropped += 1
+                continue
+            num_truncated += 1
+            found = found[-limit:]
+        kept.append(prompt)
+        ids[prompt.key] = found
+    if not kept:
+        raise ConfigError(f"data: all {len(prompts)} prompts are longer than {limit} tokens; write a larger max_prompt_tokens, or overlong = 'truncate'")
+    return Tokenized(tuple(kept), ids, num_dropped, num_truncated)
+
+
+def encode(prompt: Prompt, chat: Chat, environment: EnvironmentKind | None) -> list[int]:
+    """Token ids of one prompt up to the policy's first turn."""
+    asked: Any = prompt.columns["prompt"]
+    opening = environment.open().reset(prompt.columns) if environment is not None else ""
+    if not opening:
+        return chat.encode_prompt(asked)
+    messages = chat.messages(asked)
+    if messages is not None:
+        return chat.encode_prompt([*messages, {"role": chat.config.reply_role, "content": opening}])
+    return chat.encode_prompt(asked) + chat.encode_text(opening)
+
+
+def _excerpt(prompt: Prompt) -> str:
+    text = str(prompt.columns["prompt"])
+    return repr(text if len(text) <= 60 else text[:60] + "...")

@@ -1,0 +1,94 @@
+"""Demonstrations as members: nothing to reinforce, a text to make more likely.
+
+supervised_b = - sum_t target_bt lp_bt,    at temperature 1, divided by the number of target tokens of the whole update
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from groupwise.config import ConfigError
+from groupwise.domain.language.chat import Chat
+from groupwise.domain.language.data import Demonstration
+from groupwise.domain.language.environment import EnvironmentKind
+from groupwise.domain.language.prompts import encode
+from groupwise.domain.protocol import Prompt, Samples
+
+
+@final
+@dataclass(frozen=True)
+class Example:
+    """One demonstration in tokens.
+
+    Args:
+        prompt: what it answers.
+        prompt_ids: its tokens.
+        tokens: what is written after it, the environment's answers included.
+        target: which of those the policy is to write.
+    """
+
+    prompt: Prompt
+    prompt_ids: tuple[int, ...]
+    tokens: tuple[int, ...]
+    target: tuple[bool, ...]
+
+
+def encode_demonstration(
+    demonstration: Demonstration, chat: Chat, environment: EnvironmentKind | None, eos: int, stop: Sequence[str], limit: int | None
+) -> Example:
+    """A demonstration in tokens. A turn of the policy ends with the end-of-sequence token, unless it ends with a stop text.
+
+    Args:
+        demonstration: the texts.
+        chat, environment: how prompts and answers are written.
+        eos: the end-of-sequence token.
+        stop: texts that end a turn.
+        limit: longest prompt and completion together.
+
+    Raises:
+        ConfigError: it is longer than the model's context.
+    """
+    prompt = encode(demonstration.prompt, chat, environment)
+    tokens: list[int] = []
+    target: list[bool] = []
+    stopped = False
+    for number, text in enumerate(demonstration.turns):
+        policy = number % 2 == 0
+        if policy:
+            stopped = any(text.endswith(each) for each in stop)
+            ids = chat.encode_text(text) + ([] if stopped else [eos])
+        else:
+            ids = chat.encode_reply(demonstration.prompt.columns["prompt"], text, ended=not stopped)
+        tokens += ids
+        target += [policy] * len(ids)
+    if limit is not None and len(prompt) + len(tokens) > limit:
+        raise ConfigError(
+            f"demonstrations: the text after {str(demonstration.prompt.columns['prompt'])[:60]!r} has {len(tokens)} tokens beside the prompt's {len(prompt)}, "
+            f"above the model's context of {limit}; take it out, or write a larger model.max_length"
+        )
+    return Example(demonstration.prompt, tuple(prompt), tuple(tokens), tuple(target))
+
+
+def as_samples(examples: Sequence[Example], device: torch.device) -> Samples:
+    """Demonstrations as a batch: mask false everywhere, `auxiliary_count["supervised"]` the target tokens of each."""
+    width = max(len(example.tokens) for example in examples)
+    tokens = torch.tensor([[*example.tokens, *[0] * (width - len(example.tokens))] for example in examples], device=device)
+    target = torch.tensor([[*example.target, *[False] * (width - len(example.tokens))] for example in examples], device=device)
+    return Samples(
+        prompts=[example.prompt for example in examples],
+        group=torch.arange(len(examples), device=device),
+        mask=torch.zeros_like(target),
+        old_log_prob=torch.zeros(target.shape, device=device),
+        payload={
+            "prompt_ids": [list(example.prompt_ids) for example in examples],
+            "tokens": tokens,
+            "target": target,
+            "length": torch.tensor([len(example.tokens) for example in examples], device=device),
+            "temperature": torch.ones(len(examples), dtype=torch.float64, device=device),
+        },
+        auxiliary_count={"supervised": target.sum(1).double()},
+    )

@@ -1,0 +1,194 @@
+"""A judge behind a real HTTP server on this machine."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from groupwise.config import ConfigError, validate
+from groupwise.reward import Judge, RewardError, Rewards, RewardTable, score
+
+Reply = Callable[[dict[str, Any]], tuple[int, str]]
+
+
+class Service:
+    """An OpenAI-compatible address whose answer to each question the test decides."""
+
+    def __init__(self) -> None:
+        self.reply: Reply = lambda body: said("Score: 5")
+        self.seen: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
+        self.now = self.most = 0
+        lock = threading.Lock()
+        service = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                with lock:
+                    service.seen.append(body)
+                    service.headers.append(dict(self.headers.items()))
+                    service.paths.append(self.path)
+                    service.now += 1
+                    service.most = max(service.most, service.now)
+                status, text = service.reply(body)
+                with lock:
+                    service.now -= 1
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text.encode())))
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+        self.address = f"http://127.0.0.1:{self.server.server_address[1]}/v1"
+
+    def questions(self) -> list[str]:
+        return [body["messages"][-1]["content"] for body in self.seen]
+
+
+def said(text: str) -> tuple[int, str]:
+    return 200, json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]})
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    running = Service()
+    yield running
+    running.server.shutdown()
+    running.server.server_close()
+
+
+def judged(service: Service, completions: list[str], columns: dict[str, list[Any]] | None = None, **settings: Any) -> RewardTable:
+    judge = Judge(address=service.address, model="m", retry_seconds=0.01, **settings)
+    return score({"judge": judge}, [f"question {text}" for text in completions], completions, columns)
+
+
+def test_numbers_are_scaled_and_stay_with_their_members(service: Service) -> None:
+    # Longer answers come first, so that replies arrive out of order.
+    def reply(body: dict[str, Any]) -> tuple[int, str]:
+        number = int(body["messages"][-1]["content"])
+        time.sleep(0.02 * (5 - number))
+        return said(f"First Score: 9, but on reflection\n**Score: {2 * number}**")
+
+    service.reply = reply
+    assert judged(service, ["1", "2", "3", "5"], template="{completion}").values["judge"] == [0.2, 0.4, 0.6, 1.0]
+
+
+def test_the_request_is_what_the_interface_asks_for(service: Service) -> None:
+    judged(service, ["4"], {"gold": ["four"]}, template='{prompt}|{completion}|{gold}|{"json": 1}', system="Be just.", max_tokens=7)
+    (body,) = service.seen
+    assert service.paths == ["/v1/chat/completions"]
+    assert (body["model"], body["temperature"], body["max_tokens"]) == ("m", 0.0, 7)
+    assert body["messages"] == [{"role": "system", "content": "Be just."}, {"role": "user", "content": 'question 4|4|four|{"json": 1}'}]
+    assert "Authorization" not in service.headers[0]
+
+
+def test_a_completion_cannot_fill_in_fields(service: Service) -> None:
+    judged(service, ["{gold} {prompt}"], {"gold": ["secret"]}, template="{completion} / {gold}")
+    assert service.questions() == ["{gold} {prompt} / secret"]
+
+
+def test_the_key_comes_from_the_environment_and_is_not_in_the_configuration(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_JUDGE_KEY", "sesame")
+    judged(service, ["4"], api_key_variable="MY_JUDGE_KEY")
+    assert service.headers[0]["Authorization"] == "Bearer sesame"
+    assert "sesame" not in Judge(address=service.address, model="m", api_key_variable="MY_JUDGE_KEY").model_dump_json()
+    monkeypatch.delenv("MY_JUDGE_KEY")
+    with pytest.raises(RewardError, match=r"reward 'j': .*'MY_JUDGE_KEY' names an environment variable that is not set"):
+        Rewards({"j": Judge(address=service.address, model="m", api_key_variable="MY_JUDGE_KEY")})
+
+
+def test_a_busy_service_is_asked_again(service: Service) -> None:
+    replies = iter([(429, "slow down"), (503, "busy"), (200, "not json"), said("Score: 10")])
+    service.reply = lambda body: next(replies)
+    assert judged(service, ["4"]).values["judge"] == [1.0]
+    assert len(service.seen) == 4
+
+
+def test_one_that_stays_broken_is_missing_for_that_member_alone(service: Service) -> None:
+    service.reply = lambda body: (500, "on fire") if "bad" in body["messages"][-1]["content"] else said("Score: 0")
+    table = judged(service, ["good", "bad", "good"], num_retries=1)
+    assert table.values["judge"] == [0.0, None, 0.0]
+    (event,) = table.events
+    assert (event.name, event.member, event.prompt, event.detail) == ("judge_failed", 1, "question bad", "status 500: on fire")
+    assert len(service.seen) == 4
+
+
+def test_a_service_that_hangs_meets_its_time_limit(service: Service) -> None:
+    stop = threading.Event()
+    service.reply = lambda body: (stop.wait(20), said("Score: 1"))[1]
+    began = time.monotonic()
+    table = judged(service, ["4"], num_retries=1, seconds_per_request=0.2)
+    stop.set()
+    assert time.monotonic() - began < 5
+    assert table.values["judge"] == [None]
+    assert table.events[0].name == "judge_failed"
+
+
+def test_no_service_at_all() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    table = score({"j": Judge(address=address, model="m", num_retries=1, retry_seconds=0.01)}, ["?"], ["a"])
+    assert table.values["j"] == [None]
+    assert "ConnectError" in table.events[0].detail
+
+
+@pytest.mark.parametrize("verdict", ["I would say good.", "Score: 11", "Score: -1", ""])
+def test_a_verdict_without_a_number_in_range_is_missing(service: Service, verdict: str) -> None:
+    service.reply = lambda body: said(verdict)
+    table = judged(service, ["4"])
+    assert table.values["judge"] == [None]
+    assert table.events[0].name == "judge_unparsable"
+    assert len(service.seen) == 1
+
+
+def test_another_range(service: Service) -> None:
+    service.reply = lambda body: said('{"grade": -0.5}')
+    assert judged(service, ["4"], pattern=r'"grade":\s*(-?[\d.]+)', lowest=-1.0, highest=1.0).values["judge"] == [0.25]
+
+
+def test_a_refusal_is_an_error_at_once(service: Service) -> None:
+    service.reply = lambda body: (401, "who are you?")
+    with pytest.raises(RewardError, match=r"refused model = 'm' with status 401: who are you.*api_key_variable"):
+        judged(service, ["4"])
+    assert len(service.seen) == 1
+
+
+def test_so_many_requests_at_once_and_no_more(service: Service) -> None:
+    service.reply = lambda body: (time.sleep(0.05), said("Score: 5"))[1]
+    judged(service, list("abcdefghi"), num_parallel=3)
+    assert service.most == 3
+
+
+def test_a_column_in_the_template_must_exist(service: Service) -> None:
+    with pytest.raises(RewardError, match="needs the column 'gold'"):
+        judged(service, ["4"], template="{completion} {gold}")
+
+
+@pytest.mark.parametrize(
+    ("tree", "message"),
+    [
+        ({"address": "localhost:8000"}, "is no address; write it as http"),
+        ({"template": "{prompt}"}, "does not contain {completion}"),
+        ({"pattern": "score"}, "has no group"),
+        ({"lowest": 3.0, "highest": 3.0}, "must be below"),
+    ],
+)
+def test_settings_that_make_no_sense(tree: dict, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        validate(Judge, {"kind": "judge", "address": "http://x/v1", "model": "m", **tree})

@@ -1,0 +1,92 @@
+"""A reward model of random weights, built here, saved and loaded as a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForSequenceClassification, PreTrainedTokenizerFast
+
+from groupwise.reward import RewardError, RewardModel, Rewards, score
+
+WORDS = ["<pad>", "<eos>", "<unk>", "user", "assistant", *["a", "b", "c", "d", "e", "f", "g", "h"]]
+TEMPLATE = "{% for m in messages %}{{ m['role'] }} {{ m['content'] }} <eos> {% endfor %}"
+
+
+def build(folder: Path, *, num_labels: int = 1, pad: bool = True) -> str:
+    words = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", eos_token="<eos>", **({"pad_token": "<pad>"} if pad else {}))
+    tokenizer.chat_template = TEMPLATE
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=len(WORDS),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=12,
+        num_labels=num_labels,
+        pad_token_id=0 if pad else None,
+        initializer_range=0.5,
+    )
+    LlamaForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def plain(folder: str, text: str) -> torch.Tensor:
+    """The model on one text alone."""
+    model = LlamaForSequenceClassification.from_pretrained(folder)
+    ids = torch.tensor([[WORDS.index(word) for word in text.split()]])
+    with torch.no_grad():
+        return model.eval()(input_ids=ids).logits[0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return build(tmp_path_factory.mktemp("reward-model"))
+
+
+def test_batches_of_unequal_texts_score_as_each_alone(folder: str) -> None:
+    prompts, completions = ["a ", "b c ", "d ", "a "], ["b", "d e f g h a b", "c d", "b c d e"]
+    values = score({"rm": RewardModel(path=folder, batch_size=2)}, prompts, completions).values["rm"]
+    expected = [plain(folder, prompt + completion)[0].item() for prompt, completion in zip(prompts, completions, strict=True)]
+    assert values == pytest.approx(expected, abs=1e-5)
+    assert max(expected) - min(expected) > 0.1
+
+
+@pytest.mark.parametrize("completion", ["b c", [{"role": "assistant", "content": "b c"}]])
+def test_chats_are_written_with_the_template(folder: str, completion: object) -> None:
+    values = score({"rm": RewardModel(path=folder)}, [[{"role": "user", "content": "a"}]], [completion]).values["rm"]  # type: ignore[list-item]
+    assert values == pytest.approx([plain(folder, "user a <eos> assistant b c <eos>")[0].item()], abs=1e-5)
+
+
+def test_too_long_a_text_loses_its_beginning_and_is_counted(folder: str) -> None:
+    long, kept = " ".join("abcdefgh" * 2), " ".join(("abcdefgh" * 2)[-12:])
+    table = score({"rm": RewardModel(path=folder)}, [""] * 2, [long, kept])
+    assert table.values["rm"][0] == pytest.approx(table.values["rm"][1])
+    assert [(event.name, event.member, event.detail) for event in table.events] == [("truncated", 0, "16 tokens, 12 read")]
+
+
+def test_a_tokenizer_without_padding_and_a_classifier_of_several_labels(tmp_path: Path) -> None:
+    folder = build(tmp_path, num_labels=3, pad=False)
+    texts = ["a b", "c", "d e f"]
+    expected = torch.stack([plain(folder, text) for text in texts])
+    reward = RewardModel(path=folder, label=2, output="probability")
+    assert score({"rm": reward}, [""] * 3, texts).values["rm"] == pytest.approx(expected.softmax(-1)[:, 2].tolist(), abs=1e-5)
+    with pytest.raises(RewardError, match="has 3 outputs; label = 3 must be below that"):
+        Rewards({"rm": RewardModel(path=folder, label=3)})
+
+
+def test_no_model_there(tmp_path: Path) -> None:
+    with pytest.raises(RewardError, match=r"reward 'rm': reward_model cannot be loaded from path = .*write a folder with config.json"):
+        Rewards({"rm": RewardModel(path=str(tmp_path / "nothing"))})
+
+
+def test_no_gradient_is_kept(folder: str) -> None:
+    loaded = RewardModel(path=folder).open()
+    assert not any(parameter.requires_grad for parameter in loaded.model.parameters())  # type: ignore[attr-defined]
+    assert not loaded.model.training  # type: ignore[attr-defined]
