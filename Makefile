@@ -12,6 +12,7 @@ DEV := $(VENV)/.installed-dev
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
+export NO_MKDOCS_2_WARNING ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help train test slow lint check docs bench clean
@@ -54,7 +55,6 @@ lint: $(DEV)
 	$(BIN)/lint-imports
 
 docs: $(DEV)
-	$(BIN)/python docs/generate.py
 	$(BIN)/mkdocs build --strict --quiet
 
 check: lint docs test

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -23,6 +24,11 @@ def reset_peak() -> int:
     return memory_bytes("VmRSS")
 
 
+def differences(values: list[float]) -> list[float]:
+    """What lies between one value and the next."""
+    return [after - before for before, after in itertools.pairwise(values)]
+
+
 class Clock:
     """Seconds by part, one list entry a step."""
 
@@ -34,3 +40,15 @@ class Clock:
         start = time.perf_counter()
         yield
         self.seconds[name].append(time.perf_counter() - start)
+
+
+WALL: list[float] = []
+"""When each step of a run ended."""
+CPU: list[float] = []
+"""What the process had used by then, on all of its threads: the same on a busy machine, where wall time is not."""
+
+
+def tick(*_: object) -> None:
+    """Notes the end of a step; a callback for `train.callbacks`."""
+    WALL.append(time.perf_counter())
+    CPU.append(time.process_time())

@@ -36,8 +36,32 @@ class Size:
 
 
 SIZES = {
-    "default": Size(vocabulary=48, hidden=64, layers=4, heads=4, kv_heads=2, intermediate=192, num_prompts=8, group_size=8, prompt_tokens=24, completion_tokens=32, mean_tokens=16.0),
-    "20m": Size(vocabulary=32_000, hidden=320, layers=8, heads=5, kv_heads=5, intermediate=960, num_prompts=4, group_size=8, prompt_tokens=64, completion_tokens=64, mean_tokens=32.0),
+    "default": Size(
+        vocabulary=48,
+        hidden=64,
+        layers=4,
+        heads=4,
+        kv_heads=2,
+        intermediate=192,
+        num_prompts=8,
+        group_size=8,
+        prompt_tokens=24,
+        completion_tokens=32,
+        mean_tokens=16.0,
+    ),
+    "20m": Size(
+        vocabulary=32_000,
+        hidden=320,
+        layers=8,
+        heads=5,
+        kv_heads=5,
+        intermediate=960,
+        num_prompts=4,
+        group_size=8,
+        prompt_tokens=64,
+        completion_tokens=64,
+        mean_tokens=32.0,
+    ),
 }
 
 
@@ -60,9 +84,18 @@ def build(size: Size, lengths: str, num_prompts: int, folder: Path) -> dict[str,
 
     torch.manual_seed(0)
     config = Qwen3Config(
-        vocab_size=size.vocabulary, hidden_size=size.hidden, num_hidden_layers=size.layers, num_attention_heads=size.heads,
-        num_key_value_heads=size.kv_heads, head_dim=size.hidden // size.heads, intermediate_size=size.intermediate, tie_word_embeddings=True,
-        max_position_embeddings=2 * (size.prompt_tokens + size.completion_tokens), pad_token_id=0, eos_token_id=1, bos_token_id=None,
+        vocab_size=size.vocabulary,
+        hidden_size=size.hidden,
+        num_hidden_layers=size.layers,
+        num_attention_heads=size.heads,
+        num_key_value_heads=size.kv_heads,
+        head_dim=size.hidden // size.heads,
+        intermediate_size=size.intermediate,
+        tie_word_embeddings=True,
+        max_position_embeddings=2 * (size.prompt_tokens + size.completion_tokens),
+        pad_token_id=0,
+        eos_token_id=1,
+        bos_token_id=None,
     )
     model = Qwen3ForCausalLM(config).eval()
     chance = 0.0 if lengths == "fixed" else 1.0 / size.mean_tokens

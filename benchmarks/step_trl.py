@@ -10,17 +10,17 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 import json
 import sys
 import tempfile
-import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import measure
 import torch
 import transformers
 import transformers.models.qwen3.modeling_qwen3
 import trl
 from datasets import Dataset
-from measure import Clock, memory_bytes, reset_peak
+from measure import Clock, differences, memory_bytes, reset_peak
 from step_task import evenness
 from transformers import AutoTokenizer, Qwen3ForCausalLM, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
@@ -67,7 +67,7 @@ class Timed(GRPOTrainer):
     """GRPOTrainer with a clock around its own methods; nothing it does is changed."""
 
     clock = Clock()
-    num_tokens: list[int] = []
+    num_tokens: ClassVar[list[int]] = []
 
     def _generate_and_score_completions(self, inputs):
         with self.clock.part("rollout"):
@@ -84,17 +84,14 @@ class Timed(GRPOTrainer):
             return super()._calculate_rewards(*arguments)
 
 
-class StepClock(TrainerCallback):
+class Ticks(TrainerCallback):
     """From the end of a step to the end of the next: everything is in some step."""
 
-    def __init__(self) -> None:
-        self.ends: list[float] = []
-
     def on_train_begin(self, *arguments, **named):
-        self.ends.append(time.perf_counter())
+        measure.tick()
 
     def on_step_end(self, *arguments, **named):
-        self.ends.append(time.perf_counter())
+        measure.tick()
 
 
 def main(specification: dict[str, Any]) -> dict[str, Any]:
@@ -106,7 +103,6 @@ def main(specification: dict[str, Any]) -> dict[str, Any]:
 
     folder = Path(specification["folder"])
     rows = [json.loads(line) for line in (folder / "prompts.jsonl").read_text().splitlines()]
-    steps = StepClock()
     with tempfile.TemporaryDirectory() as output:
         trainer = Timed(
             model=Qwen3ForCausalLM.from_pretrained(folder / "model", dtype=torch.float32, attn_implementation="sdpa"),
@@ -114,17 +110,18 @@ def main(specification: dict[str, Any]) -> dict[str, Any]:
             args=GRPOConfig(output_dir=output, **best_settings(specification)),
             train_dataset=Dataset.from_list(rows),
             processing_class=AutoTokenizer.from_pretrained(folder / "model", padding_side="left"),
-            callbacks=[steps],
+            callbacks=[Ticks()],
         )
         trainer.train()
 
     peak = memory_bytes("VmHWM")
     skip = specification["num_warm_up"]
-    step = [end - start for start, end in zip(steps.ends, steps.ends[1:], strict=False)][skip:]
+    step = differences(measure.WALL)[skip:]
     rollout = trainer.clock.seconds["rollout"][skip:]
     return {
         "system": f"trl {trl.__version__}, transformers {transformers.__version__}, torch {torch.__version__}",
         "step": step,
+        "cpu": differences(measure.CPU)[skip:],
         "sampling": trainer.clock.seconds["sampling"][skip:],
         "update": [whole - part for whole, part in zip(step, rollout, strict=True)],
         "num_tokens": trainer.num_tokens[skip:],

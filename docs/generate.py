@@ -10,7 +10,7 @@ import inspect
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any, get_args
 
@@ -142,8 +142,8 @@ def objective_reference() -> str:
         if slot == "name":
             continue
         parts.append(f"## `{slot}`")
-        if text := _says(Objective, slot, field):
-            parts.append(text)
+        if field.description:
+            parts.append(_line(field.description))
         parts += [_model(model) for model in _models(field.annotation)]
     return "\n\n".join(parts)
 
@@ -188,19 +188,19 @@ def _models(annotation: Any) -> list[Any]:
     return found
 
 
-def _model(model: Any, level: int = 3, without: set[str] = frozenset()) -> str:  # pyright: ignore
+def _model(model: Any, level: int = 3, without: Collection[str] = ()) -> str:
     kind = model.model_fields.get("kind")
     name = f"`{kind.default}`" if kind is not None else f"`{model.__name__}`"
     sections = _docstring(inspect.cleandoc(model.__doc__ or ""))
     return "\n\n".join(part for part in (f"{'#' * level} {name}", *sections, _fields(model, without)) if part)
 
 
-def _fields(model: Any, without: set[str] = frozenset()) -> str:  # pyright: ignore
+def _fields(model: Any, without: Collection[str] = ()) -> str:
     rows = []
     for name, field in model.model_fields.items():
         if name == "kind" or name in without:
             continue
-        rows.append((f"`{name}`", _default(field), _says(model, name, field) or _argument(model, name)))
+        rows.append((f"`{name}`", _default(field), _line(field.description or _argument(model, name))))
     return _table(("key", "default", "meaning"), rows) if rows else ""
 
 
@@ -216,28 +216,25 @@ def _docstring(text: str) -> Iterator[str]:
     for section in re.split(r"\n\n(?=\w+:)", text):
         head, _, body = section.partition("\n")
         if head == "Example:":
-            yield "```pycon\n" + inspect.cleandoc(body) + "\n```"
+            example = inspect.cleandoc(body)
+            yield f"```pycon\n{example}\n```" if example.startswith(">>>") else example
         elif head not in ("Args:", "Returns:", "Raises:"):
             yield section
 
 
-def _says(model: Any, name: str, field: Any) -> str:
-    """What stands below a field in its class."""
-    if field.description:
-        return _line(field.description)
-    try:
-        source = inspect.getsource(model)
-    except OSError:
-        return ""
-    found = re.search(rf'^    {name}: .*(?:\n(?:        .*|    \)))*\n    """(.+?)"""', source, re.MULTILINE | re.DOTALL)
-    return _line(found.group(1)) if found and "\n    def " not in found.group(0) else ""
-
-
 def _argument(model: Any, name: str) -> str:
     """What the class's docstring says of an argument."""
-    text = inspect.cleandoc(model.__doc__ or "")
-    found = re.search(rf"^    (?:\w+, )*{name}(?:, \w+)*: (.*(?:\n {{5,}}\S.*)*)", text, re.MULTILINE)
-    return _line(found.group(1)) if found else ""
+    said, inside = [], False
+    for line in inspect.cleandoc(model.__doc__ or "").splitlines():
+        if line.startswith("    ") and not line.startswith("     "):
+            names, found, rest = line.strip().partition(": ")
+            inside = bool(found) and name in names.split(", ")
+            said += [rest] if inside else []
+        elif inside and line.startswith("     "):
+            said.append(line.strip())
+        else:
+            inside = False
+    return _line(" ".join(said))
 
 
 # Markdown

@@ -30,7 +30,7 @@ _PLACES = {
 class _CallableRoom(ModuleType):
     """The room `groupwise.train`, which is also the verb: `groupwise.train(experiment)`."""
 
-    def __call__(self, *arguments: Any, **settings: Any) -> dict[str, Any]:
+    def __call__(self, *arguments: Any, **settings: Any) -> Any:
         from groupwise.experiment.runner import run
 
         return run(*arguments, **settings)

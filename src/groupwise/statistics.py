@@ -160,18 +160,20 @@ class EffectiveSampleSize(Statistic):
 
 
 _EDGE = 4.0
-_NUM_BINS = 400
+# Odd, so that a log-ratio of 0 is the middle of a bin and an on-policy ratio reads 1.
+_NUM_BINS = 401
+_BIN_NATS = 2 * _EDGE / (_NUM_BINS - 1)
 
 
 @final
 class Percentiles(Statistic):
-    """Percentiles of a log-ratio from a histogram of `2 * 4 / 400 = 0.02` nats a bin over [-4, 4], values beyond counted in the outer bins."""
+    """Percentiles of a log-ratio from a histogram of bins 0.02 nats wide around -4, -3.98, ..., 4; values beyond count in the outer bins."""
 
     PERCENTS = (1, 5, 50, 95, 99)
 
     @staticmethod
     def of(log_values: Tensor, where: Tensor) -> Percentiles:
-        scaled = (log_values.detach().clamp(-_EDGE, _EDGE) + _EDGE) * (_NUM_BINS / (2 * _EDGE))
+        scaled = ((log_values.detach().clamp(-_EDGE, _EDGE) + _EDGE) / _BIN_NATS).round()
         bins = torch.where(where, scaled, torch.zeros((), dtype=scaled.dtype, device=scaled.device)).long().clamp(0, _NUM_BINS - 1)
         counts = torch.zeros(_NUM_BINS, dtype=torch.float64, device=log_values.device)
         return Percentiles(counts.index_add(0, bins.reshape(-1), where.reshape(-1).to(torch.float64)))
@@ -182,7 +184,7 @@ class Percentiles(Statistic):
             return {}
         cumulative = (self.sums.cumsum(0) / total).contiguous()
         where = torch.searchsorted(cumulative, torch.tensor([p / 100 for p in self.PERCENTS], dtype=torch.float64, device=cumulative.device))
-        centres = (where.clamp(max=_NUM_BINS - 1) + 0.5) * (2 * _EDGE / _NUM_BINS) - _EDGE
+        centres = where.clamp(max=_NUM_BINS - 1) * _BIN_NATS - _EDGE
         return {f"{name}/p{percent}": value for percent, value in zip(self.PERCENTS, centres.exp().tolist(), strict=True)}
 
 

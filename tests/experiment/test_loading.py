@@ -20,10 +20,11 @@ def message(path: Path, *overrides: str) -> str:
 
 
 @pytest.mark.parametrize("name", shipped())
-def test_every_shipped_experiment_is_valid(name: str):
+def test_every_shipped_experiment_is_valid_and_survives_being_saved(name: str, tmp_path: Path):
     experiment = load_experiment(name)
     assert experiment.name == name
-    assert load_experiment(name, experiment.table()) == experiment
+    (tmp_path / "config.json").write_text(json.dumps(experiment.table()), encoding="utf-8")
+    assert load_experiment(tmp_path / "config.json") == experiment
 
 
 def test_the_layers_lie_in_order(tiny: Path):

@@ -31,6 +31,12 @@ def test_flat_by_equality_not_by_size_of_the_deviation() -> None:
     close(grouped.compared(torch.full((8, 1), 7.0))[:, 0], [7.0, 7.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
 
 
+def test_nearly_equal_rewards_are_a_comparison() -> None:
+    value = torch.tensor([[1.0], [1.0 + 1e-9]], dtype=torch.float64)
+    grouped = Grouped(value, torch.ones(2, 1, dtype=torch.bool), torch.tensor([0, 0]), 1, torch.ones(2, 1, dtype=torch.float64))
+    assert not grouped.flat.any()
+
+
 def test_batch_moments_span_all_present_rewards() -> None:
     # 1, 3, 0.1, 0.1, 0.1, 5: mean 9.3 / 6 = 1.55; squares 1 + 9 + 0.03 + 25 - 6 * 1.55^2 = 20.615, over 5.
     count, mean, std = _grouped().batch_moments(_grouped().value)

@@ -19,5 +19,5 @@ def test_a_reference_without_use_is_refused() -> None:
 
 
 def test_a_required_reference_that_is_absent_is_refused() -> None:
-    with pytest.raises(ConfigError, match='write reference'):
+    with pytest.raises(ConfigError, match="write reference"):
         resolve_reference(AbsentReference(), required=True)

@@ -115,8 +115,8 @@ class Backbone:
     def _find_shape(self) -> tuple[float, float | None]:
         ids = torch.arange(min(8, self.config.vocab_size), device=self.device).unsqueeze(0)
         self.scale, self.softcap = 1.0, None
-        with self.evaluating():
-            expected = self.model(input_ids=ids, use_cache=False).logits[0]
+        with self.evaluating(), torch.autocast(self.device.type, enabled=False):
+            expected = self.model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits[0]
             expected = expected if expected.dtype == torch.float64 else expected.float()
             hidden = self.hidden(ids, use_cache=False)[0]
             tolerance = (2e-2 if hidden.dtype.itemsize < 4 else 1e-4) * max(expected.abs().max().item(), 1e-6)

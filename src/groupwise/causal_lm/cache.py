@@ -19,7 +19,7 @@ class RoomyLayer(DynamicLayer):
         super().__init__()
         self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
         self.length = keys.shape[-2]
-        self._key_buffer, self._value_buffer = _with_room(keys, repeats, extra), _with_room(values, repeats, extra)
+        self._key_buffer, self._value_buffer = with_room(keys, repeats, extra), with_room(values, repeats, extra)
         self._show()
 
     def _show(self) -> None:
@@ -44,7 +44,8 @@ def filled(states: Tensor | None) -> Tensor:
     return states
 
 
-def _with_room(states: Tensor, repeats: int, extra: int) -> Tensor:
+def with_room(states: Tensor, repeats: int, extra: int) -> Tensor:
+    """``[P, heads, n, dim]`` once for each of `repeats` members and with `extra` empty slots: ``[P repeats, heads, n + extra, dim]``."""
     members, heads, length, dim = states.shape
     buffer = states.new_empty(members * repeats, heads, length + extra, dim)
     buffer.view(members, repeats, heads, length + extra, dim)[:, :, :, :length] = states.unsqueeze(1)

@@ -93,3 +93,99 @@ class SamplingConfig(Config):
     def truncates(self) -> bool:
         """Whether the sampler draws from less than the full distribution."""
         return not self.greedy and (self.top_p < 1 or self.top_k > 0)
+
+
+@final
+class SmallModelConfig(Config):
+    """The shape of a Qwen3-style model that starts from random weights.
+
+    Args:
+        hidden_size: width.
+        intermediate_size: width of the gated feed-forward layer.
+        num_layers: decoder layers.
+        num_heads: query heads.
+        num_key_value_heads: key and value heads; divides `num_heads`.
+        head_dim: width of a head; ``hidden_size / num_heads`` where omitted.
+        max_positions: longest sequence.
+        tied: the head shares the embedding's weight.
+        rope_theta: base of the rotary positions.
+
+    Example:
+        >>> SmallModelConfig(hidden_size=64).num_layers
+        2
+    """
+
+    hidden_size: Positive = 96
+    intermediate_size: Positive = 256
+    num_layers: Positive = 2
+    num_heads: Positive = 4
+    num_key_value_heads: Positive = 2
+    head_dim: Positive | None = None
+    max_positions: Positive = 512
+    tied: bool = True
+    rope_theta: Annotated[float, Field(gt=0)] = 10000.0
+
+    @model_validator(mode="after")
+    def _heads_divide(self) -> SmallModelConfig:
+        if self.num_heads % self.num_key_value_heads:
+            raise ValueError(f"num_key_value_heads = {self.num_key_value_heads} does not divide num_heads = {self.num_heads}; write a divisor")
+        if self.head_dim is None and self.hidden_size % self.num_heads:
+            raise ValueError(f"hidden_size = {self.hidden_size} is not a multiple of num_heads = {self.num_heads}; write head_dim as well")
+        if (self.head_dim or self.hidden_size // self.num_heads) % 2:
+            raise ValueError("head_dim must be even: rotary positions turn pairs of numbers")
+        return self
+
+
+@final
+class BuiltinEngine(Config):
+    """Sampling in this process by `groupwise.causal_lm.sampler`: one prefill a prompt, log-probs kept, seeds per member.
+
+    Args:
+        max_members: sample at most this many members at once, whole groups; all of a batch where omitted.
+    """
+
+    kind: Literal["builtin"] = "builtin"
+    max_members: Positive | None = None
+
+
+@final
+class TransformersEngine(Config):
+    """Sampling in this process by ``model.generate``: for model families the built-in sampler cannot serve.
+
+    Its random numbers belong to the batch, not to the member: the same batch repeats, but a member's text depends on its neighbours.
+
+    Args:
+        max_members: sample at most this many members at once, whole groups; all of a batch where omitted.
+    """
+
+    kind: Literal["transformers"] = "transformers"
+    max_members: Positive | None = None
+
+
+@final
+class VllmEngine(Config):
+    """Sampling by a vLLM server, through its OpenAI-compatible completions with token ids.
+
+    The server must hold the weights that are trained; whoever runs it refreshes them. What it really sampled from is recorded as the behaviour policy, so a
+    server that lags behind is seen by a behaviour correction. Tested against a stand-in server only, not against vLLM itself.
+
+    Args:
+        address: of the server, without the path.
+        model: name under which it serves the model.
+        processed_logprobs: the server was started with ``--logprobs-mode processed_logprobs``, so that its log-probs are those after temperature, top-k and
+            top-p. Without, only temperature 1 and no truncation can be used, where both are the same.
+        concurrency: requests under way at once.
+        timeout_seconds: for one completion.
+        num_retries: how often a request that failed is sent again.
+    """
+
+    kind: Literal["vllm"] = "vllm"
+    address: str = "http://localhost:8000"
+    model: str
+    processed_logprobs: bool = True
+    concurrency: Positive = 64
+    timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
+    num_retries: Annotated[int, Field(ge=0)] = 2
+
+
+EngineConfig = Annotated[BuiltinEngine | TransformersEngine | VllmEngine, Field(discriminator="kind")]

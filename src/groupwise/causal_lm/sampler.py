@@ -13,9 +13,9 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from groupwise.causal_lm import cache as kv
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig
+from groupwise.causal_lm.decode import Decoder, prefill
 from groupwise.causal_lm.draw import draw, kept, uniforms
 from groupwise.causal_lm.stop import Stops
 from groupwise.config import ConfigError
@@ -198,10 +198,9 @@ class _Run:
         self.pending: dict[int, list[int]] = {}
 
     def run(self, prompts: Sequence[Sequence[int]], group_size: int, progress: Callable[[int], None] | None) -> Completions:
-        hidden, cache, position, mask = self._prefill(prompts, group_size)
+        hidden, decoder, position = self._prefill(prompts, group_size)
         limit, num = self.settings.max_new_tokens, len(self.numbers)
         rows, live = None, [True] * num
-        width = max(map(len, prompts))
         index = list(range(num))
         for step in range(limit):
             token = self._choose(hidden, step, rows)
@@ -216,42 +215,25 @@ class _Run:
                     break
                 if len(live) - left >= max(1, len(live) * _LEAVE_SHARE):
                     stay = torch.tensor([at for at, alive in enumerate(live) if alive], device=self.device)
-                    kv.select(cache, stay)
+                    decoder.select(stay)
                     token, position = token[stay], position[stay]
-                    mask = None if mask is None else mask[stay]
                     rows = stay if rows is None else rows[stay]
                     index, live = [index[at] for at in stay.tolist()], [True] * left
             if step + 1 == limit:
                 break
-            seen = width + step + 1
-            visible = None if mask is None else mask[..., :seen]
-            output = self.backbone.forward(token.unsqueeze(1), position_ids=position, attention_mask=visible, past_key_values=cache, use_cache=True)
-            hidden = output.last_hidden_state[:, -1]
+            hidden = decoder.step(token, position)
             position = position + 1
         if progress is not None:
             progress(num)
         return self._finish(max(self.length))
 
-    def _prefill(self, prompts: Sequence[Sequence[int]], group_size: int) -> tuple[Tensor, Any, Tensor, Tensor | None]:
-        """Each prompt once, padded on the left, then its cache once a member."""
-        longest, limit = max(map(len, prompts)), self.settings.max_new_tokens
+    def _prefill(self, prompts: Sequence[Sequence[int]], group_size: int) -> tuple[Tensor, Decoder, Tensor]:
+        """Each prompt once: hidden states of its last token, a decoder, and the next position, all once a member."""
+        longest = max(map(len, prompts))
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
         ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=self.device)
-        position = (torch.arange(longest, device=self.device) - (longest - lengths).unsqueeze(1)).clamp_min(0)
-        padded = bool((lengths < longest).any())
-        mask = (torch.arange(longest, device=self.device) >= (longest - lengths).unsqueeze(1)) if padded else None
-        cache = kv.prompt_cache(self.backbone.config)
-        output = self.backbone.forward(ids, position_ids=position, attention_mask=None if mask is None else mask.long(), past_key_values=cache, use_cache=True)
-        plain = kv.expand(cache, group_size, limit)
-        hidden = output.last_hidden_state[:, -1].repeat_interleave(group_size, 0)
-        if mask is not None:
-            mask = torch.cat([mask, mask.new_ones(len(prompts), limit)], 1).repeat_interleave(group_size, 0)
-            # A mask in its final form spares the model building one a step; only where one mask serves every layer.
-            if plain and self.backbone.takes_position_ids and self.backbone.config._attn_implementation == "sdpa":
-                mask = mask[:, None, None, :]
-            else:
-                mask = mask.long()
-        return hidden, cache, lengths.repeat_interleave(group_size, 0).unsqueeze(1), mask
+        hidden, decoder = prefill(self.backbone, ids, lengths, group_size, self.settings.max_new_tokens)
+        return hidden, decoder, lengths.repeat_interleave(group_size, 0)
 
     def _choose(self, hidden: Tensor, step: int, rows: Tensor | None) -> Tensor:
         """Draw a token for every row and keep what is asked for about it."""

@@ -115,7 +115,8 @@ def _plain(backbone: Backbone, prompts: Sequence[Sequence[int]], tokens: Tensor,
     width = max((len(prompt) + max(n - 1, 0) for prompt, n in zip(prompts, longest, strict=True)), default=1)
     listed = tokens.tolist()
     ids = [[*prompt, *row[: max(n - 1, 0)]] for prompt, row, n in zip(prompts, listed, longest, strict=True)]
-    padded = torch.tensor([row + [0] * (width - len(row)) for row in ids], device=tokens.device)
+    # Any token will do; a pad token would make some models ask for a mask that causal attention does not need.
+    padded = torch.tensor([row + row[:1] * (width - len(row)) for row in ids], device=tokens.device)
     position = torch.arange(width, device=tokens.device).unsqueeze(0)
     hidden = backbone.hidden(padded, position_ids=position.expand(len(prompts), -1), use_cache=False)
     starts = torch.tensor([len(prompt) - 1 for prompt in prompts], device=tokens.device)
@@ -146,7 +147,7 @@ def _shared(backbone: Backbone, prompts: Sequence[Sequence[int]], unique: Sequen
     member = torch.tensor([number[tuple(prompt)] for prompt in prompts], device=device)
     lengths = torch.tensor([len(prompt) for prompt in unique], device=device)
     longest = max(map(len, unique))
-    ids = torch.tensor([list(prompt) + [0] * (longest - len(prompt)) for prompt in unique], device=device)
+    ids = torch.tensor([list(prompt) + list(prompt[:1]) * (longest - len(prompt)) for prompt in unique], device=device)
     columns = torch.arange(longest, device=device)
     cache = prompt_cache(backbone.config)
     first = backbone.forward(ids, position_ids=columns.expand(len(unique), -1), past_key_values=cache, use_cache=True).last_hidden_state

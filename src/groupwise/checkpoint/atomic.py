@@ -69,8 +69,7 @@ def new_folder(path: Path | str, *, replace: bool = False) -> Iterator[Path]:
             for name in files:
                 _sync_file(Path(folder) / name)
             sync_folder(Path(folder))
-        if replace and path.exists():
-            remove_folder(path)
+        old = _set_aside(path) if replace and path.exists() else None
         try:
             os.rename(partial, path)
         except OSError as error:
@@ -78,6 +77,8 @@ def new_folder(path: Path | str, *, replace: bool = False) -> Iterator[Path]:
                 raise
             shutil.rmtree(partial, ignore_errors=True)
         sync_folder(path.parent)
+        if old is not None:
+            shutil.rmtree(old, ignore_errors=True)
     except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
         if isinstance(error, OSError):
@@ -89,9 +90,7 @@ def new_folder(path: Path | str, *, replace: bool = False) -> Iterator[Path]:
 
 def remove_folder(path: Path) -> None:
     """Deletes a folder so that a kill in the middle leaves only something hidden."""
-    doomed = _partial(path)
-    os.rename(path, doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    shutil.rmtree(_set_aside(path), ignore_errors=True)
 
 
 def torn(folder: Path) -> list[Path]:
@@ -137,6 +136,12 @@ def _is_full_disk(error: BaseException) -> bool:
 
 def _partial(path: Path) -> Path:
     return path.with_name(f".{path.name}{_PARTIAL}{secrets.token_hex(4)}")
+
+
+def _set_aside(path: Path) -> Path:
+    hidden = _partial(path)
+    os.rename(path, hidden)
+    return hidden
 
 
 def _sync_file(path: Path) -> None:

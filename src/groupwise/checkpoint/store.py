@@ -67,7 +67,7 @@ class CheckpointStore:
                 files = {file.name: [file.stat().st_size, zlib.crc32(file.read_bytes())] for file in sorted(partial.iterdir())}
                 (partial / _MANIFEST).write_text(json.dumps({"step": step, "score": score, "best": best, "files": files}))
         except (StorageError, OSError) as error:
-            raise StorageError(f"{error} {self._kept()}") from error
+            raise StorageError(f"{error} {self.kept()}") from error
         self.prune()
         return path
 
@@ -103,7 +103,8 @@ class CheckpointStore:
             if checkpoint.step not in keep:
                 remove_folder(checkpoint.path)
 
-    def _kept(self) -> str:
+    def kept(self) -> str:
+        """One sentence on what is safe after a failed write."""
         latest = self.latest()
         if latest is None:
             return "No earlier checkpoint of this run exists. Free some space and start it again."

@@ -25,6 +25,10 @@ def load(name: str, overrides: Sequence[str] | None, *, model: str | None = None
     """
     import json
 
+    from groupwise.experiment.catalogue import find
+
+    # A name that does not exist is said before anything heavy is imported.
+    find(name)
     from groupwise.experiment import load_experiment
 
     items = list(overrides or ())

@@ -20,16 +20,26 @@ def check(
     prompt: Annotated[int, typer.Option(help="Which training prompt, counted from 0.")] = 0,
 ) -> None:
     """Read everything, sample and score one group, and show it. Trains nothing."""
-    from rich.text import Text
-
     from groupwise.cli.arguments import load
-    from groupwise.cli.output import console
-    from groupwise.experiment.one_group import one_group
-    from groupwise.experiment.runner import open_domain
 
     loaded = load(experiment, overrides, model=model, seed=seed)
+    import torch
+    from rich.text import Text
+
+    from groupwise.cli.output import console
+    from groupwise.experiment.one_group import one_group
+    from groupwise.experiment.runner import job_of, open_domain
+    from groupwise.streams import Streams
+    from groupwise.train.distributed import World
+    from groupwise.train.preflight import check_configuration, check_domain
+
+    torch.set_num_threads(loaded.train.num_threads)
     span = next((each for each in loaded.spans if each.samples), loaded.spans[-1])
-    domain = open_domain(span)
+    job = job_of(loaded)
+    check_configuration(job)
+    domain = open_domain(loaded)
+    for recipe in job.recipes:
+        check_domain(recipe.adapt(domain), recipe, Streams(loaded.seed), World())
     out = console()
     trained = sum(parameter.numel() for parameter in domain.module.parameters() if parameter.requires_grad)
     whole = sum(parameter.numel() for parameter in domain.module.parameters())
@@ -39,7 +49,10 @@ def check(
         Text(f"data        {domain.num_prompts:,} training prompts; a step takes {span.train.prompts_per_step} with {span.train.group_size} members each")
     )
     out.print(Text("stages      " + ", ".join(f"{each.name} ({each.train.num_steps} steps{'' if each.samples else ', supervised'})" for each in loaded.spans)))
-    _show(one_group(span, domain, prompt))
+    for remark in job.remarks:
+        out.print(Text(f"note        {remark}"))
+    sampling = next((recipe for recipe in job.recipes if recipe.samples), job.recipes[-1])
+    _show(one_group(span, sampling.adapt(domain), prompt))
     out.print("Everything was read; nothing was trained.")
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 from pathlib import Path
+
+SECONDS_FOR_THE_FIRST = 5.0
+"""How long another process than the first leaves it the word."""
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -25,25 +29,26 @@ def message_for_user(error: BaseException) -> str | None:
 
 
 def report(error: BaseException) -> int:
-    """Prints an error and returns the exit status: 2 for the user's, 1 for ours."""
+    """Prints an error and returns the exit status: 2 for the user's, 1 for ours.
+
+    Under `torchrun` every process usually meets the same error, and the first one tells it. The others wait: `torchrun` ends them
+    when the first one ends, and one that is still there met an error of its own, which it tells.
+    """
     message = None if os.environ.get("GROUPWISE_TRACEBACK") else message_for_user(error)
+    rank = os.environ.get("RANK", "0")
     if not is_first_process():
-        # Under torchrun every process meets the same error; the first one tells it.
-        return 2 if message is not None else _traceback(error)
+        time.sleep(SECONDS_FOR_THE_FIRST)
     if message is None:
-        return _traceback(error)
+        traceback.print_exception(error, file=sys.stderr)
+        return 1
     from rich.console import Console
     from rich.text import Text
 
-    Console(stderr=True, soft_wrap=True).print(Text.assemble(("error: ", "bold red"), message))
+    head = "error: " if rank == "0" else f"error in process {rank}: "
+    Console(stderr=True, soft_wrap=True).print(Text.assemble((head, "bold red"), message))
     return 2
 
 
 def is_first_process() -> bool:
     """Whether this process is the one that prints: alone, or rank 0 under torchrun."""
     return os.environ.get("RANK", "0") == "0"
-
-
-def _traceback(error: BaseException) -> int:
-    traceback.print_exception(error, file=sys.stderr)
-    return 1

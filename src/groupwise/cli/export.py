@@ -37,8 +37,6 @@ def model_card(name: str, config: dict[str, Any], summary: dict[str, Any], which
     """A model card: what the model was trained for, how, with which result, and what that does not say."""
     from importlib.metadata import version
 
-    from groupwise.config import flatten
-
     objective = config["objective"]
     lines = [
         "---",
@@ -64,11 +62,16 @@ def model_card(name: str, config: dict[str, Any], summary: dict[str, Any], which
         lines.append("The run had not finished when this was written; nothing was measured on its last weights.")
     lines += ["", "## Rewards", "", "The model was trained to raise these, and may do so in ways that were not meant:", ""]
     rewards = config.get("domain", {}).get("rewards", {})
-    lines += [f"- `{reward}`: {', '.join(f'{key} = {value}' for key, value in flatten(settings).items())}" for reward, settings in rewards.items()] or [
-        "- none"
-    ]
+    lines += [f"- `{reward}`: {_reward(settings)}" for reward, settings in rewards.items()] or ["- none"]
     lines += ["", "## Settings", "", "Everything needed to repeat the run:", "", "```json", _json(config), "```", ""]
     return "\n".join(lines)
+
+
+def _reward(settings: dict[str, Any]) -> str:
+    from groupwise.config import flatten
+
+    machinery = ("timeout_seconds", "on_error", "isolation")
+    return ", ".join(f"{key} = {value}" for key, value in flatten(settings).items() if value is not None and key not in machinery)
 
 
 def _number(value: Any) -> str:

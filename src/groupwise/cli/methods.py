@@ -9,7 +9,14 @@ import typer
 if TYPE_CHECKING:
     from groupwise.objective.preset import Method
 
-_COLUMNS = ("advantage", "ratio", "trust", "credit", "aggregation", "divergence")
+_COLUMNS = ("advantage", "ratio", "trust", "aggregation")
+_OTHERS = ("admission", "smoothing", "credit", "correction", "divergence", "entropy", "compat")
+_NUMBERS = ("low", "high", "positive", "negative", "sigma", "eps_pos", "eps_neg", "maximum", "beta")
+"""Keys whose values tell one setting of a slot from another."""
+_PLAIN = {"all", "identity", "uniform", "none", "0", "-"}
+"""What a slot says when it does nothing; the list leaves it out."""
+_WIDTH = 120
+"""Columns a table needs; a narrower terminal gets two lines a method."""
 
 
 def methods(
@@ -32,14 +39,22 @@ def methods(
 
 
 def _list(names: tuple[str, ...]) -> None:
+    from rich.text import Text
+
     from groupwise.cli.output import console, table
     from groupwise.objective.preset import overlay_names, read_method
 
-    rows = []
+    out, rows = console(), []
     for name in names:
         slots, paper = _slots(name), read_method(name).paper
-        rows.append((name, *(_brief(slots[column]) for column in _COLUMNS), paper.arxiv or "-"))
-    console().print(table(["method", *_COLUMNS, "arXiv"], rows))
+        others = [f"{slot} {text}" if slot == "entropy" else text for slot in _OTHERS if (text := _brief(slots[slot])) not in _PLAIN]
+        rows.append((name, *(_brief(slots[column]) for column in _COLUMNS), ", ".join(others), paper.arxiv or "-"))
+    if out.width >= _WIDTH:
+        out.print(table(["method", *_COLUMNS, "and", "arXiv"], rows))
+    else:
+        for name, *slots, others, arxiv in rows:
+            out.print(Text.assemble((name, "bold"), f"  {arxiv}" if arxiv != "-" else ""))
+            out.print(Text("  " + " | ".join([*slots, *([others] if others else [])])))
     console().print(f"Overlays, written behind a method: {', '.join('+' + name for name in overlay_names())} (dapo+tis).", markup=False)
     console().print("One in full: groupwise methods NAME. Use one: groupwise train EXPERIMENT method=NAME", markup=False)
 
@@ -91,7 +106,7 @@ def _brief(slot: Any) -> str:
         return " ".join(key for key, value in slot.items() if value is not None) or "uniform"
     if slot["kind"] == "constant":
         return _value(slot["value"])
-    shown = [_value(value) for key, value in slot.items() if key in ("low", "high", "positive", "negative", "sigma", "maximum", "beta") and value is not None]
+    shown = [_brief(value) for key, value in slot.items() if key in _NUMBERS and value is not None]
     return " ".join([slot["kind"], "/".join(shown)]).strip()
 
 

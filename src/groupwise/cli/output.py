@@ -18,7 +18,11 @@ def console() -> Console:
     """The console of this process; it is silent unless the process is the first."""
     from rich.console import Console
 
-    return Console(highlight=False, quiet=not is_first_process(), soft_wrap=True)
+    made = Console(highlight=False, quiet=not is_first_process(), soft_wrap=True)
+    if not made.is_terminal:
+        # A file or a pipe has no width of its own; a table should not be broken for one.
+        made.width = 200
+    return made
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None, numbers: Sequence[str] = ()) -> Table:

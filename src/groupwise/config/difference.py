@@ -7,7 +7,7 @@ from typing import Any
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys and their values; an empty table is a value.
+    """Dotted keys and their values; an empty table is a value, and so is a list without tables in it.
 
     Example:
         >>> flatten({"trust": {"kind": "clip", "low": 0.2}})
@@ -15,11 +15,16 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for key, value in tree.items():
-        if isinstance(value, Mapping) and value:
-            flat.update(flatten(value, f"{prefix}{key}."))
-        else:
-            flat[f"{prefix}{key}"] = dict(value) if isinstance(value, Mapping) else value
+        flat |= _flatten(value, f"{prefix}{key}")
     return flat
+
+
+def _flatten(value: Any, path: str) -> dict[str, Any]:
+    if isinstance(value, Mapping) and value:
+        return flatten(value, f"{path}.")
+    if isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
+        return {key: inner for index, item in enumerate(value) for key, inner in _flatten(item, f"{path}[{index}]").items()}
+    return {path: dict(value) if isinstance(value, Mapping) else value}
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -18,7 +18,7 @@ def nearest(name: object, allowed: Iterable[object]) -> str | None:
         True
     """
     names = [str(item) for item in allowed]
-    found = difflib.get_close_matches(str(name), names, n=1, cutoff=0.55)
+    found = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
     return found[0] if found else None
 
 

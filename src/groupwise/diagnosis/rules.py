@@ -90,9 +90,7 @@ def reward_flat(rows: Sequence[Row]) -> Finding | None:
     if change > 2 * error:
         return None
     what = f"The reward has not risen in {len(reward)} steps: {_mean(first):.3g} at first, {_mean(last):.3g} now."
-    return Finding(
-        "reward_flat", _step(rows), what, "Try a higher optimiser.learning_rate or train.group_size, and look at the reward with `groupwise check`."
-    )
+    return Finding("reward_flat", _step(rows), what, "Try a higher optimiser.learning_rate or train.group_size, and look at the reward with `groupwise check`.")
 
 
 RULES: tuple[Rule, ...] = (all_flat, all_truncated, entropy_collapse, no_update, clip_never_acts, reward_flat)

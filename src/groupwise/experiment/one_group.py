@@ -29,7 +29,6 @@ class OneGroup:
         num_decisions: of each member.
         truncated: which members were cut off by a limit.
         events: what happened while scoring, in words.
-        metrics: reward metrics of the group.
     """
 
     prompt: Mapping[str, Any]
@@ -40,7 +39,6 @@ class OneGroup:
     num_decisions: Sequence[int]
     truncated: Sequence[bool]
     events: Sequence[str]
-    metrics: Mapping[str, float]
 
     @property
     def flat(self) -> bool:
@@ -96,5 +94,4 @@ def one_group(experiment: Experiment, domain: Domain, index: int = 0) -> OneGrou
         num_decisions=lengths.tolist(),
         truncated=[False] * len(samples) if samples.truncated is None else samples.truncated.tolist(),
         events=[f"{event.reward}: {event.name} x {event.count} {event.detail}".strip() for event in table.events],
-        metrics=table.metrics(),
     )

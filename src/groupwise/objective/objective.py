@@ -292,9 +292,7 @@ class Objective(Config):
         """The state after an update, from its globally reduced metrics (`kl` moves an adaptive beta)."""
         running = state.running
         if "state/running_weight" in metrics:
-            running = Running(
-                mean_sum=metrics["state/running_mean_sum"], std_sum=metrics["state/running_std_sum"], weight=metrics["state/running_weight"]
-            )
+            running = Running(mean_sum=metrics["state/running_mean_sum"], std_sum=metrics["state/running_std_sum"], weight=metrics["state/running_weight"])
         return ObjectiveState(step=state.step + 1, beta=self.divergence.beta.observe(state.beta, metrics.get("kl")), running=running)
 
     def _checked(self, scored: Scored, plan: Plan) -> Scored:
@@ -351,7 +349,9 @@ class Objective(Config):
             return None if value is None else torch.where(plan.mask, value.to(dtype), zero)
 
         log_prob, old_log_prob, advantage = clean(scored.log_prob), clean(plan.old_log_prob), clean(plan.advantage)
-        assert log_prob is not None and old_log_prob is not None and advantage is not None
+        assert log_prob is not None
+        assert old_log_prob is not None
+        assert advantage is not None
         return Decisions(
             mask=plan.mask,
             log_prob=log_prob,

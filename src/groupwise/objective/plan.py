@@ -74,7 +74,8 @@ class Plan:
             return chosen if decisions is None or chosen.shape[1] != self.mask.shape[1] else chosen[:, decisions]
 
         mask, weight = pick(self.mask), pick(self.weight)
-        assert mask is not None and weight is not None
+        assert mask is not None
+        assert weight is not None
         return replace(
             self,
             mask=mask & ~filler,

@@ -21,12 +21,11 @@ def refusals(objective: Objective) -> Iterator[str]:
             f"credit ({names}) is ineffective under ratio.kind = {ratio.kind!r} with ratio.gradient = 'sequence': all decisions of a member share one "
             "gradient, so a credit of mean one cancels; write ratio.gradient = 'token', or leave the credit out"
         )
-    if trust.kind == "unbounded" and trust.form == "log_prob":
-        if objective.smoothing.kind != "identity":
-            yield (
-                f"smoothing.kind = {objective.smoothing.kind!r} is ineffective with trust.form = 'log_prob', which ignores the ratio; "
-                "write trust.form = 'ratio', or smoothing.kind = 'identity'"
-            )
+    if trust.kind == "unbounded" and trust.form == "log_prob" and objective.smoothing.kind != "identity":
+        yield (
+            f"smoothing.kind = {objective.smoothing.kind!r} is ineffective with trust.form = 'log_prob', which ignores the ratio; "
+            "write trust.form = 'ratio', or smoothing.kind = 'identity'"
+        )
     yield from _trust_refusals(objective)
     divergence = objective.divergence
     if divergence.kind != "none":

@@ -1,8 +1,8 @@
 """What follows a run: metrics.jsonl, console, TensorBoard, Weights & Biases."""
 
 from groupwise.track.config import TrackConfig, WandbConfig
-from groupwise.track.metrics import MetricsFile, read_metrics
+from groupwise.track.metrics import MetricsFile, depends_on_machine, read_metrics
 from groupwise.track.open import open_trackers
 from groupwise.track.tracker import Tracker, Trackers
 
-__all__ = ["MetricsFile", "TrackConfig", "Tracker", "Trackers", "WandbConfig", "open_trackers", "read_metrics"]
+__all__ = ["MetricsFile", "TrackConfig", "Tracker", "Trackers", "WandbConfig", "depends_on_machine", "open_trackers", "read_metrics"]

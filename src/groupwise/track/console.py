@@ -15,7 +15,7 @@ class ConsoleTracker:
 
     Args:
         total_steps: the steps the run will take.
-        score: the metric whose held-out value is shown (without its prefix `eval/`).
+        score: the metric whose held-out value is shown (without its prefix `eval/`); unset takes the first one seen.
         live: a bar that redraws itself; off prints plain lines, few on a long run (about fifty in all).
         console: where to.
         start: steps already done, for a resumed run.
@@ -44,6 +44,8 @@ class ConsoleTracker:
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Shows one step."""
         scored = [name for name in values if name.startswith(SCORE_PREFIX)]
+        if self.score is None and scored:
+            self.score = scored[0].removeprefix(SCORE_PREFIX)
         self._latest |= values
         shown = self._line()
         if self._progress is not None:

@@ -61,3 +61,13 @@ def read_metrics(path: Path) -> Iterator[dict[str, float | int | str | None]]:
         for line in file:
             if line.endswith("\n"):
                 yield json.loads(line)
+
+
+def depends_on_machine(name: str) -> bool:
+    """Whether a metric is a time or an amount of memory: all that may differ when a run is repeated.
+
+    Example:
+        >>> [depends_on_machine(name) for name in ("seconds/update", "step_time", "memory/peak_mib", "rewards/judge/seconds", "reward")]
+        [True, True, True, True, False]
+    """
+    return name.startswith(("seconds/", "memory/")) or name == "step_time" or name.endswith("/seconds")

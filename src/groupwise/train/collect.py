@@ -69,7 +69,7 @@ def collect(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams,
     rounds: list[_Round] = []
     admitted: list[int] = []
     num_drawn = 0
-    for number in range(admission.max_rounds if admission.resamples else 1):
+    for number in range(getattr(admission, "max_rounds", 1)):
         count = _ask(wanted, len(admitted), num_drawn)
         rounds.append(_round(domain, recipe, state, streams, world, number, num_drawn, count))
         num_drawn += count
@@ -83,9 +83,7 @@ def collect(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams,
         only = rounds[0]
         return Collected(only.samples, only.place, only.table, only.batch, statistics, numbers)
     keep = sorted(admitted)[:wanted]
-    remarks = (
-        [] if len(keep) == wanted else [f"{len(rounds)} rounds of sampling gave {len(keep)} of {wanted} groups whose rewards differ; the step trains those"]
-    )
+    remarks = [] if len(keep) == wanted else [f"{len(rounds)} rounds of sampling gave {len(keep)} of {wanted} groups that may train; the step trains those"]
     return _joined(rounds, keep, recipe, state, world, statistics, numbers, remarks)
 
 

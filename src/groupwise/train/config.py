@@ -74,7 +74,7 @@ class TrainConfig(Config):
     metric_goal: Literal["max", "min"] = "max"
     early_stopping: EarlyStopping | None = None
     patience: Count = 10
-    callbacks: list[str] = []
+    callbacks: list[str] = Field(default_factory=list)
     num_threads: Count = 1
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
@@ -107,5 +107,5 @@ class Stage(Config):
 
     name: str
     num_steps: Count
-    set: dict[str, Any] = {}
+    set: dict[str, Any] = Field(default_factory=dict)
     cache: bool = True

@@ -57,6 +57,7 @@ def note_score(progress: Progress, config: TrainConfig, score: float | None) -> 
         >>> progress.evaluations_without_gain
         0
     """
+    progress.score = score
     if score is None:
         return False
     sign = 1.0 if config.metric_goal == "max" else -1.0

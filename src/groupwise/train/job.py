@@ -41,8 +41,8 @@ class Recipe:
 
     name: str
     objective: Objective
-    train: TrainConfig = TrainConfig()
-    optimiser: OptimiserConfig = OptimiserConfig()
+    train: TrainConfig = field(default_factory=TrainConfig)
+    optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     reference: ReferenceConfig | None = None
     sampling: Mapping[str, Schedule] = field(default_factory=dict)
     adapt: Callable[[Domain], Domain] = _same
@@ -53,6 +53,25 @@ class Recipe:
     def samples(self) -> bool:
         """Whether the stage ever has a policy term, and so samples."""
         return self.objective.policy_weight.may_be_positive()
+
+
+@final
+class Domains:
+    """The domain as each stage wants it, made once; all share one module.
+
+    Args:
+        base: the domain as built.
+    """
+
+    def __init__(self, base: Domain) -> None:
+        self.base = base
+        self._adapted: dict[Callable[[Domain], Domain], Domain] = {}
+
+    def of(self, recipe: Recipe) -> Domain:
+        """The domain of a stage."""
+        if recipe.adapt not in self._adapted:
+            self._adapted[recipe.adapt] = recipe.adapt(self.base)
+        return self._adapted[recipe.adapt]
 
 
 @final
@@ -77,7 +96,7 @@ class Job:
     recipes: Sequence[Recipe]
     build_domain: Callable[[torch.device], Domain]
     resolved: Mapping[str, Any] = field(default_factory=dict)
-    checkpoint: CheckpointConfig = CheckpointConfig()
-    track: TrackConfig = TrackConfig()
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    track: TrackConfig = field(default_factory=TrackConfig)
     controls: Mapping[str, Sequence[Recipe]] = field(default_factory=dict)
     remarks: Sequence[str] = ()

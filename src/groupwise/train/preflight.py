@@ -56,9 +56,7 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
             f"write train.prompts_per_step = {max(1, domain.num_prompts)} or less, or give more data"
         )
     if train.prompts_per_step < world.size:
-        raise ConfigError(
-            f"train.prompts_per_step = {train.prompts_per_step}: {world.size} processes need a prompt each; write {world.size} or more, or start fewer processes"
-        )
+        raise ConfigError(f"train.prompts_per_step = {train.prompts_per_step}: {world.size} processes need a prompt each; write {world.size} or more")
 
 
 def _supervised(recipe: Recipe) -> bool:

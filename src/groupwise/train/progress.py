@@ -20,6 +20,7 @@ class Progress:
         stage_step: steps done inside it.
         stage_seconds: wall time of its training, evaluations and checkpoints apart.
         stage_ended: whether it ended before its steps were done (time, early stopping, a callback), and why.
+        sampled_seconds: `stage_seconds` of all finished stages that sample.
         num_drawn: counter of `draw_prompts`.
         num_updates: optimiser steps taken.
         num_skipped: optimiser steps left out because nothing would have changed.
@@ -27,8 +28,10 @@ class Progress:
         skipped_in_a_row: for the warning after `patience` of them.
         reference_step: steps since the reference began.
         before: held-out metrics at the start of the first stage that samples (at the run's start if none does).
+        before_step: their step.
         latest: the newest held-out metrics.
         latest_step: their step, -1 before the first evaluation.
+        score: the newest value of the deciding metric.
         best, best_step: the best held-out score and its step.
         evaluations_without_gain: for early stopping, inside the stage.
         seconds: wall time by part.
@@ -44,6 +47,7 @@ class Progress:
     stage_step: int = 0
     stage_seconds: float = 0.0
     stage_ended: str = ""
+    sampled_seconds: float = 0.0
     num_drawn: int = 0
     num_updates: int = 0
     num_skipped: int = 0
@@ -51,8 +55,10 @@ class Progress:
     skipped_in_a_row: int = 0
     reference_step: int = 0
     before: dict[str, float] = field(default_factory=dict)
+    before_step: int = 0
     latest: dict[str, float] = field(default_factory=dict)
     latest_step: int = -1
+    score: float | None = None
     best: float | None = None
     best_step: int = -1
     evaluations_without_gain: int = 0

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import torch
+from pydantic import TypeAdapter
 from torch import nn
 
 from groupwise import streams
-from groupwise.objective import Objective, ObjectiveState
+from groupwise.objective import ObjectiveState
+from groupwise.reference import ReferenceConfig
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.train.distributed import World
 from groupwise.train.progress import Progress
@@ -47,7 +49,7 @@ class TrainState:
             "objective": self.objective.model_dump(mode="json"),
             "weights": trained_tensors(self.module),
             "optimiser": self.optimiser.state_dict(),
-            "reference": self.reference.state(),
+            "reference": {**self.reference.state(), "config": self.reference.config.model_dump(mode="json")},
             "generators": world.gather(streams.capture()),
             "metrics_length": metrics_length,
         }
@@ -89,6 +91,6 @@ def load_tensors(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None
         own[name].copy_(tensor)
 
 
-def adopt(state: ObjectiveState, objective: Objective, previous: Objective | None) -> ObjectiveState:
-    """The objective's state at the start of a stage; it survives a stage unless its kind changed."""
-    return objective.init() if previous is None else objective.adopt(state, previous)
+def reference_config(record: Mapping[str, Any]) -> ReferenceConfig:
+    """The kind of reference that a record's reference is of."""
+    return TypeAdapter(ReferenceConfig).validate_python(record["config"])

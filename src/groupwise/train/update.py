@@ -13,6 +13,7 @@ from torch import Tensor
 from groupwise.domain.protocol import Domain, Samples
 from groupwise.objective import Batch, Objective, Plan
 from groupwise.records import Scored
+from groupwise.schedule import Constant
 from groupwise.statistics import Mean, Statistic, add, finish
 from groupwise.streams import Streams
 from groupwise.train.collect import Collected
@@ -205,7 +206,7 @@ def supervised_gradient(domain: Domain, recipe: Recipe, state: TrainState, strea
         return []
     samples = domain.demonstrations(recipe.train.demonstrations_per_step, streams=streams, step=state.objective.step)
     assert samples is not None, "checked before the first step"
-    alone = Objective(name="supervised", policy_weight=0.0, auxiliary={"supervised": schedule})
+    alone = Objective(name="supervised", policy_weight=Constant(value=0.0), auxiliary={"supervised": schedule})
     share = world.share(len(samples))
     rows = torch.arange(share.start, share.stop, device=samples.mask.device)
     counts = samples.auxiliary_count["supervised"]

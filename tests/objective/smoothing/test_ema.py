@@ -12,9 +12,9 @@ from groupwise.statistics import finish
 
 
 def test_recursion_passes_over_masked_decisions() -> None:
-    # beta 0.9: 2; 0.9 * 1 + 0.1 * 2 = 1.1; (hole); 0.9 * 1 + 0.1 * 1.1 = 1.01
-    given = member_ratios([2.0, 1.0, None, 1.0], [3.0])
-    close(Ema(beta=0.9)(given).exp(), [[2.0, 1.1, 1.0, 1.01], [3.0, 1.0, 1.0, 1.0]])
+    # beta 0.9: 2; 0.9 * 1 + 0.1 * 2 = 1.1; (hole); 0.9 * 3 + 0.1 * 1.1 = 2.81
+    given = member_ratios([2.0, 1.0, None, 3.0], [3.0])
+    close(Ema(beta=0.9)(given).exp(), [[2.0, 1.1, 1.0, 2.81], [3.0, 1.0, 1.0, 1.0]])
 
 
 def test_init_one_averages_the_first_decision_too() -> None:

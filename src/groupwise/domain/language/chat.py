@@ -87,6 +87,5 @@ class Chat:
 
     def _need_template(self, why: str) -> None:
         if not getattr(self.tokenizer, "chat_template", None):
-            raise ConfigError(
-                f"{why}, but the tokenizer of {getattr(self.tokenizer, 'name_or_path', '') or 'this model'} has no chat template; write chat.use = 'never' and give prompts as texts"
-            )
+            name = getattr(self.tokenizer, "name_or_path", "") or "this model"
+            raise ConfigError(f"{why}, but the tokenizer of {name} has no chat template; write chat.use = 'never' and give prompts as texts")

@@ -59,7 +59,8 @@ class ChatConfig(Config):
     """When and how the tokenizer's chat template is used.
 
     Args:
-        use: `auto` renders prompts that are lists of messages and leaves texts as they are; `always` makes a text the message of a user; `never` refuses messages.
+        use: `auto` renders prompts that are lists of messages and leaves texts as they are; `always` makes a text the message of a user;
+            `never` refuses messages.
         system: a system message before every prompt that has none.
         reply_role: role in which an environment's answers are rendered.
         template_arguments: further arguments of the template, such as `enable_thinking = false`.

@@ -45,7 +45,7 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
         >>> from groupwise.domain.language.source import Cups
         >>> splits = split(DataConfig(source=Cups(), num_train=3, num_held_out=2), DemonstrationsConfig(num=1))
         >>> len(splits.train), len(splits.held_out), splits.demonstrations[0].turns
-        (3, 2, ('answer 5',))
+        (3, 2, ('5 1 1 1 2 2 answer 2',))
     """
     source, apart = data.source, (demonstrations.num or 0) if demonstrations is not None else 0
     held_out = source.held_out_rows(data.num_held_out, data.seed)

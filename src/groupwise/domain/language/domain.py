@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 from torch import Tensor, nn
@@ -304,7 +304,8 @@ def _load(config: LanguageConfig, splits: Splits, streams: Streams, device: torc
     if not all(isinstance(text, str) for text in texts):
         raise ConfigError("model.kind = 'scratch' has no chat template, and a prompt is a list of messages; give prompts as texts, or a model folder")
     tokenizer = build_tokenizer(model.tokenizer, [*texts, *replies])
-    module = small_model(model.shape, tokenizer, streams.seed("model") if model.seed is None else model.seed, getattr(torch, model.dtype)).to(device)
+    seed = streams.seed("model") if model.seed is None else model.seed
+    module = cast(nn.Module, small_model(model.shape, tokenizer, seed, getattr(torch, model.dtype))).to(device)
     fit_tokenizer(tokenizer, module)
     return module, tokenizer, Backbone(module)
 

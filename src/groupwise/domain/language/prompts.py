@@ -55,8 +55,8 @@ def tokenize(
         if limit is not None and len(found) > limit:
             if overlong == "error":
                 raise ConfigError(
-                    f"data: the prompt {_excerpt(prompt)} has {len(found)} tokens and there is room for {limit} (max_prompt_tokens, or the model's context less "
-                    "sampling.max_new_tokens); write overlong = 'drop' or 'truncate', or a smaller sampling.max_new_tokens"
+                    f"data: the prompt {_excerpt(prompt)} has {len(found)} tokens and there is room for {limit} (max_prompt_tokens, or the model's "
+                    "context less sampling.max_new_tokens); write overlong = 'drop' or 'truncate', or a smaller sampling.max_new_tokens"
                 )
             if overlong == "drop":
                 num_dropped += 1

@@ -56,9 +56,9 @@ def distinct(drawn: Iterable[Row], identity: Any, num: int | None) -> list[Row]:
     drawn = iter(drawn)
     while num is None or len(kept) < num:
         # One new row in so many draws, or the task is exhausted.
-        fresh = next((row for row in islice(drawn, _REPEATS) if identity(row) not in seen), None)
+        fresh = next(((row, name) for row in islice(drawn, _REPEATS) if (name := identity(row)) not in seen), None)
         if fresh is None:
             break
-        seen.add(identity(fresh))
-        kept.append(fresh)
+        kept.append(fresh[0])
+        seen.add(fresh[1])
     return kept

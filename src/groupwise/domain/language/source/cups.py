@@ -26,7 +26,7 @@ class Cups(Source):
     Example:
         >>> row = Cups(num_swaps=3).rows(1, seed=0)[0]
         >>> row["prompt"], row["steps"], row["answer"]
-        ('ball 4 swap 1-5 3-4 4-3 ?', ['4', '3', '4'], '4')
+        ('ball 4 swap 1-2 3-5 4-3 ?', ['4', '4', '3'], '3')
     """
 
     kind: Literal["cups"] = "cups"
@@ -42,13 +42,17 @@ class Cups(Source):
         return [" ".join([*(row["steps"] if worked else []), "answer", row["answer"]])]
 
     def _draw(self, draw: random.Random) -> Iterator[Row]:
-        cups = range(1, self.num_cups + 1)
         while True:
-            ball = draw.choice(cups)
-            swaps = [draw.sample(cups, 2) for _ in range(self.num_swaps)]
+            ball = draw.randint(1, self.num_cups)
+            swaps = [_pair(draw, self.num_cups) for _ in range(self.num_swaps)]
             steps = follow(ball, swaps)
             prompt = f"ball {ball} swap {' '.join(f'{a}-{b}' for a, b in swaps)} ?"
             yield {"prompt": prompt, "answer": str(steps[-1]), "steps": [str(step) for step in steps]}
+
+
+def _pair(draw: random.Random, num: int) -> tuple[int, int]:
+    first, second = draw.randrange(num), draw.randrange(num - 1)
+    return first + 1, second + 1 + (second >= first)
 
 
 def follow(ball: int, swaps: Sequence[Sequence[int]]) -> list[int]:

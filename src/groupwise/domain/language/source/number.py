@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, final
 
 from pydantic import Field, model_validator
@@ -32,7 +32,7 @@ class HiddenNumber(Source):
     kind: Literal["hidden_number"] = "hidden_number"
     largest: Annotated[int, Field(ge=2)] = 40
     min_size: Annotated[int, Field(ge=2)] = 12
-    max_size: Annotated[int, Field(ge=2)] = 20
+    max_size: Annotated[int, Field(ge=2)] = 16
     num_guesses: Annotated[int, Field(ge=1)] = 4
 
     @model_validator(mode="after")
@@ -67,20 +67,20 @@ class HiddenNumber(Source):
             yield {"prompt": f"between {low} and {high} ?", "low": low, "high": high, "secret": draw.randint(low, high)}
 
 
-def patient(completions: Any, low: Any, high: Any, secret: Any, **columns: Any) -> list[float]:
-    """A judge apart from the reward: 1 where every guess was still possible after the answers before it.
+def patient(completions: Sequence[Sequence[Mapping[str, Any]]], low: Sequence[int], high: Sequence[int], secret: Sequence[int], **columns: Any) -> list[float]:
+    """A judge apart from the reward: 1 where every guess was still possible after the answers before it. Completions are conversations.
 
     Example:
-        >>> patient(["9 lower 4 higher 6", "9 lower 12"], [1, 1], [15, 15], [6, 6])
-        [1.0, 0.0]
+        >>> patient([[{"role": "assistant", "content": "9"}, {"role": "user", "content": "lower"}, {"role": "assistant", "content": "12"}]], [1], [15], [6])
+        [0.0]
     """
-    return [float(_possible(completion.split(), *bounds)) for completion, *bounds in zip(completions, low, high, secret, strict=True)]
+    games = [[message["content"] for message in completion if message["role"] == "assistant"] for completion in completions]
+    return [float(_possible(guesses, *bounds)) for guesses, *bounds in zip(games, low, high, secret, strict=True)]
 
 
-def _possible(words: list[str], low: int, high: int, secret: int) -> bool:
-    guesses = [word for word in words if word not in ("higher", "lower", "right")]
+def _possible(guesses: Sequence[str], low: int, high: int, secret: int) -> bool:
     for guess in guesses:
-        if not guess.isdigit() or not low <= int(guess) <= high:
+        if not guess.isdecimal() or not low <= int(guess) <= high:
             return False
         low, high = (int(guess) + 1, high) if int(guess) < secret else (low, int(guess) - 1)
     return bool(guesses)

@@ -1,0 +1,179 @@
+"""One training step of a language model: Groupwise beside TRL's GRPOTrainer, alternating in one run, each in a process of its own.
+
+    python benchmarks/language_step.py                     both sizes, fixed and spread lengths
+    python benchmarks/language_step.py --size default --updates 2 --repeats 1
+    python benchmarks/language_step.py --tune --size 20m   TRL alone under other settings: which are its best
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from machine import describe
+from rich.console import Console
+from rich.table import Table
+from step_task import SIZES, build
+
+ROOT = Path(__file__).resolve().parents[1]
+TRL_ENVIRONMENT = ROOT / ".venv-trl"
+TRL_PACKAGES = ["trl==1.16.0", "torch", "transformers", "accelerate", "datasets"]
+MICRO_BATCH = {"default": None, "20m": 8}
+"""Members in one pass, the same on both sides: what `--tune` found to be TRL's fastest."""
+ALTERNATIVES: dict[str, dict[str, Any]] = {
+    "as measured": {},
+    "bf16": {"bf16": True},
+    "gradient checkpointing": {"gradient_checkpointing": True},
+    "static cache": {"cache_implementation": "static"},
+    "continuous batching": {"use_transformers_continuous_batching": True},
+    "unfused AdamW": {"optim": "adamw_torch"},
+}
+TARGETS = {("time", "default"): 0.5, ("time", "20m"): 0.5, ("memory", "20m"): 0.8}
+
+console = Console(width=max(100, Console().width))
+Result = dict[str, Any]
+
+
+def main(
+    size: Annotated[list[str] | None, typer.Option(help="default, 20m; both when left out.")] = None,
+    lengths: Annotated[list[str] | None, typer.Option(help="fixed, spread; both when left out.")] = None,
+    updates: Annotated[int, typer.Option(min=1, help="Measured steps in each process.")] = 4,
+    warm_up: Annotated[int, typer.Option(min=1, help="Steps before them.")] = 1,
+    repeats: Annotated[int, typer.Option(min=1, help="Processes of each side, alternating.")] = 3,
+    micro_batch: Annotated[int | None, typer.Option(help="Members in one pass, on both sides.", show_default="8 at 20m, all at default")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads a process uses.")] = 1,
+    tune: Annotated[bool, typer.Option(help="Measure TRL alone, under other settings.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Where every number is written as JSON.")] = None,
+) -> None:
+    """Seconds a step by part, tokens a second, peak memory above the level after import, and their ratios."""
+    set_up_trl()
+    console.print(describe())
+    records: list[Result] = []
+    for name in size or list(SIZES):
+        for kind in lengths or ["fixed", "spread"]:
+            with tempfile.TemporaryDirectory() as folder:
+                task = build(SIZES[name], kind, 64, Path(folder))
+                specification = {**task, "folder": folder, "num_updates": updates, "num_warm_up": warm_up, "num_threads": threads}
+                specification["micro_batch"] = micro_batch or MICRO_BATCH[name]
+                _announce(name, kind, specification, updates, repeats)
+                record = {"size": name, "lengths": kind, "task": {key: value for key, value in specification.items() if key != "folder"}}
+                if tune:
+                    record["trl"] = {label: _measure("trl", {**specification, **settings}, 0) for label, settings in _alternatives(name, task).items()}
+                    _show_tuning(record["trl"])
+                else:
+                    record |= _alternate(specification, repeats)
+                    _show(name, record)
+                records.append(record)
+    if out is not None:
+        out.write_text(json.dumps({"machine": describe(), "records": records}, indent=1))
+
+
+def set_up_trl() -> None:
+    """TRL's own environment, once; torch and transformers in the versions that Groupwise is pinned to."""
+    stamp = TRL_ENVIRONMENT / f".{TRL_PACKAGES[0]}"
+    if stamp.exists():
+        return
+    console.print(f"setting up {TRL_ENVIRONMENT.name} with {', '.join(TRL_PACKAGES)}")
+    subprocess.run([sys.executable, "-m", "venv", str(TRL_ENVIRONMENT)], check=True)
+    command = [str(TRL_ENVIRONMENT / "bin" / "python"), "-m", "pip", "install", "--quiet", "--constraint", str(ROOT / "constraints.txt"), *TRL_PACKAGES]
+    subprocess.run(command, check=True)
+    stamp.touch()
+
+
+def _measure(system: str, specification: Result, repeat: int) -> Result:
+    """One side in a process of its own."""
+    python = sys.executable if system == "groupwise" else str(TRL_ENVIRONMENT / "bin" / "python")
+    environment = {**os.environ, "OMP_NUM_THREADS": str(specification["num_threads"]), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment["PYTHONPATH"] = str(ROOT / "benchmarks")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "specification.json"
+        path.write_text(json.dumps({**specification, "seed": repeat}))
+        command = [python, str(ROOT / "benchmarks" / f"step_{system}.py"), str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=folder)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-4000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _alternate(specification: Result, repeats: int) -> dict[str, list[Result]]:
+    """Both sides in turn, the first one changing, so that a slow minute of the machine meets both."""
+    found: dict[str, list[Result]] = {"trl": [], "groupwise": []}
+    for repeat in range(repeats):
+        for system in sorted(found, reverse=repeat % 2 == 0):
+            found[system].append(_measure(system, specification, repeat))
+    return found
+
+
+def _alternatives(name: str, task: Result) -> dict[str, Result]:
+    members = SIZES[name].num_prompts * SIZES[name].group_size
+    choices = {f"micro-batch {count}": {"micro_batch": count} for count in (2, 4, 8, 16, 32, 64) if members % count == 0 and count <= members}
+    return choices | {label: {"trl": settings} for label, settings in ALTERNATIVES.items()}
+
+
+def _announce(name: str, kind: str, task: Result, updates: int, repeats: int) -> None:
+    shape = f"completions of {task['completion_tokens']} tokens"
+    if kind == "spread":
+        shape = f"completions that end with chance {task['end_chance']:.4f} after every token, at most {task['completion_tokens']}"
+    console.rule(f"{name}: {task['num_parameters']:,} parameters, vocabulary {task['vocabulary']:,}, {kind} lengths")
+    prompts = f"{task['num_prompts']} prompts of {'' if kind == 'fixed' else 'half to all of '}{task['prompt_tokens']} tokens"
+    console.print(
+        f"{prompts} x {task['group_size']} members, {shape}; {task['micro_batch'] or 'all'} members a pass, {task['num_threads']} thread(s), fp32; "
+        f"{updates} steps in each of {repeats} processes a side"
+    )
+
+
+def _median(result: Result, part: str) -> float:
+    return statistics.median(result[part])
+
+
+def _spread(values: list[float], digits: int = 3) -> str:
+    """The median over processes, and between which values they lay."""
+    middle = f"{statistics.median(values):.{digits}f}"
+    return middle if len(values) == 1 else f"{middle} ({min(values):.{digits}f} to {max(values):.{digits}f})"
+
+
+def _rows(results: list[Result]) -> dict[str, list[float]]:
+    return {
+        "step, s": [_median(result, "step") for result in results],
+        "step, CPU s": [_median(result, "cpu") for result in results],
+        "sampling, s": [_median(result, "sampling") for result in results],
+        "update, s": [_median(result, "update") for result in results],
+        "sampled tokens/s": [sum(result["num_tokens"]) / sum(result["step"]) for result in results],
+        "peak memory, MiB": [result["peak_bytes"] / 2**20 for result in results],
+    }
+
+
+def _show(name: str, record: Result) -> None:
+    ours, theirs = _rows(record["groupwise"]), _rows(record["trl"])
+    table = Table("", "TRL", "Groupwise", "Groupwise / TRL")
+    for part in ours:
+        digits = 0 if part.startswith(("sampled", "peak")) else 3
+        ratios = [own / other for own, other in zip(ours[part], theirs[part], strict=True)]
+        table.add_row(part, _spread(theirs[part], digits), _spread(ours[part], digits), _spread(ratios, 2))
+    console.print(table)
+    console.print("; ".join(results[0]["system"] for results in (record["trl"], record["groupwise"])))
+    counts = {system: statistics.mean(count for result in record[system] for count in result["num_tokens"]) for system in ("trl", "groupwise")}
+    console.print(f"tokens sampled a step: TRL {counts['trl']:.0f}, Groupwise {counts['groupwise']:.0f}")
+    for (what, size), target in TARGETS.items():
+        if size == name:
+            part = "step, s" if what == "time" else "peak memory, MiB"
+            found = statistics.median(own / other for own, other in zip(ours[part], theirs[part], strict=True))
+            console.print(f"{what}: {found:.2f} of TRL's, asked for at most {target}: {'reached' if found <= target else 'not reached'}")
+
+
+def _show_tuning(found: dict[str, Result]) -> None:
+    table = Table("TRL with", "step, s", "sampling, s", "update, s", "peak memory, MiB")
+    for label, result in found.items():
+        table.add_row(label, *(f"{_median(result, part):.3f}" for part in ("step", "sampling", "update")), f"{result['peak_bytes'] / 2**20:.0f}")
+    console.print(table)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,7 @@
+"""Who samples: the built-in sampler, ``model.generate``, or a vLLM server, behind one interface."""
+
+from __future__ import annotations
+
+from groupwise.causal_lm.engine.protocol import Engine, open_engine
+
+__all__ = ["Engine", "open_engine"]

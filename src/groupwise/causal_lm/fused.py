@@ -1,0 +1,140 @@
+"""The decode step of the plain rotary family (Llama, Qwen2, Qwen3) in a third of the operations; equal to the model's own to fp32 rounding.
+
+For a small model a token costs operations, not arithmetic. Here query, key and value are one product, so are gate and up; the residual is added inside the
+product that feeds it; one query attends by two batched products over a cache that is already in their layout.
+
+    x += W_o softmax(rot(q) rot(K)^T / sqrt(d)) V,   x += W_d (silu(W_g n(x)) * W_u n(x)),   n = RMS norm
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers.models.llama.modeling_llama import LlamaModel
+from transformers.models.qwen2.modeling_qwen2 import Qwen2Model
+from transformers.models.qwen3.modeling_qwen3 import Qwen3Model
+
+from groupwise.causal_lm import cache as kv
+from groupwise.causal_lm.backbone import Backbone
+
+# The products' weights are copied side by side for the time of sampling; above this the copy would cost more than it saves.
+_MOST_PARAMETERS = 100_000_000
+# Rotary tables that do not depend on how long the sequence has become.
+_FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
+
+
+@final
+class FusedDecoder:
+    """A `groupwise.causal_lm.decode.Decoder`; arguments as `groupwise.causal_lm.decode.ModelDecoder`. Weights are read when it is made."""
+
+    def __init__(self, backbone: Backbone, cache: Any, visible: Tensor | None, longest: int, repeats: int, extra: int) -> None:
+        body: Any = backbone.body
+        config = backbone.config
+        attention = body.layers[0].self_attn
+        self.embedding, self.norm, self.eps = body.embed_tokens.weight, body.norm.weight, config.rms_norm_eps
+        self.head_dim, self.query_heads, self.key_heads = attention.head_dim, config.num_attention_heads, config.num_key_value_heads
+        self.scaling = attention.scaling
+        self.layers = [_Layer(layer, self.query_heads, self.key_heads) for layer in body.layers]
+        self.seen = longest
+        members = cache.layers[0].keys.shape[0] * repeats
+        self.caches = []
+        for layer in kv.full_layers(cache):
+            pair = [kv.with_room(kv.filled(states), repeats, extra) for states in (layer.keys, layer.values)]
+            self.caches.append([buffer.view(members * self.key_heads, longest + extra, self.head_dim) for buffer in pair])
+        positions = torch.arange(longest + extra, device=backbone.device).unsqueeze(0)
+        cos, sin = body.rotary_emb(self.embedding[:1].unsqueeze(0), positions)
+        half = self.head_dim // 2
+        # rotate_half negates the first half; with that sign in the table the rotation is a roll.
+        self.cos, self.sin = cos[0], torch.cat([-sin[0, :, :half], sin[0, :, half:]], -1)
+        self.bias: Tensor | None = None
+        if visible is not None:
+            bias = torch.zeros(len(visible), longest + extra, dtype=self.embedding.dtype, device=visible.device)
+            bias[:, :longest].masked_fill_(~visible, float("-inf"))
+            self.bias = bias.repeat_interleave(repeats * self.key_heads, 0).unsqueeze(1)
+
+    @staticmethod
+    def serves(backbone: Backbone) -> bool:
+        """Whether this model's step is the one written here: its class, fp32 weights as they were loaded, no adapter, no autocast, full attention."""
+        body: Any = backbone.body
+        config = backbone.config
+        if type(body) not in (LlamaModel, Qwen2Model, Qwen3Model) or backbone.model is not _owner(backbone):
+            return False
+        if torch.is_autocast_enabled(backbone.device.type) or body.embed_tokens.weight.dtype != torch.float32:
+            return False
+        rope = getattr(config, "rope_parameters", None) or {}
+        return (
+            config.hidden_act == "silu"
+            and rope.get("rope_type", "default") in _FIXED_ROTATIONS
+            and rope.get("partial_rotary_factor", 1.0) == 1.0
+            and len(kv.full_layers(kv.prompt_cache(config))) == len(body.layers)
+            and sum(parameter.numel() for parameter in body.parameters()) <= _MOST_PARAMETERS
+            and all(type(module) is torch.nn.Linear for module in (body.layers[0].self_attn.q_proj, body.layers[0].mlp.down_proj))
+        )
+
+    def step(self, token: Tensor, position: Tensor) -> Tensor:
+        x = functional.embedding(token, self.embedding)
+        cos, sin = self.cos[position].unsqueeze(1), self.sin[position].unsqueeze(1)
+        self.seen += 1
+        bias = None if self.bias is None else self.bias[:, :, : self.seen]
+        for layer, (keys, values) in zip(self.layers, self.caches, strict=True):
+            x = self._attend(layer, x, cos, sin, keys, values, bias)
+            gate, up = functional.linear(_norm(x, layer.mlp_norm, self.eps), layer.gate_up, layer.gate_up_bias).chunk(2, -1)
+            x = torch.addmm(x if layer.down_bias is None else x + layer.down_bias, functional.silu(gate).mul_(up), layer.down)
+        return _norm(x, self.norm, self.eps)
+
+    def _attend(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
+        members, d, seen = x.shape[0], self.head_dim, self.seen
+        rotated_heads = self.query_heads + self.key_heads
+        qkv = functional.linear(_norm(x, layer.attention_norm, self.eps), layer.qkv, layer.qkv_bias).view(members, rotated_heads + self.key_heads, d)
+        qk = qkv[:, :rotated_heads]
+        if layer.qk_norm is not None:
+            qk = functional.rms_norm(qk, (d,), eps=self.eps) * layer.qk_norm
+        qk = torch.addcmul(qk * cos, qk.roll(d // 2, -1), sin)
+        keys[:, seen - 1] = qk[:, self.query_heads :].reshape(members * self.key_heads, d)
+        values[:, seen - 1] = qkv[:, rotated_heads:].reshape(members * self.key_heads, d)
+        query = qk[:, : self.query_heads].reshape(members * self.key_heads, -1, d)
+        past = keys[:, :seen].transpose(1, 2)
+        if bias is None:
+            weight = torch.bmm(query, past).mul_(self.scaling)
+        else:
+            weight = torch.baddbmm(bias, query, past, alpha=self.scaling)
+        out = torch.bmm(weight.softmax(-1), values[:, :seen]).view(members, -1)
+        return torch.addmm(x if layer.out_bias is None else x + layer.out_bias, out, layer.out)
+
+    def select(self, rows: Tensor) -> None:
+        heads = torch.arange(self.key_heads, device=rows.device)
+        places = (rows.unsqueeze(1) * self.key_heads + heads).view(-1)
+        self.caches = [[buffer[places] for buffer in pair] for pair in self.caches]
+        self.bias = None if self.bias is None else self.bias[places]
+
+
+class _Layer:
+    """One decoder layer's weights in the layout of the step."""
+
+    def __init__(self, layer: Any, query_heads: int, key_heads: int) -> None:
+        attention, mlp = layer.self_attn, layer.mlp
+        self.attention_norm, self.mlp_norm = layer.input_layernorm.weight, layer.post_attention_layernorm.weight
+        self.qkv, self.qkv_bias = _beside(attention.q_proj, attention.k_proj, attention.v_proj)
+        self.gate_up, self.gate_up_bias = _beside(mlp.gate_proj, mlp.up_proj)
+        self.out, self.out_bias = attention.o_proj.weight.t(), attention.o_proj.bias
+        self.down, self.down_bias = mlp.down_proj.weight.t(), mlp.down_proj.bias
+        self.qk_norm: Tensor | None = None
+        if hasattr(attention, "q_norm"):
+            self.qk_norm = torch.cat([attention.q_norm.weight.expand(query_heads, -1), attention.k_norm.weight.expand(key_heads, -1)])
+
+
+def _beside(*projections: Any) -> tuple[Tensor, Tensor | None]:
+    weight = torch.cat([p.weight for p in projections])
+    return weight, None if projections[0].bias is None else torch.cat([p.bias for p in projections])
+
+
+def _norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    return functional.rms_norm(x, (x.shape[-1],), weight, eps)
+
+
+def _owner(backbone: Backbone) -> Any:
+    """The model itself when nothing wraps it."""
+    return backbone.model if getattr(backbone.model, "model", None) is backbone.body else None

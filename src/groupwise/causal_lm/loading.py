@@ -1,0 +1,200 @@
+"""From a folder or hub id to a model with its tokenizer, and back to a plain folder that transformers loads anywhere."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast, final
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging
+
+from groupwise.causal_lm.backbone import Backbone
+from groupwise.causal_lm.config import CausalLMConfig, LoraConfig
+from groupwise.config import ConfigError
+
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "tekken.json")
+
+
+@final
+@dataclass(frozen=True)
+class LoadedLM:
+    """A causal LM ready for use.
+
+    Args:
+        model: the module that is trained (with its adapter, if any).
+        tokenizer: its tokenizer, with an end and a pad token.
+        backbone: the model taken apart at its head.
+    """
+
+    model: nn.Module
+    tokenizer: Any
+    backbone: Backbone
+
+
+def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM:
+    """Load what `config` names.
+
+    Args:
+        config: folder or hub id, dtype, adapter.
+        device: where the weights go.
+
+    Raises:
+        ConfigError: no such folder; no ``config.json``, tokenizer or safetensors weights in it; weights that do not fit; no end token; a family that is
+            not supported; an adapter whose target modules do not exist.
+
+    Only safetensors are read, and no code from the folder is run.
+    """
+    check_folder(config.path)
+    tokenizer = load_tokenizer(config.path, config.revision)
+    dtype = "auto" if config.dtype == "auto" else getattr(torch, config.dtype)
+    arguments: dict[str, Any] = {"dtype": dtype, "revision": config.revision or "main", "use_safetensors": True, "output_loading_info": True}
+    if config.attention is not None:
+        arguments["attn_implementation"] = config.attention
+    try:
+        with _without_progress_bars():
+            model, report = cast(Any, AutoModelForCausalLM.from_pretrained(config.path, **arguments))
+    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+        raise ConfigError(f"path = {config.path!r}: transformers cannot load a causal language model from it: {_first_line(error)}") from error
+    if missing := sorted(report["missing_keys"]):
+        shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        raise ConfigError(
+            f"path = {config.path!r}: its weights lack {len(missing)} tensors ({shown}); they would be random. Save the whole model into the folder"
+        )
+    fit_tokenizer(tokenizer, model, config.path)
+    model = model.to(device)
+    trained: nn.Module = model if config.lora is None else add_lora(model, config.lora)
+    if config.gradient_checkpointing:
+        checkpoint_activations(trained)
+    return LoadedLM(trained, tokenizer, Backbone(trained))
+
+
+def check_folder(path: str) -> None:
+    """Refuse a local folder that cannot hold a causal LM, saying which file is missing. A name that is no local path is left to the hub.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        if folder.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1:
+            raise ConfigError(f"path = {path!r}: no such folder; give a folder saved by save_pretrained, or a hub id like Qwen/Qwen2.5-0.5B")
+        return
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"path = {path!r}: no config.json in it; save the model there with model.save_pretrained({path!r})")
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES) and not any(folder.glob("*.tiktoken")):
+        raise ConfigError(f"path = {path!r}: no tokenizer in it (no tokenizer.json); save one there with tokenizer.save_pretrained({path!r})")
+    if not any(folder.glob("*.safetensors")):
+        if any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth")):
+            raise ConfigError(
+                f"path = {path!r}: its weights are pickle files (.bin), which can run code when opened; only safetensors are read. "
+                "Convert them once where you trust them: AutoModelForCausalLM.from_pretrained(path).save_pretrained(path)"
+            )
+        raise ConfigError(f"path = {path!r}: no weights in it (no *.safetensors); save the model there with model.save_pretrained({path!r})")
+
+
+def load_tokenizer(path: str, revision: str | None = None) -> Any:
+    """The tokenizer of a folder or hub id.
+
+    Raises:
+        ConfigError: it cannot be loaded.
+    """
+    try:
+        return AutoTokenizer.from_pretrained(path, revision=revision or "main")
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ConfigError(f"path = {path!r}: its tokenizer cannot be loaded: {_first_line(error)}") from error
+
+
+def fit_tokenizer(tokenizer: Any, model: Any, path: str = "") -> None:
+    """Give the tokenizer an end token (from the model's configuration, if need be) and a pad token (the end token, if need be).
+
+    The pad token never reaches a loss: padding is outside the mask and outside attention.
+
+    Raises:
+        ConfigError: no end token anywhere, or a tokenizer with more tokens than the model has embeddings.
+    """
+    rows = model.get_input_embeddings().weight.shape[0]
+    if len(tokenizer) > rows:
+        raise ConfigError(
+            f"path = {path!r}: the tokenizer has {len(tokenizer)} tokens and the model {rows} embeddings; "
+            "use the model's own tokenizer, or model.resize_token_embeddings(len(tokenizer)) and save again"
+        )
+    if tokenizer.eos_token_id is None:
+        named = [getattr(source, "eos_token_id", None) for source in (getattr(model, "generation_config", None), model.config)]
+        ids = [i for value in named for i in (value if isinstance(value, list | tuple) else [value]) if isinstance(i, int) and 0 <= i < len(tokenizer)]
+        if not ids:
+            raise ConfigError(
+                f"path = {path!r}: the tokenizer has no end-of-sequence token, so no completion could end; "
+                'write "eos_token": "<the token>" into tokenizer_config.json (a token of its vocabulary)'
+            )
+        tokenizer.eos_token = tokenizer.convert_ids_to_tokens(ids[0])
+    if tokenizer.pad_token_id is None:
+        tokenizer.pad_token = tokenizer.eos_token
+
+
+def add_lora(model: nn.Module, config: LoraConfig) -> nn.Module:
+    """The model with an adapter on the named layers; only the adapter is trained.
+
+    Raises:
+        ConfigError: target modules that the model does not have.
+    """
+    from peft import LoraConfig as PeftConfig
+    from peft import get_peft_model
+
+    target = config.target_modules if isinstance(config.target_modules, str) else list(config.target_modules)
+    settings = PeftConfig(task_type="CAUSAL_LM", r=config.r, lora_alpha=config.alpha, lora_dropout=config.dropout, target_modules=target)  # type: ignore[arg-type]
+    try:
+        return get_peft_model(model, settings)  # type: ignore[arg-type]
+    except ValueError as error:
+        linear = sorted({name.rsplit(".", 1)[-1] for name, module in model.named_modules() if isinstance(module, nn.Linear)} - {"lm_head"})
+        raise ConfigError(f'lora.target_modules = {target}: {_first_line(error)}; linear layers here are {linear}, or write "all-linear"') from error
+
+
+def checkpoint_activations(model: Any) -> None:
+    """Recompute activations in the backward pass; with an adapter, the embeddings pass a gradient on so that there is something to recompute for."""
+    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
+    try:
+        enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    except TypeError:
+        enable()
+    if hasattr(model, "peft_config"):
+        model.enable_input_require_grads()
+
+
+def save(model: Any, tokenizer: Any, folder: str | Path, *, merge: bool = True) -> None:
+    """Write a plain transformers folder (safetensors, tokenizer), which ``AutoModelForCausalLM.from_pretrained`` loads without Groupwise.
+
+    Args:
+        model: the trained model; not changed.
+        tokenizer: saved beside it.
+        folder: where to; made if absent.
+        merge: add the adapter to the weights it adapts. Without, only the adapter is written, which needs its base model to load.
+    """
+    if merge and hasattr(model, "peft_config"):
+        # Merging in place and subtracting again would leave rounding in the weights that go on training.
+        model = copy.deepcopy(model).merge_and_unload()
+    with _without_progress_bars():
+        model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def _without_progress_bars() -> Iterator[None]:
+    """transformers draws a bar for every file; ours is the only one on the screen."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

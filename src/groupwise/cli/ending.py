@@ -1,0 +1,126 @@
+"""How a run ends on the screen: what it was worth, what the model writes now, where everything is, and what to try."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+_NUM_TEXTS = 3
+
+
+def ending(run: Path, steps: tuple[int, int]) -> None:
+    """Prints the end of a run from its folder; a run that was interrupted says how it goes on.
+
+    Args:
+        run: the run folder.
+        steps: those of the evaluations before and after.
+    """
+    import json
+
+    from rich.text import Text
+
+    from groupwise.cli.output import console
+    from groupwise.experiment.held_out import evaluations, read_summary
+
+    out = console()
+    if not (run / "summary.json").is_file():
+        out.print(Text(f"\nThe run has not ended. Go on with it: groupwise resume {shlex.quote(str(run))}"))
+        return
+    summary = read_summary(run)
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    out.print()
+    for line in results(run, summary, config):
+        out.print(Text(line))
+    records = evaluations(run)
+    before, after = (records.get(step, []) for step in steps)
+    if after:
+        out.print()
+        for line in texts(before, after):
+            out.print(Text(line))
+    for line in findings(run):
+        out.print(Text(line))
+    out.print(Text(f"\nRun folder: {run}"))
+    for line in advice(run, config, after):
+        out.print(Text(line))
+
+
+def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[str]:
+    """The score before and after, and what the controls reached from the same start in the same time."""
+    from groupwise.experiment.held_out import read_summary
+
+    metric = summary["metric"]
+    if metric is None:
+        return ["No held-out metric was reported."]
+    lines = [f"Held-out {metric}: {_number(summary['before'])} before, {_number(summary['after'])} after"]
+    for name, control in config.get("controls", {}).items():
+        folder = run / "controls" / name
+        reached = _number(read_summary(folder)["after"]) if (folder / "summary.json").is_file() else "not measured"
+        lines.append(f"  control {name}, same start and same time: {reached}" + (f"  ({control['description']})" if control["description"] else ""))
+    seconds = summary.get("seconds", {})
+    parts = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.items() if spent >= 0.5)
+    lines.append(f"{summary['steps']} steps, {sum(seconds.values()):.0f} s" + (f" ({parts})" if parts else ""))
+    return lines
+
+
+def texts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str]:
+    """What the model wrote for the same prompts before and after, greedily where that was recorded."""
+    from groupwise.cli.output import shorten
+
+    mode = "greedy" if any(record.get("mode") == "greedy" for record in after) else "sampled"
+    first, last = (
+        {record["key"]: record for record in records if record.get("mode") == mode and record.get("sample", 0) == 0 and "text" in record}
+        for records in (before, after)
+    )
+    lines = []
+    for key in list(last)[:_NUM_TEXTS]:
+        lines.append(f"prompt  {shorten(_prompt(last[key]['prompt']), 200)}")
+        if key in first:
+            lines.append(f"before  {shorten(first[key]['text'], 200)}   {_rewards(first[key])}")
+        lines.append(f"{'after ' if before else 'writes'}  {shorten(last[key]['text'], 200)}   {_rewards(last[key])}")
+        lines.append("")
+    return lines[:-1]
+
+
+def findings(run: Path) -> list[str]:
+    """What the rules noticed in the run's metrics."""
+    from groupwise.diagnosis import diagnose
+    from groupwise.track.metrics import read_metrics
+
+    path = run / "metrics.jsonl"
+    return [f"\nNoticed: {finding}" for finding in diagnose(list(read_metrics(path)))] if path.is_file() else []
+
+
+def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> list[str]:
+    """Commands that make sense now."""
+    from groupwise.experiment.catalogue import shipped
+
+    place = shlex.quote(str(run))
+    # A run folder is an experiment too, so one that has no name can be changed and repeated as well.
+    name = shlex.quote(config["name"]) if config["name"] in shipped() else place
+    prompts = [record["prompt"] for record in records if isinstance(record.get("prompt"), str)]
+    prompt = shlex.quote(prompts[0]) if prompts and len(prompts[0]) <= 80 and "\n" not in prompts[0] else ""
+    other = "dapo" if config["method"] != "dapo" else "grpo"
+    return [
+        "Try next:",
+        f"  groupwise sample {place}" + (f" --prompt {prompt}" if prompt else "") + "   ask it something",
+        f"  groupwise doctor {place}   what its metrics say",
+        f"  groupwise train {name} method={other}   another method on the same task (`groupwise methods`)",
+        f"  groupwise compare {name} --vary method={shlex.quote(config['method'])},{other} --seeds 3   which one is better, with intervals",
+        f"  groupwise export {place} --out {shlex.quote(str(run.name) + '-model')}   a folder that transformers loads",
+    ]
+
+
+def _rewards(record: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {_number(value)}" for name, value in record.get("rewards", {}).items())
+
+
+def _prompt(prompt: Any) -> str:
+    """A prompt in a line: a text, or the last message of a list of messages."""
+    if isinstance(prompt, list) and prompt and isinstance(prompt[-1], dict):
+        return str(prompt[-1].get("content", prompt[-1]))
+    return str(prompt)
+
+
+def _number(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else "-" if value is None else str(value)

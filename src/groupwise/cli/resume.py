@@ -1,0 +1,19 @@
+"""`groupwise resume`: a run goes on from its newest checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that `groupwise train` made.")]) -> None:
+    """Continue a run that was cut off; it ends with the same weights and metrics as if it had not been."""
+    from groupwise.cli.ending import ending
+    from groupwise.cli.run_folder import require_run
+    from groupwise.experiment.runner import resume as go_on
+
+    require_run(run)
+    result = go_on(run)
+    ending(run, (result.before_step, result.after_step))

@@ -1,0 +1,44 @@
+"""`groupwise sample`: what a trained model writes."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from groupwise.cli.arguments import Threads
+from groupwise.cli.trained import ExperimentOption, Place, Which
+
+
+def sample(
+    place: Place,
+    prompt: Annotated[str | None, typer.Option(help="What to ask; training prompts are shown when left out.")] = None,
+    num: Annotated[int, typer.Option(min=1, help="Completions of each prompt; more than one are sampled.")] = 1,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.01, help="Sampling temperature; unset takes the most likely token for a single completion.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
+    experiment: ExperimentOption = None,
+    which: Which = "final",
+    threads: Threads = 1,
+) -> None:
+    """Ask a run's model, or any model folder, something."""
+    import torch
+    from rich.text import Text
+
+    from groupwise.cli.output import console
+    from groupwise.cli.trained import trained
+    from groupwise.domain.protocol import Prompt
+    from groupwise.experiment.runner import open_domain
+    from groupwise.streams import Streams
+
+    torch.set_num_threads(threads or 1)
+    domain = open_domain(trained(place, experiment, which))
+    domain.module.eval()
+    prompts = domain.prompts(range(min(3, domain.num_prompts))) if prompt is None else [Prompt("typed", {"prompt": prompt})]
+    settings: dict[str, float] = {"top_k": 1} if num == 1 and temperature is None else {} if temperature is None else {"temperature": temperature}
+    with torch.no_grad():
+        samples = domain.sample(prompts, num, streams=Streams(seed), step=0, settings=settings, requires=frozenset({"log_prob"}))
+    for record in domain.describe(samples, torch.arange(len(samples))):
+        console().print(Text(f"{record.get('prompt', '')}", style="bold"))
+        console().print(Text(f"{record.get('text', record)}{'  (cut off)' if record.get('truncated') else ''}\n"))

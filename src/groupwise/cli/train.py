@@ -1,0 +1,40 @@
+"""`groupwise train`: one run, from its experiment to what it has learned."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from groupwise.cli.arguments import ExperimentName, Model, Overrides, Seed, Threads
+
+
+def train(
+    experiment: ExperimentName,
+    overrides: Overrides = None,
+    model: Model = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder, which must be new.", show_default="runs/EXPERIMENT-SEED-TIME")] = None,
+    seed: Seed = None,
+    threads: Threads = None,
+    controls: Annotated[bool, typer.Option(help="Train the experiment's controls as well, for the same time each.")] = True,
+) -> None:
+    """Train an experiment. Everything that can be wrong with it is said before anything is computed."""
+    from groupwise.cli.arguments import load
+
+    loaded = load(experiment, overrides, model=model, seed=seed, threads=threads)
+    from rich.text import Text
+
+    from groupwise.cli.ending import ending
+    from groupwise.cli.output import console
+    from groupwise.config import ConfigError
+    from groupwise.experiment.runner import default_run_folder, run
+
+    if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError("several processes need one run folder, and each would name its own; write --out runs/NAME")
+    folder = out or default_run_folder(loaded)
+    console().print(Text(f"{loaded.name}: {loaded.description}" if loaded.description else loaded.name))
+    console().print(Text(f"method {loaded.objective.name}, seed {loaded.seed}, run folder {folder}"))
+    result = run(loaded, folder, controls=controls)
+    ending(folder, (result.before_step, result.after_step))

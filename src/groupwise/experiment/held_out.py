@@ -1,0 +1,108 @@
+"""What a run scored on each held-out prompt, read from its folder."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from groupwise.config import ConfigError
+
+WHOLE = "all held-out prompts"
+"""The key of a score that exists only as a mean over prompts."""
+
+
+@final
+@dataclass(frozen=True)
+class HeldOut:
+    """One evaluation of a run.
+
+    Args:
+        metric: the metric that decides, `mode/name`.
+        step: when.
+        records: what was recorded of each completion.
+        mean: the metric itself.
+    """
+
+    metric: str
+    step: int
+    records: list[dict[str, Any]]
+    mean: float | None
+
+    def scores(self, weights: Mapping[str, float]) -> dict[str, float]:
+        """Prompt key -> mean over its completions; one entry `WHOLE` where the metric is no mean over completions.
+
+        Args:
+            weights: reward -> weight, for the metric `mode/reward`.
+        """
+        mode, _, name = self.metric.partition("/")
+        found: dict[str, list[float]] = defaultdict(list)
+        for record in self.records:
+            if record.get("mode") == mode:
+                value = _value(record, name, weights)
+                if value is not None:
+                    found[record["key"]].append(value)
+        if not found:
+            return {} if self.mean is None else {WHOLE: self.mean}
+        return {key: sum(values) / len(values) for key, values in found.items()}
+
+
+def evaluations(run: Path) -> dict[int, list[dict[str, Any]]]:
+    """Step -> records of the evaluation there, in order."""
+    found = {int(path.stem.removeprefix("evaluation-")): path for path in (run / "rollouts").glob("evaluation-*.jsonl")}
+    return {step: [json.loads(line) for line in found[step].read_text(encoding="utf-8").splitlines()] for step in sorted(found)}
+
+
+def read_summary(run: Path) -> dict[str, Any]:
+    """What `summary.json` holds.
+
+    Raises:
+        ConfigError: the run has none: it has not ended.
+    """
+    path = run / "summary.json"
+    if not path.is_file():
+        raise ConfigError(f"{run} has no summary.json: the run has not ended; go on with `groupwise resume {run}`")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def final_scores(run: Path) -> dict[str, float]:
+    """Prompt key -> the run's deciding metric at its end.
+
+    Raises:
+        ConfigError: the run has not ended, or reported no metric.
+    """
+    summary = read_summary(run)
+    if summary.get("metric") is None:
+        raise ConfigError(f"{run} reported no held-out metric, so there is nothing to compare")
+    records = evaluations(run).get(summary["steps"], [])
+    config = json.loads((run / "config.json").read_text(encoding="utf-8"))
+    return HeldOut(summary["metric"], summary["steps"], records, summary["after"]).scores(reward_weights(config))
+
+
+def reward_weights(config: Mapping[str, Any]) -> dict[str, float]:
+    """Reward -> weight in the sum, of a resolved configuration; judges have none."""
+    rewards = config.get("domain", {}).get("rewards", {})
+    return {name: 0.0 if reward.get("role") == "judge" else float(reward.get("weight", 1.0)) for name, reward in rewards.items()}
+
+
+def _value(record: Mapping[str, Any], name: str, weights: Mapping[str, float]) -> float | None:
+    rewards = record.get("rewards", {})
+    if name in rewards:
+        return rewards[name]
+    if name == "length":
+        return record.get("num_tokens")
+    if name == "reward":
+        return _total((rewards.get(each), weights.get(each, 1.0)) for each in rewards)
+    return None
+
+
+def _total(parts: Iterable[tuple[float | None, float]]) -> float | None:
+    """The weighted sum, on the scale of a complete one where a reward is missing."""
+    listed = [(value, weight) for value, weight in parts if weight != 0]
+    here = [(value, weight) for value, weight in listed if value is not None]
+    if not here:
+        return None
+    return sum(value * weight for value, weight in here) * sum(abs(weight) for _, weight in listed) / sum(abs(weight) for _, weight in here)

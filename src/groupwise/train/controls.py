@@ -1,0 +1,109 @@
+"""Controls: other ways to spend the same seconds from the same start, so that a gain is compared with something."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from groupwise.checkpoint import load_tree, remove_folder
+from groupwise.diagnosis import Watch
+from groupwise.objective import ObjectiveState
+from groupwise.reference import AbsentReference
+from groupwise.reference.policy import ReferencePolicy
+from groupwise.track import MetricsFile, Trackers
+from groupwise.train.evaluation import metric_name
+from groupwise.train.job import Domains, Job, Recipe
+from groupwise.train.loop import Session, evaluate_now, run_stage
+from groupwise.train.optimiser import build_optimiser
+from groupwise.train.progress import Progress
+from groupwise.train.run_folder import RunFolder, write_json
+from groupwise.train.stages import START, first_sampling, prepare_module, stage_reference
+from groupwise.train.state import TrainState
+from groupwise.train.summary import summarise
+
+
+def run_controls(session: Session, job: Job, state: TrainState, domains: Domains) -> tuple[float | None, bool]:
+    """Trains every control that is not done yet, in `RUN/controls/NAME`.
+
+    The module holds a control's weights afterwards: the run's own model must be saved before.
+
+    Returns:
+        the first one's held-out score, and false when somebody asked to end before.
+    """
+    start = session.folder.checkpoints / START
+    scores: list[float | None] = []
+    for name, recipes in job.controls.items():
+        folder = RunFolder(session.folder.path / "controls" / name)
+        if not folder.summary.exists():
+            if not start.is_dir():
+                session.say(f"control {name} is left out: the state it starts from is gone")
+                scores.append(None)
+                continue
+            session.say(f"control {name}: the same start, the same {state.progress.sampled_seconds:.0f} s")
+            if not _control(session, job, name, folder, recipes, load_tree(start), state.progress.sampled_seconds, domains):
+                return None, False
+        summary = json.loads(folder.summary.read_text())
+        session.say(f"control {name}: held-out {summary['metric']} {summary['before']} before, {summary['after']} after")
+        scores.append(summary["after"])
+    return (scores[0] if scores else None), True
+
+
+def _control(
+    session: Session, job: Job, name: str, folder: RunFolder, recipes: Sequence[Recipe], record: dict[str, Any], seconds: float, domains: Domains
+) -> bool:
+    first = session.world.first
+    if first:
+        if folder.path.exists():
+            remove_folder(folder.path)
+        folder.path.mkdir(parents=True)
+    session.world.barrier()
+    domain = domains.base
+    state = TrainState(
+        Progress(), ObjectiveState(), build_optimiser(recipes[0].optimiser, domain.module), ReferencePolicy(AbsentReference(), domain.module), domain.module
+    )
+    # The start holds the reference of the stage it belongs to; a control begins with its own.
+    state.restore({**record, "reference": state.reference.state(), "generators": []}, session.world)
+    state.progress.seconds = {}
+    previous = job.recipes[first_sampling(job)]
+    own = replace(
+        session,
+        folder=folder,
+        store=None,
+        metrics=MetricsFile(folder.metrics) if first else None,
+        trackers=_Through(session.trackers, f"control {name}: "),
+        watch=Watch(),
+        keep_best=False,
+        model_every=None,
+    )
+    for index, recipe in enumerate(recipes):
+        # Time alone ends a control: it may take cheaper steps, and more of them.
+        timed = replace(recipe, train=recipe.train.model_copy(update={"max_seconds": max(seconds / len(recipes), 1e-3), "num_steps": 10**9}))
+        own.domain = domains.of(timed)
+        prepare_module(domain, timed)
+        state.reference = ReferencePolicy(stage_reference(timed), domain.module)
+        state.objective = timed.objective.adopt(state.objective, previous.objective)
+        progress = state.progress
+        progress.stage, progress.stage_step, progress.stage_seconds, progress.stage_ended = index, 0, 0.0, ""
+        if not run_stage(own, timed, state):
+            return False
+        previous = timed
+    if state.progress.latest_step != state.progress.step:
+        values, _ = evaluate_now(own, recipes[-1], state)
+        own.row(state.progress.step, recipes[-1].name, values)
+    if first:
+        write_json(folder.summary, summarise(state.progress, metric_name(recipes[-1].train, state.progress.latest), None, job.seed))
+    session.world.barrier()
+    return True
+
+
+class _Through(Trackers):
+    """A control speaks in sentences, through the run's trackers; its numbers go to its own `metrics.jsonl`."""
+
+    def __init__(self, through: Trackers, prefix: str) -> None:
+        super().__init__([])
+        self._through, self._prefix = through, prefix
+
+    def note(self, text: str) -> None:
+        self._through.note(self._prefix + text)

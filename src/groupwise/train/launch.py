@@ -1,0 +1,217 @@
+"""A whole run: folder, domain, stages, model, controls, summary. Also a run that goes on after it was interrupted or killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import torch
+
+from groupwise.checkpoint import CheckpointStore, new_folder, remove_folder
+from groupwise.config import ConfigError
+from groupwise.domain.protocol import Domain
+from groupwise.reference import AbsentReference
+from groupwise.reference.policy import ReferencePolicy
+from groupwise.streams import Streams, seed_everything
+from groupwise.track import MetricsFile, Trackers, open_trackers
+from groupwise.train.controls import run_controls
+from groupwise.train.distributed import World, connect, disconnect, is_first_process
+from groupwise.train.evaluation import metric_name
+from groupwise.train.interrupt import Interrupt, listening
+from groupwise.train.job import Domains, Job, Recipe
+from groupwise.train.loop import Session, save
+from groupwise.train.optimiser import build_optimiser
+from groupwise.train.preflight import check_configuration, check_domain
+from groupwise.train.progress import Progress
+from groupwise.train.restart import recall, take_back
+from groupwise.train.run_folder import RunFolder, append_environment, check_new, open_existing, write_json
+from groupwise.train.stages import START, run_stages
+from groupwise.train.state import TrainState
+from groupwise.train.summary import summarise
+
+
+@final
+@dataclass(frozen=True)
+class Result:
+    """What a run ended with.
+
+    Args:
+        folder: its folder.
+        summary: `summary.json`; empty when it was interrupted.
+        interrupted: whether somebody ended it early; `groupwise resume` goes on.
+        before_step, after_step: the steps of the evaluations that `before` and `after` are of; what the model did is in
+            `rollouts/evaluation-STEP.jsonl`.
+    """
+
+    folder: RunFolder
+    summary: Mapping[str, Any]
+    interrupted: bool = False
+    before_step: int = 0
+    after_step: int = 0
+
+
+def run(job: Job, path: Path | str) -> Result:
+    """Trains from the beginning.
+
+    Args:
+        job: everything resolved.
+        path: a folder that is empty or absent.
+
+    Raises:
+        ConfigError: the job, the folder or the domain cannot work; nothing was computed.
+        StorageError: the disk is full; the message says what is safe.
+    """
+    check_configuration(job)
+    folder = RunFolder(Path(path))
+    if is_first_process():
+        check_new(folder.path)
+        write_json(folder.config, job.resolved)
+    return _on_device(job, folder, resumed=False)
+
+
+def resume(job: Job, path: Path | str) -> Result:
+    """Goes on from the newest whole checkpoint (from the beginning where there is none yet) to the same end as a run never interrupted.
+
+    Raises:
+        ConfigError: there is no run in the folder.
+    """
+    check_configuration(job)
+    return _on_device(job, open_existing(Path(path)), resumed=True)
+
+
+def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
+    device = _device(job.recipes[0])
+    world = connect(device)
+    if device.type == "cuda":
+        device = torch.device("cuda", world.local_rank)
+        torch.cuda.set_device(device)
+    else:
+        torch.set_num_threads(job.recipes[0].train.num_threads)
+    try:
+        return _run(job, folder, device, world, resumed=resumed)
+    finally:
+        disconnect()
+
+
+def _run(job: Job, folder: RunFolder, device: torch.device, world: World, *, resumed: bool) -> Result:
+    streams, progress = Streams(job.seed), Progress()
+    with progress.timed("setup"):
+        domains = _build(job, device, streams, world)
+        domain = domains.base
+        state = TrainState(
+            progress,
+            job.recipes[0].objective.init(),
+            build_optimiser(job.recipes[0].optimiser, domain.module),
+            ReferencePolicy(AbsentReference(), domain.module),
+            domain.module,
+        )
+    store = CheckpointStore(folder.checkpoints, job.checkpoint)
+    remarks = take_back(store, folder, state, world) if resumed else []
+    if world.first:
+        append_environment(folder, seed=job.seed, device=device, num_processes=world.size)
+    trackers = _trackers(job, folder, state, world)
+    with listening(trackers.note) as interrupt, _closing(trackers):
+        session = _session(job, folder, device, world, streams, domain, store, trackers, interrupt)
+        for remark in [*remarks, *job.remarks]:
+            session.say(remark)
+        if resumed:
+            recall(session)
+        if not run_stages(session, job, state, domains):
+            save(session, state)
+            session.say(f"ended at step {state.progress.step}; `groupwise resume {folder.path}` goes on")
+            return Result(folder, {}, interrupted=True)
+        if world.first and not folder.model.exists():
+            with new_folder(folder.model) as partial:
+                domain.save(partial)
+        baseline, ended = run_controls(session, job, state, domains)
+        if not ended:
+            session.say(f"ended during the controls; the model is saved, and `groupwise resume {folder.path}` goes on with them")
+            return Result(folder, {}, interrupted=True)
+        return _finish(session, job, state, baseline)
+
+
+def _build(job: Job, device: torch.device, streams: Streams, world: World) -> Domains:
+    seed_everything(job.seed)
+    domains = Domains(job.build_domain(device))
+    for recipe in [*job.recipes, *(recipe for recipes in job.controls.values() for recipe in recipes)]:
+        check_domain(domains.of(recipe), recipe, streams, world)
+    _check_same_start(domains.base, world)
+    seed_everything(streams.seed("global", world.rank))
+    return domains
+
+
+def _check_same_start(domain: Domain, world: World) -> None:
+    """All processes must hold the same weights."""
+    total = float(sum(parameter.detach().double().sum() for parameter in domain.module.parameters()))
+    if len(set(world.gather(total))) > 1:
+        raise ConfigError("the processes built different initial weights; build the model from the seeded global generators only")
+
+
+def _trackers(job: Job, folder: RunFolder, state: TrainState, world: World) -> Trackers:
+    return open_trackers(
+        job.track,
+        folder.path,
+        total_steps=sum(recipe.train.num_steps for recipe in job.recipes),
+        score=job.recipes[-1].train.metric,
+        resolved=job.resolved,
+        start=state.progress.step,
+        first_process=world.first,
+    )
+
+
+def _session(
+    job: Job,
+    folder: RunFolder,
+    device: torch.device,
+    world: World,
+    streams: Streams,
+    domain: Domain,
+    store: CheckpointStore,
+    trackers: Trackers,
+    interrupt: Interrupt,
+) -> Session:
+    return Session(
+        domain=domain,
+        streams=streams,
+        world=world,
+        device=device,
+        folder=folder,
+        metrics=MetricsFile(folder.metrics) if world.first else None,
+        trackers=trackers,
+        store=store,
+        interrupt=interrupt,
+        rollouts_every=job.track.rollouts_every,
+        num_rollouts=job.track.num_rollouts,
+        model_every=job.checkpoint.model_every,
+        keep_best=job.checkpoint.keep_best,
+    )
+
+
+def _finish(session: Session, job: Job, state: TrainState, baseline: float | None) -> Result:
+    progress = state.progress
+    summary = summarise(progress, metric_name(job.recipes[-1].train, progress.latest), baseline, job.seed)
+    if session.world.first:
+        write_json(session.folder.summary, summary)
+        start = session.folder.checkpoints / START
+        if start.is_dir():
+            remove_folder(start)
+    session.world.barrier()
+    return Result(session.folder, summary, before_step=progress.before_step, after_step=progress.latest_step)
+
+
+def _device(recipe: Recipe) -> torch.device:
+    wanted = recipe.train.device
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigError('train.device = "cuda": PyTorch sees no CUDA device here; write train.device = "cpu" or "auto"')
+    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+@contextmanager
+def _closing(trackers: Trackers) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        trackers.close()

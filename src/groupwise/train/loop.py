@@ -1,0 +1,241 @@
+"""The loop: steps of one stage, each collecting a batch, updating on it, and saying what happened. It never knows a domain."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import perf_counter
+from typing import Any, final
+
+import torch
+
+from groupwise.checkpoint import CheckpointStore, new_folder
+from groupwise.checkpoint.atomic import storage_error
+from groupwise.diagnosis import Watch
+from groupwise.domain.protocol import Domain
+from groupwise.statistics import finish
+from groupwise.streams import Streams
+from groupwise.track import MetricsFile, Trackers
+from groupwise.train.callbacks import load_callbacks
+from groupwise.train.collect import Collected, collect
+from groupwise.train.distributed import World
+from groupwise.train.evaluation import PREFIX, evaluate, metric_name, note_score, should_stop
+from groupwise.train.interrupt import Interrupt
+from groupwise.train.job import Recipe
+from groupwise.train.optimiser import configure_optimiser
+from groupwise.train.rollout_records import rollout_records
+from groupwise.train.run_folder import RunFolder, write_records
+from groupwise.train.state import TrainState
+from groupwise.train.update import Updates, update_policy
+
+
+@final
+@dataclass
+class Session:
+    """What a run works with, beside its state: the same for all of its stages.
+
+    Args:
+        domain: of the current stage.
+        streams, world, device: randomness, processes, where.
+        folder: the run folder.
+        metrics: `metrics.jsonl`, on the first process.
+        trackers: who follows.
+        store: checkpoints; `None` saves none (a control).
+        interrupt: whether somebody asked to end.
+        watch: live diagnosis.
+        rollouts_every, num_rollouts: how often and how many members are written.
+        model_every: steps between loadable model folders.
+        keep_best: whether the best model is kept as a folder.
+    """
+
+    domain: Domain
+    streams: Streams
+    world: World
+    device: torch.device
+    folder: RunFolder
+    metrics: MetricsFile | None
+    trackers: Trackers
+    store: CheckpointStore | None
+    interrupt: Interrupt
+    watch: Watch = field(default_factory=Watch)
+    rollouts_every: int = 0
+    num_rollouts: int = 0
+    model_every: int | None = None
+    keep_best: bool = False
+
+    def say(self, text: str) -> None:
+        """One sentence for people."""
+        self.trackers.note(text)
+
+    def row(self, step: int, stage: str, values: dict[str, float]) -> None:
+        """One row of `metrics.jsonl`, and the trackers."""
+        if self.metrics is not None:
+            try:
+                self.metrics.append({"step": step, "stage": stage, **values})
+            except OSError as error:
+                kept = "" if self.store is None else self.store.kept()
+                raise storage_error(self.metrics.path, error, kept) from error
+        self.trackers.metrics(step, values)
+
+
+def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
+    """Trains one stage from where `state` stands to its end; `state.progress.stage_ended` says why it ended early.
+
+    Returns:
+        false when somebody asked to end before that.
+    """
+    progress = state.progress
+    callbacks = load_callbacks(recipe.train.callbacks)
+    autocast = _autocast(recipe, session.device)
+    while progress.stage_step < recipe.train.num_steps and not progress.stage_ended:
+        # One process's answer for all: a signal may reach them in different steps.
+        if any(session.world.gather(session.interrupt.asked)):
+            return False
+        start = perf_counter()
+        with autocast():
+            values, ended = _one_step(session, recipe, state)
+        spent = session.world.gather(perf_counter() - start)[0]
+        progress.step += 1
+        progress.stage_step += 1
+        progress.stage_seconds += spent
+        values |= {"step_time": spent, **_memory(session.device)}
+        evaluated = recipe.train.evaluate_every and progress.stage_step % recipe.train.evaluate_every == 0
+        last = progress.stage_step >= recipe.train.num_steps
+        best = False
+        if evaluated or last:
+            found, best = evaluate_now(session, recipe, state, autocast)
+            values |= found
+        session.row(progress.step, recipe.name, values)
+        for finding in session.watch.see({"step": progress.step, **values}) if recipe.samples else []:
+            session.say(f"step {progress.step}: {finding}")
+        if any(bool(callback(progress.step, values)) for callback in callbacks):
+            ended = "a callback ended it"
+        if evaluated and should_stop(progress, recipe.train):
+            ended = f"the held-out score has not risen in {progress.evaluations_without_gain} evaluations"
+        progress.stage_ended = session.world.gather(ended)[0]
+        if not (last or progress.stage_ended):
+            _save_when_due(session, state, best)
+    return True
+
+
+def evaluate_now(session: Session, recipe: Recipe, state: TrainState, autocast: Callable[[], Any] | None = None) -> tuple[dict[str, float], bool]:
+    """Evaluates, writes what the model did, and keeps the best model; returns the metrics as `eval/...` and whether it is the best so far."""
+    progress = state.progress
+    with (autocast or _autocast(recipe, session.device))():
+        metrics, records = evaluate(session.domain, progress, session.streams, session.world)
+    name = metric_name(recipe.train, metrics)
+    best = note_score(progress, recipe.train, metrics.get(name) if name else None)
+    if session.world.first:
+        if records:
+            write_records(session.folder.evaluation_at(progress.step), records)
+        if best and session.keep_best and progress.num_updates:
+            _replace_model(session, session.folder.best)
+    return {PREFIX + key: value for key, value in metrics.items()}, best
+
+
+def save(session: Session, state: TrainState, *, best: bool = False) -> None:
+    """Writes a checkpoint of this moment."""
+    if session.store is None:
+        return
+    with state.progress.timed("checkpoint"):
+        record = state.record(session.world, session.metrics.length if session.metrics is not None else 0)
+        if session.world.first:
+            session.store.save(state.progress.step, record, score=state.progress.best if best else None, best=best)
+        session.world.barrier()
+
+
+def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict[str, float], str]:
+    """One step without its evaluation; returns its metrics and, when it ends the stage, why."""
+    domain, progress, world = session.domain, state.progress, session.world
+    rate = configure_optimiser(state.optimiser, recipe.optimiser, progress.stage_step)
+    before = dict(progress.seconds)
+    weight = recipe.objective.policy_weight.at(state.objective.step)
+    values: dict[str, float] = {"learning_rate": rate, "lambda_pg": weight}
+    if (supervised := recipe.objective.auxiliary.get("supervised")) is not None:
+        values["lambda_sup"] = supervised.at(state.objective.step)
+    collected: Collected | None = None
+    if weight != 0:
+        domain.module.eval()
+        collected = collect(domain, recipe, state, session.streams, world)
+        values |= finish(world.sum_statistics(collected.statistics)) | collected.numbers
+        for remark in collected.remarks:
+            session.say(f"step {progress.step + 1}: {remark}")
+    domain.module.train()
+    with progress.timed("update" if recipe.samples else "warm_up"):
+        updates = update_policy(domain, recipe, state, collected, session.streams, world)
+    _count(session, recipe, state, updates)
+    outcome = _follow(session, state) if updates.taken else ""
+    values |= updates.mean()
+    values |= {"updates/taken": updates.taken, "updates/skipped": updates.skipped, "updates/not_finite": updates.not_finite}
+    if state.reference.present:
+        values["reference/mixed"] = float(outcome == "mixed")
+    if collected is not None:
+        values["epoch"] = progress.num_drawn / domain.num_prompts
+        values |= {f"settings/{name}": value for name, value in collected.samples.settings.items()}
+        _write_rollouts(session, state, collected, updates)
+    parts = {name: total - before.get(name, 0.0) for name, total in progress.seconds.items()}
+    values |= {f"seconds/{name}": spent for name, spent in parts.items() if spent > 0}
+    out_of_time = recipe.train.max_seconds is not None and progress.stage_seconds + sum(parts.values()) >= recipe.train.max_seconds
+    return values, f"its {recipe.train.max_seconds:g} seconds are over" if out_of_time else ""
+
+
+def _count(session: Session, recipe: Recipe, state: TrainState, updates: Updates) -> None:
+    progress = state.progress
+    progress.num_updates += updates.taken
+    progress.num_skipped += updates.skipped
+    progress.num_not_finite += updates.not_finite
+    if updates.not_finite:
+        session.say(f"step {progress.step + 1}: {updates.not_finite} of {len(updates.metrics)} updates had a gradient that was not finite and were left out")
+    progress.skipped_in_a_row = 0 if updates.taken else progress.skipped_in_a_row + updates.skipped
+    if progress.skipped_in_a_row >= recipe.train.patience and progress.skipped_in_a_row - updates.skipped < recipe.train.patience:
+        session.say(
+            f"step {progress.step + 1}: {progress.skipped_in_a_row} updates in a row had nothing to learn from (every group's rewards were equal and no other "
+            "term is active); try easier or harder prompts, a reward with more levels, or a higher temperature"
+        )
+
+
+def _follow(session: Session, state: TrainState) -> str:
+    progress = state.progress
+    progress.reference_step += 1
+    outcome = state.reference.observe(progress.reference_step, progress.score)
+    if outcome == "refused":
+        session.say(f"step {progress.step + 1}: the reference was not mixed with the policy, whose held-out score has fallen below it")
+    return outcome
+
+
+def _write_rollouts(session: Session, state: TrainState, collected: Collected, updates: Updates) -> None:
+    step = state.progress.step + 1
+    due = session.rollouts_every and (step % session.rollouts_every == 0 or state.progress.stage_step == 0)
+    if due and session.world.first and len(collected.samples):
+        write_records(session.folder.rollouts_at(step), rollout_records(session.domain, collected, updates, session.num_rollouts))
+
+
+def _save_when_due(session: Session, state: TrainState, best: bool) -> None:
+    step = state.progress.step
+    if session.model_every and step % session.model_every == 0 and session.world.first:
+        _replace_model(session, session.folder.model_at(step))
+    if session.store is not None and (best or step % session.store.config.every == 0):
+        save(session, state, best=best)
+
+
+def _replace_model(session: Session, path: Path) -> None:
+    with new_folder(path, replace=True) as partial:
+        session.domain.save(partial)
+
+
+def _autocast(recipe: Recipe, device: torch.device) -> Callable[[], Any]:
+    if recipe.train.autocast == "none":
+        return contextlib.nullcontext
+    return lambda: torch.autocast(device.type, dtype=torch.bfloat16)
+
+
+def _memory(device: torch.device) -> dict[str, float]:
+    if device.type == "cuda":
+        return {"memory/peak_mib": torch.cuda.max_memory_allocated(device) / 2**20}
+    import resource
+    import sys
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return {"memory/peak_mib": peak / 2**20 if sys.platform == "darwin" else peak / 2**10}

@@ -1,0 +1,48 @@
+"""Going on where a run stopped: the newest whole checkpoint, and the run's files cut back to it."""
+
+from __future__ import annotations
+
+from groupwise.checkpoint import CheckpointStore
+from groupwise.reference.policy import ReferencePolicy
+from groupwise.track import MetricsFile, read_metrics
+from groupwise.train.distributed import World
+from groupwise.train.loop import Session
+from groupwise.train.run_folder import RunFolder, forget_after
+from groupwise.train.state import TrainState, reference_config
+
+
+def take_back(store: CheckpointStore, folder: RunFolder, state: TrainState, world: World) -> list[str]:
+    """Restores the newest whole checkpoint, if there is one, into a fresh state.
+
+    `metrics.jsonl` loses the rows and `rollouts/` the files that came after it: the run writes them again.
+
+    Returns:
+        Sentences to say.
+    """
+    remarks = [f"{path} is not whole (a write was cut off) and is left aside" for path in store.damaged()]
+    found = store.latest()
+    steps = world.gather(None if found is None else found.step)
+    assert len(set(steps)) == 1, "processes see different checkpoints"
+    length = 0
+    if found is None:
+        remarks.append("no whole checkpoint was found: the run starts again from the beginning")
+    else:
+        record = found.load()
+        state.reference = ReferencePolicy(reference_config(record["reference"]), state.module)
+        state.restore(record, world)
+        length = record["metrics_length"]
+        remarks.append(f"resumed at step {state.progress.step}")
+    world.barrier()
+    if world.first:
+        store.clear_damaged()
+        MetricsFile(folder.metrics).cut_back(length)
+        forget_after(folder, -1 if found is None else state.progress.step)
+    return remarks
+
+
+def recall(session: Session) -> None:
+    """Shows live diagnosis the rows that are there already; what it finds was said then."""
+    if session.metrics is not None:
+        for row in read_metrics(session.metrics.path):
+            if "frac_reward_zero_std" in row:
+                session.watch.see(row)

@@ -1,0 +1,130 @@
+"""The stages of a run, one after the other: each begins with its reference and an evaluation, and ends with an evaluation and a checkpoint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from groupwise.checkpoint import new_folder, save_tree
+from groupwise.domain.protocol import Domain
+from groupwise.reference import AbsentReference, ReferenceConfig, resolve_reference
+from groupwise.reference.policy import ReferencePolicy
+from groupwise.train.distributed import World
+from groupwise.train.evaluation import metric_name
+from groupwise.train.job import Domains, Job, Recipe
+from groupwise.train.loop import Session, evaluate_now, run_stage, save
+from groupwise.train.state import TrainState
+from groupwise.train.warm_up import keep_warm_up, load_warm_up, warm_up_key
+
+START = "start"
+"""Where controls begin: the state at the first stage that samples, in `checkpoints/start`."""
+
+
+def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) -> bool:
+    """Runs every stage that is not done yet; false when somebody asked to end before."""
+    while state.progress.stage < len(job.recipes):
+        index = state.progress.stage
+        recipe = job.recipes[index]
+        session.domain = domains.of(recipe)
+        fresh = state.progress.stage_step == 0 and not state.progress.stage_ended
+        key = _cache_key(session, job, domains.base, index)
+        if fresh and key is not None and _restore_warm_up(session, state, recipe, key):
+            continue
+        prepare_module(domains.base, recipe)
+        if fresh:
+            _begin(session, job, state, index)
+        if not run_stage(session, recipe, state):
+            return False
+        _end(session, recipe, state, job, index, key)
+    return True
+
+
+def stage_reference(recipe: Recipe) -> ReferenceConfig:
+    """The reference of a stage; one that samples nothing compares with nothing."""
+    return resolve_reference(recipe.reference, required=recipe.objective.needs_reference) if recipe.samples else AbsentReference()
+
+
+def prepare_module(domain: Domain, recipe: Recipe) -> None:
+    """Switches gradient checkpointing on or off, where the model offers it."""
+    module: Any = domain.module
+    if recipe.train.gradient_checkpointing:
+        # The re-entrant form loses gradients where a block's input carries none, as under an adapter.
+        module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    elif callable(getattr(module, "gradient_checkpointing_disable", None)):
+        module.gradient_checkpointing_disable()
+
+
+def first_sampling(job: Job) -> int:
+    """The place of the first stage that samples; 0 where none does."""
+    return next((place for place, recipe in enumerate(job.recipes) if recipe.samples), 0)
+
+
+def _begin(session: Session, job: Job, state: TrainState, index: int) -> None:
+    recipe, progress = job.recipes[index], state.progress
+    config = stage_reference(recipe)
+    if config != state.reference.config:
+        state.reference = ReferencePolicy(config, session.domain.module)
+        progress.reference_step = 0
+    if progress.latest_step != progress.step:
+        values, _ = evaluate_now(session, recipe, state)
+        session.row(progress.step, recipe.name, values)
+    name = metric_name(recipe.train, progress.latest)
+    if index == first_sampling(job):
+        progress.before, progress.before_step = dict(progress.latest), progress.step
+        # What counts as best is measured from here: a warm-up may come from another run, without its model.
+        progress.best, progress.best_step = progress.latest.get(name) if name else None, progress.step
+        if job.controls and session.world.first:
+            with new_folder(session.folder.checkpoints / START, replace=True) as partial:
+                save_tree(partial, state.record(World(), 0))
+    if progress.step == 0:
+        save(session, state)
+
+
+def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: int, key: str | None) -> None:
+    progress = state.progress
+    if progress.stage_ended:
+        session.say(f"stage {recipe.name} ended at step {progress.step}: {progress.stage_ended}")
+    if progress.latest_step != progress.step:
+        values, _ = evaluate_now(session, recipe, state)
+        session.row(progress.step, recipe.name, values)
+    if recipe.samples:
+        progress.sampled_seconds += progress.stage_seconds
+    progress.stage, progress.stage_step, progress.stage_seconds, progress.stage_ended = index + 1, 0, 0.0, ""
+    progress.evaluations_without_gain = 0
+    if index + 1 < len(job.recipes):
+        state.objective = job.recipes[index + 1].objective.adopt(state.objective, recipe.objective)
+    save(session, state, best=progress.best_step == progress.step)
+    if key is not None:
+        record = state.record(session.world, 0)
+        problem = keep_warm_up(key, record, session.folder.metrics, session.folder.rollouts) if session.world.first else None
+        if problem:
+            session.say(problem)
+
+
+def _cache_key(session: Session, job: Job, domain: Domain, index: int) -> str | None:
+    """The key of a stage whose result may be kept: it and all before it sample nothing, and depend on nothing but their settings."""
+    before = job.recipes[: index + 1]
+    if any(recipe.samples or not recipe.cache or recipe.train.max_seconds or recipe.train.callbacks for recipe in before):
+        return None
+    return warm_up_key(domain, before, job.seed, session.device, session.world)
+
+
+def _restore_warm_up(session: Session, state: TrainState, recipe: Recipe, key: str) -> bool:
+    progress = state.progress
+    with progress.timed("warm_up"):
+        kept = load_warm_up(key)
+        if not all(session.world.gather(kept is not None)):
+            return False
+        assert kept is not None
+        record, rows, files = kept
+        state.reference = ReferencePolicy(AbsentReference(), state.module)
+        state.restore(record, session.world)
+        if session.world.first:
+            session.folder.rollouts.mkdir(exist_ok=True)
+            session.folder.metrics.write_text("".join(row + "\n" for row in rows))
+            for name, text in files.items():
+                (session.folder.rollouts / name).write_text(text)
+    before = state.progress.seconds.get("warm_up", 0.0)
+    state.progress.seconds = dict(progress.seconds)
+    session.say(f"stage {recipe.name}: the result of an earlier run is used, which took {before:.0f} s; nothing that it depends on has changed")
+    save(session, state)
+    return True

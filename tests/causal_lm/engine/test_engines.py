@@ -1,0 +1,171 @@
+"""Engines give what the built-in sampler gives: rows that a rescoring confirms. The vLLM client speaks to a small server that runs a real model."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+import torch
+
+from groupwise.causal_lm.backbone import Backbone
+from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig, TransformersEngine, VllmEngine
+from groupwise.causal_lm.engine import open_engine
+from groupwise.causal_lm.engine.vllm import EngineError
+from groupwise.causal_lm.sampler import sample
+from groupwise.config import ConfigError
+
+PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [12, 13]]
+
+
+class StandIn(ThreadingHTTPServer):
+    """Answers /v1/completions like a vLLM server with processed log-probs, by sampling from a real model one request at a time."""
+
+    def __init__(self, backbone):
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.backbone, self.lock, self.requests, self.fail = backbone, threading.Lock(), [], 0
+        self.spoil = lambda answer: answer
+
+    @property
+    def address(self):
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        server = self.server
+        with server.lock:
+            server.requests.append(body)
+            if server.fail:
+                server.fail -= 1
+                self.send_error(503)
+                return
+            if body["model"] != "served":
+                self.send_error(404, "no such model")
+                return
+            settings = SamplingConfig(
+                max_new_tokens=body["max_tokens"],
+                temperature=body["temperature"] or 1.0,
+                greedy=body["temperature"] == 0,
+                top_p=body["top_p"],
+                top_k=max(body["top_k"], 0),
+            )
+            out = sample(server.backbone, [body["prompt"]], 1, settings, [body["seed"]], eos=body["stop_token_ids"])
+        log_prob = out.log_prob if out.behaviour_log_prob is None else out.behaviour_log_prob
+        choice = {
+            "finish_reason": "length" if out.truncated[0] else "stop",
+            "logprobs": {"tokens": [f"token_id:{t}" for t in out.token_lists()[0]], "token_logprobs": log_prob[0].tolist()},
+        }
+        answer = json.dumps(server.spoil({"choices": [choice]})).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(model_of):
+    with StandIn(Backbone(model_of("gpt2", torch.float64))) as running:
+        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def check_rows(model, out, temperature, group_size):
+    """`log_prob` is the full distribution's at every token the policy chose, by a plain forward of each row."""
+    for member, tokens in enumerate(out.token_lists()):
+        prompt = PROMPTS[member // group_size]
+        with torch.no_grad():
+            logits = model(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
+        expected = torch.log_softmax(logits / temperature, -1).gather(1, torch.tensor(tokens)[:, None])[:, 0]
+        mask = out.mask[member, : len(tokens)]
+        torch.testing.assert_close(out.log_prob[member, : len(tokens)], expected * mask, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("config", [BuiltinEngine(max_members=2), TransformersEngine(max_members=3)])
+def test_local_engines_sample_rows_that_a_rescoring_confirms(model_of, config):
+    model = model_of("gpt2", torch.float64)
+    engine = open_engine(config, Backbone(model), None)
+    settings = SamplingConfig(max_new_tokens=10, temperature=0.9, top_k=6)
+    out = engine.sample(PROMPTS, 2, settings, range(4), requires=("log_prob", "entropy"))
+    check_rows(model, out, 0.9, 2)
+    assert (out.behaviour_log_prob >= out.log_prob - 1e-5).all()
+    assert (out.behaviour_log_prob - out.log_prob).max() > 1e-3
+    assert (out.entropy[out.mask] > 0).all()
+    again = engine.sample(PROMPTS, 2, settings, range(4), requires=("log_prob", "entropy"))
+    assert again.token_lists() == out.token_lists()
+    assert engine.sample(PROMPTS, 2, settings, range(5, 9)).token_lists() != out.token_lists()
+
+
+def test_generate_agrees_with_the_builtin_sampler_when_greedy(model_of):
+    backbone = Backbone(model_of("qwen3"))
+    settings = SamplingConfig(max_new_tokens=10, greedy=True)
+    ours, theirs = (open_engine(config, backbone, None).sample(PROMPTS, 1, settings, [0, 1]) for config in (BuiltinEngine(), TransformersEngine()))
+    assert ours.token_lists() == theirs.token_lists()
+    torch.testing.assert_close(ours.log_prob, theirs.log_prob, rtol=0, atol=1e-4)
+
+
+def test_the_client_asks_by_token_ids_and_keeps_what_was_sampled(model_of, server):
+    model = model_of("gpt2", torch.float64)
+    engine = open_engine(VllmEngine(address=server.address, model="served"), Backbone(model), None)
+    settings = SamplingConfig(max_new_tokens=8, temperature=1.4, top_p=0.7)
+    out = engine.sample(PROMPTS, 3, settings, range(6))
+    direct = sample(server.backbone, PROMPTS, 3, settings, range(6))
+    assert out.token_lists() == direct.token_lists()
+    torch.testing.assert_close(out.log_prob, direct.log_prob, rtol=0, atol=1e-10)
+    torch.testing.assert_close(out.behaviour_log_prob, direct.behaviour_log_prob, rtol=0, atol=1e-10)
+    assert torch.equal(out.truncated, direct.truncated)
+    assert all(isinstance(token, int) for request in server.requests for token in request["prompt"])
+
+
+def test_a_conversation_over_the_server(model_of, server):
+    model = model_of("gpt2", torch.float64)
+    engine = open_engine(VllmEngine(address=server.address, model="served"), Backbone(model), None)
+    answers = {0: [[20, 21]], 1: [[22] * 40]}
+    out = engine.sample(
+        PROMPTS, 1, SamplingConfig(max_new_tokens=14, max_turn_tokens=3), range(2), continue_with=lambda m, turn: answers[m].pop(0) if answers[m] else None
+    )
+    check_rows(model, out, 1.0, 1)
+    first = out.mask[0].tolist().index(False)
+    assert out.tokens[0, first : first + 2].tolist() == [20, 21]
+    assert out.mask[0, first + 2]
+    assert out.length[1] == 14
+    assert out.truncated[1]
+
+
+def test_a_server_that_fails_is_asked_again_then_named(model_of, server):
+    backbone = Backbone(model_of("gpt2", torch.float64))
+    settings = SamplingConfig(max_new_tokens=2)
+
+    def engine(**changes):
+        return open_engine(VllmEngine(**{"address": server.address, "model": "served", "concurrency": 1, **changes}), backbone, None)
+
+    server.fail = 2
+    engine().sample(PROMPTS[:1], 1, settings, [0])
+    server.fail = 3
+    with pytest.raises(EngineError, match=r"status 503.*is the vLLM server running"):
+        engine().sample(PROMPTS[:1], 1, settings, [0])
+    server.fail = 0
+    with pytest.raises(EngineError, match=r"status 404.*'other'"):
+        engine(model="other").sample(PROMPTS[:1], 1, settings, [0])
+    with pytest.raises(EngineError, match="is the vLLM server running"):
+        engine(address="http://127.0.0.1:9", num_retries=0).sample(PROMPTS[:1], 1, settings, [0])
+    for spoil, message in (
+        (lambda a: {"choices": [{**a["choices"][0], "logprobs": None}]}, "without token ids"),
+        (lambda a: {"choices": [{**a["choices"][0], "logprobs": {"tokens": ["token_id:3"] * 9, "token_logprobs": [0.0] * 9}}]}, "gave 9 tokens"),
+    ):
+        server.spoil = spoil
+        with pytest.raises(EngineError, match=message):
+            engine().sample(PROMPTS[:1], 1, settings, [0])
+
+
+def test_raw_log_probs_are_refused_where_they_are_of_another_distribution(model_of):
+    engine = open_engine(VllmEngine(model="served", processed_logprobs=False), Backbone(model_of("gpt2")), None)
+    with pytest.raises(ConfigError, match="--logprobs-mode processed_logprobs"):
+        engine.sample(PROMPTS, 1, SamplingConfig(temperature=0.7), [0, 1])

@@ -1,0 +1,155 @@
+"""Folders: what loads, what is refused and why, and that what is saved is what was trained."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SmallModelConfig
+from groupwise.causal_lm.loading import add_lora, load, save
+from groupwise.causal_lm.scratch import character_tokenizer, small_model
+from groupwise.config import ConfigError
+
+SHAPE = SmallModelConfig(hidden_size=16, intermediate_size=24, num_heads=4, num_key_value_heads=2, max_positions=64)
+TEXT = "ab  cab\n\n a\tdog \n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    tokenizer = character_tokenizer("abcdog \n\t", words=["cab", "ca"], special=["<|user|>"])
+    save(small_model(SHAPE, tokenizer, seed=1), tokenizer, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_a_folder_comes_back_as_it_was_saved(folder):
+    tokenizer = character_tokenizer("abcdog \n\t", words=["cab", "ca"], special=["<|user|>"])
+    model = small_model(SHAPE, tokenizer, seed=1)
+    loaded = load(CausalLMConfig(path=str(folder)))
+    ids = torch.tensor([tokenizer(TEXT)["input_ids"]])
+    torch.testing.assert_close(loaded.model(ids).logits, model(ids).logits, rtol=0, atol=0)
+    assert loaded.model.config.model_type == "qwen3"
+    assert not (small_model(SHAPE, tokenizer, seed=2).lm_head.weight == model.lm_head.weight).all()
+
+
+def test_the_saved_tokenizer_keeps_ids_and_white_space(folder):
+    ours, theirs = character_tokenizer("abcdog \n\t", words=["cab", "ca"], special=["<|user|>"]), AutoTokenizer.from_pretrained(folder)
+    ids = ours(TEXT)["input_ids"]
+    assert theirs(TEXT)["input_ids"] == ids
+    assert theirs.decode(ids) == ours.decode(ids) == TEXT
+    assert theirs.decode(ids, clean_up_tokenization_spaces=False) == TEXT
+    assert ours.convert_ids_to_tokens(ids)[:5] == ["a", "b", " ", " ", "cab"]
+    marked = "<|user|>a b<|end|>"
+    assert theirs(marked)["input_ids"] == ours(marked)["input_ids"]
+    assert theirs.decode(theirs(marked)["input_ids"], skip_special_tokens=True) == "a b"
+    assert (theirs.pad_token_id, theirs.eos_token_id) == (0, 1)
+    assert theirs("aZ")["input_ids"] == [ours.convert_tokens_to_ids("a"), 2]
+
+
+def test_random_weights_leave_the_global_generator_alone():
+    tokenizer = character_tokenizer("ab")
+    before = torch.get_rng_state()
+    small_model(SHAPE, tokenizer, seed=5)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda f: (f / "config.json").unlink(), r"no config\.json"),
+        (lambda f: (f / "tokenizer.json").unlink(), "no tokenizer in it"),
+        (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), r"pickle files \(\.bin\)"),
+        (lambda f: (f / "model.safetensors").unlink(), "no weights"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"not safetensors"), "cannot load"),
+        (lambda f: edit(f / "config.json", model_type="bert"), "cannot load|lack"),
+        (lambda f: edit(f / "config.json", num_hidden_layers=3, layer_types=["full_attention"] * 3), r"lack \d+ tensors \(model\.layers\.2"),
+        (lambda f: edit(f / "config.json", vocab_size=5), "cannot load|embeddings"),
+    ],
+)
+def test_a_spoilt_folder_is_refused_with_the_reason(folder, spoil, message):
+    spoil(folder)
+    with pytest.raises(ConfigError, match=message) as error:
+        load(CausalLMConfig(path=str(folder)))
+    assert str(folder) in str(error.value)
+
+
+def edit(path, **changes):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def without(path, *keys):
+    path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k not in keys}))
+
+
+def test_a_missing_folder_is_not_looked_for_on_the_hub(tmp_path):
+    with pytest.raises(ConfigError, match="no such folder"):
+        load(CausalLMConfig(path=str(tmp_path / "nowhere")))
+
+
+def test_pad_falls_back_to_eos_and_eos_to_the_model(folder):
+    without(folder / "tokenizer_config.json", "pad_token")
+    assert load(CausalLMConfig(path=str(folder))).tokenizer.pad_token == "<|end|>"
+    without(folder / "tokenizer_config.json", "eos_token")
+    assert load(CausalLMConfig(path=str(folder))).tokenizer.eos_token == "<|end|>"
+    edit(folder / "config.json", eos_token_id=None)
+    (folder / "generation_config.json").unlink()
+    with pytest.raises(ConfigError, match=r'write "eos_token".*tokenizer_config\.json'):
+        load(CausalLMConfig(path=str(folder)))
+
+
+def test_lora_trains_only_the_adapter_and_saves_merged(folder, tmp_path):
+    loaded = load(CausalLMConfig(path=str(folder), lora=LoraConfig(r=2, alpha=8.0, target_modules=("q_proj", "down_proj"))))
+    names = [name for name, p in loaded.model.named_parameters() if p.requires_grad]
+    assert len(names) == 8
+    assert all("lora_" in name for name in names)
+    ids = torch.tensor([[3, 4, 5, 6]])
+    plain = loaded.model(ids).logits
+    with torch.no_grad():
+        for name, p in loaded.model.named_parameters():
+            if "lora_B" in name:
+                p.normal_()
+    before = {name: p.clone() for name, p in loaded.model.named_parameters()}
+    adapted = loaded.model(ids).logits
+    assert (adapted - plain).abs().max() > 1e-3
+    with loaded.model.disable_adapter():
+        torch.testing.assert_close(loaded.model(ids).logits, plain, rtol=0, atol=0)
+    save(loaded.model, loaded.tokenizer, tmp_path / "merged")
+    torch.testing.assert_close(AutoModelForCausalLM.from_pretrained(tmp_path / "merged")(ids).logits, adapted, rtol=1e-5, atol=1e-5)
+    assert not list((tmp_path / "merged").glob("adapter*"))
+    for name, p in loaded.model.named_parameters():
+        assert torch.equal(p, before[name])
+    save(loaded.model, loaded.tokenizer, tmp_path / "adapter", merge=False)
+    assert (tmp_path / "adapter" / "adapter_model.safetensors").is_file()
+
+
+def test_unknown_target_modules_are_named(folder):
+    with pytest.raises(ConfigError, match=r"target_modules = \['query'\].*q_proj"):
+        add_lora(load(CausalLMConfig(path=str(folder))).model, LoraConfig(target_modules=("query",)))
+
+
+def test_dtype_and_checkpointing_are_applied(folder):
+    config = CausalLMConfig(path=str(folder), dtype="bfloat16", gradient_checkpointing=True, lora=LoraConfig(r=1))
+    loaded = load(config)
+    assert loaded.backbone.head.weight.dtype == torch.bfloat16
+    loaded.model.train()
+    loaded.backbone.hidden(torch.tensor([[3, 4, 5]]), use_cache=False).sum().backward()
+    assert all(p.grad is not None for p in loaded.model.parameters() if p.requires_grad)
+
+
+def test_configuration_imports_neither_torch_nor_transformers():
+    code = (
+        "import sys, groupwise.causal_lm.config as c; c.SamplingConfig(); "
+        "bad = {'torch', 'transformers', 'peft'} & set(sys.modules); sys.exit(str(bad) if bad else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("change", [{"num_heads": 4, "num_key_value_heads": 3}, {"hidden_size": 18, "num_heads": 4}, {"hidden_size": 12, "num_heads": 4}])
+def test_a_shape_that_cannot_be_is_refused(change):
+    with pytest.raises(ValueError, match=r"divisor|multiple|even"):
+        SmallModelConfig(**change)

@@ -1,0 +1,81 @@
+"""What a user can get wrong is one readable message, exit status 2, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BROKEN = {
+    "an unknown experiment": (["langage"], "'langage' is neither a shipped experiment nor a file"),
+    "an unknown key": (["TINY", "train.num_stps=3"], "did you mean num_steps?"),
+    "an unknown method": (["TINY", "method=gspp"], "did you mean gspo?"),
+    "a value without a key": (["TINY", "dapo"], "write key=value"),
+    "a group of one": (["TINY", "train.group_size=1"], "write train.group_size = 2 or more"),
+    "fewer prompts than a step takes": (["TINY", "train.prompts_per_step=500"], "500"),
+    "a model folder that is not there": (["TINY", "--model", "nowhere/model"], "nowhere/model"),
+    "a run folder inside a file": (["TINY", "--out", "FILE/run"], "cannot be written"),
+    "a run folder that exists": (["TINY", "--out", "RUN"], "holds a run already"),
+    "a model folder without a tokenizer": (["TINY", "--model", "MODEL"], "tokenizer"),
+    "an empty data set": (
+        ["TINY", "domain.data.source.kind=files", "domain.data.source.paths=[EMPTY]", "domain.demonstrations=null", "stages=[]", "controls={}"],
+        "empty",
+    ),
+}
+
+
+@pytest.fixture
+def places(tmp_path: Path, tiny_file: Path, finished: Path) -> dict[str, Path]:
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "empty.jsonl").write_text("")
+    model = tmp_path / "model"
+    model.mkdir()
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(finished / "model" / name, model / name)
+    return {"TINY": tiny_file, "FILE": tmp_path / "file", "EMPTY": tmp_path / "empty.jsonl", "RUN": finished, "MODEL": model}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_clear_error_before_anything_is_computed(case: str, groupwise, places: dict[str, Path], tmp_path: Path):
+    arguments, expected = BROKEN[case]
+    for name, path in places.items():
+        arguments = [argument.replace(name, str(path)) for argument in arguments]
+    ended = groupwise("train", *arguments, *([] if "--out" in arguments else ["--out", tmp_path / "out"]))
+    assert ended.status == 2, ended
+    assert ended.err.startswith("error: ")
+    assert expected in ended.err
+    assert "Traceback" not in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_installed_command_says_it_too(tmp_path: Path):
+    ended = subprocess.run(
+        [sys.executable, "-m", "groupwise.cli", "train", "langage"], capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "COLUMNS": "60"}
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.startswith("error: 'langage' is neither a shipped experiment nor a file")
+
+
+@pytest.mark.parametrize("verb", ["resume", "evaluate", "sample", "doctor"])
+def test_a_folder_that_is_no_run(verb: str, groupwise, tmp_path: Path):
+    assert "no such" in groupwise(verb, tmp_path / "nowhere").err
+    (tmp_path / "other").mkdir()
+    ended = groupwise(verb, tmp_path / "other")
+    assert ended.status == 2
+    assert "is not a run folder" in ended.err
+
+
+def test_a_defect_keeps_its_traceback(groupwise, finished: Path, tmp_path: Path):
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.json").write_text("{}")
+    (run / "metrics.jsonl").write_text("not json\n")
+    ended = groupwise("doctor", run)
+    assert ended.status == 1
+    assert json.JSONDecodeError.__name__ in ended.err
+    assert "Traceback" in ended.err

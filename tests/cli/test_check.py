@@ -1,0 +1,24 @@
+"""`check`: one real group, and nothing trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def test_one_group_is_shown(groupwise, tiny_file: Path, tmp_path: Path):
+    ended = groupwise("check", tiny_file, "domain.rewards.brief.kind=length", "domain.rewards.brief.target=2", "--prompt", 2)
+    assert (ended.status, ended.err) == (0, ""), ended
+    lines = ended.out.splitlines()
+    assert any(line.startswith("prompt: sort ") for line in lines)
+    assert any("correct x 1" in line and "brief x 1" in line and "advantage" in line for line in lines)
+    advantages = [float(line.split()[-1]) for line in lines if line.startswith((" 0 ", " 1 ", " 2 ", " 3 "))]
+    assert len(advantages) == 4
+    assert abs(sum(advantages)) < 0.01
+    assert "nothing was trained" in ended.out
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_prompt_that_is_not_there(groupwise, tiny_file: Path):
+    ended = groupwise("check", tiny_file, "--prompt", 64)
+    assert ended.status == 2
+    assert "prompt 64 does not exist: the training set has 64" in ended.err

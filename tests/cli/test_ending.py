@@ -1,0 +1,46 @@
+"""The end of a run: pairs of texts, and results beside the controls."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from groupwise.cli.ending import results, texts
+
+
+def record(key: str, text: str, reward: float | None, mode: str = "greedy", sample: int = 0):
+    return {"key": key, "mode": mode, "sample": sample, "rewards": {"correct": reward}, "num_tokens": 1, "prompt": f"ask {key}", "text": text}
+
+
+def test_texts_are_paired_by_prompt_and_greedy_ones_preferred():
+    before = [record("b", "old b", 0.0), record("a", "old a", 0.0), record("a", "noise", 0.0, mode="sampled")]
+    after = [record("a", "new\na", 1.0), record("a", "noise", 0.0, mode="sampled"), record("b", "new b", None)]
+    assert texts(before, after) == [
+        "prompt  ask a",
+        "before  old a   correct 0",
+        "after   new⏎a   correct 1",
+        "",
+        "prompt  ask b",
+        "before  old b   correct 0",
+        "after   new b   correct -",
+    ]
+
+
+def test_sampled_texts_serve_where_there_are_no_greedy_ones():
+    assert texts([], [record("a", "one", 1.0, mode="sampled"), record("a", "two", 0.0, mode="sampled", sample=1)]) == [
+        "prompt  ask a",
+        "writes  one   correct 1",
+    ]
+
+
+def test_results_name_every_control_also_one_that_was_left_out(tmp_path: Path):
+    (tmp_path / "controls" / "more").mkdir(parents=True)
+    (tmp_path / "controls" / "more" / "summary.json").write_text(json.dumps({"after": 0.5}))
+    summary = {"metric": "greedy/correct", "before": 0.25, "after": 0.75, "baseline": 0.5, "seconds": {"update": 3.0, "rewards": 0.1}, "steps": 7}
+    config = {"controls": {"more": {"description": "More of it."}, "other": {"description": ""}}}
+    assert results(tmp_path, summary, config) == [
+        "Held-out greedy/correct: 0.25 before, 0.75 after",
+        "  control more, same start and same time: 0.5  (More of it.)",
+        "  control other, same start and same time: not measured",
+        "7 steps, 3 s (update 3)",
+    ]

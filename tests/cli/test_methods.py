@@ -1,0 +1,43 @@
+"""`methods`: the list by slot, one in full, and JSON."""
+
+from __future__ import annotations
+
+import json
+
+from groupwise.objective.preset import method_names
+
+
+def test_the_list_names_every_method_and_its_slots(groupwise):
+    ended = groupwise("methods")
+    assert ended.status == 0, ended
+    rows = {line.split()[0]: line for line in ended.out.splitlines() if line.split()}
+    assert set(method_names()) <= set(rows)
+    assert "clip 0.2/0.28" in rows["dapo"]
+    assert "2503.14476" in rows["dapo"]
+    assert "asymmetric_clip 0.3/0.1" in rows["asymmetric_clip"]
+
+
+def test_a_narrow_terminal_gets_two_lines_a_method(groupwise, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    from groupwise.cli import output
+
+    output.console().width = 80
+    ended = groupwise("methods")
+    output.console.cache_clear()
+    assert "dapo  2503.14476\n  z_score | token | clip 0.2/0.28 | token_mean | resample\n" in ended.out
+
+
+def test_one_in_full(groupwise):
+    ended = groupwise("methods", "gspo+tis")
+    assert ended.status == 0, ended
+    for part in ("Maximises", "arXiv 2507.18071", "@misc{gspo,", "Difference from grpo", "ratio.kind", "correction.kind"):
+        assert part in ended.out
+    assert "did you mean gspo" in groupwise("methods", "gsp").err
+
+
+def test_json_holds_every_slot_of_every_method(groupwise):
+    found = json.loads(groupwise("methods", "--json").out)
+    assert [method["name"] for method in found] == list(method_names())
+    one = json.loads(groupwise("methods", "dapo", "--json").out)
+    assert one["objective"]["trust"] == {"kind": "clip", "low": 0.2, "high": 0.28}
+    assert one["paper"]["arxiv"] == "2503.14476"

@@ -1,0 +1,51 @@
+"""Places of a configuration, followed through its annotations."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from groupwise.config import Config
+from groupwise.config.shape import Shape
+
+
+class Clip(Config):
+    kind: Literal["clip"] = "clip"
+    low: float = 0.2
+
+
+class Gaussian(Config):
+    kind: Literal["gaussian", "normal"] = "gaussian"
+    mode: Literal["a", "b"] = "a"
+
+
+class Whole(Config):
+    trust: Annotated[Clip | Gaussian, Field(discriminator="kind")] = Clip()
+    named: dict[str, Clip] = Field(default_factory=dict)
+    pair: tuple[Clip, Gaussian] = (Clip(), Gaussian())
+    many: list[Clip | None] = Field(default_factory=list)
+
+
+def test_labels_of_union_branches_are_no_part_of_the_path():
+    path, shape = Shape.of(Whole).follow(("trust", "gaussian", "mode"))
+    assert path == ("trust", "mode")
+    assert shape.values() == ("a", "b")
+    path, shape = Shape.of(Whole).follow(("trust", "gaussian", "sigma"), unknown_last=True)
+    assert path == ("trust", "sigma")
+    assert shape.names() == ("kind", "mode")
+
+
+def test_keys_positions_and_kinds():
+    whole = Shape.of(Whole)
+    assert whole.follow(("named", "clip", "low"))[0] == ("named", "clip", "low")
+    assert whole.follow(("pair", 1))[1].names() == ("kind", "mode")
+    assert whole.follow(("many", 7, "low"))[0] == ("many", 7, "low")
+    assert whole.follow(("trust",))[1].kinds() == ("clip", "gaussian", "normal")
+    assert whole.inside("absent") is None
+
+
+def test_defaults_are_those_of_the_class():
+    assert Shape.of(Whole).default("trust") == Clip()
+    assert Shape.of(Whole).default("named") == {}
+    assert Shape.of(Whole).default("absent") is None

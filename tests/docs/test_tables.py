@@ -1,0 +1,94 @@
+"""The tables that map other systems' keys onto ours: every key of ours exists and takes the value stated."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.config import ConfigError
+from groupwise.experiment import Experiment, load_experiment
+
+BASE = """
+[domain]
+kind = "language"
+model = { kind = "scratch" }
+data = { source = { kind = "cups" }, num_train = 16, num_held_out = 4 }
+rewards = { correct = { kind = "exact_answer" } }
+"""
+TABLES = Path(__file__).resolve().parents[2] / "docs" / "tables"
+ENTRIES = [
+    (table.stem, key)
+    for table in sorted(TABLES.glob("*.toml"))
+    for section in tomllib.loads(table.read_text(encoding="utf-8"))["section"]
+    for key in section["key"]
+]
+
+
+def nested(keys: dict[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, value in keys.items():
+        *above, last = path.split(".")
+        table = tree
+        for name in above:
+            table = table.setdefault(name, {})
+        table[last] = value
+    return tree
+
+
+def loaded(folder: Path, keys: dict[str, Any]) -> Experiment:
+    (folder / "base.toml").write_text(BASE)
+    return load_experiment(folder / "base.toml", nested(keys))
+
+
+def look_up(value: Any, path: str) -> Any:
+    if path.partition(".")[0] in value.objective.model_fields:
+        value = value.objective
+    for name in path.split("."):
+        value = value[name] if isinstance(value, dict) else getattr(value, name)
+    return value
+
+
+@pytest.mark.parametrize(("table", "key"), ENTRIES, ids=[f"{table}-{key['theirs']}" for table, key in ENTRIES])
+def test_the_key_exists_and_takes_the_value(tmp_path: Path, table: str, key: dict[str, Any]) -> None:
+    if "ours" in key:
+        look_up(loaded(tmp_path, {}), key["ours"])
+        return
+    experiment = loaded(tmp_path, key["set"])
+    for path, value in key["set"].items():
+        found = look_up(experiment, path)
+        assert (found.value if hasattr(found, "value") else found) == value, path
+
+
+@pytest.mark.parametrize(
+    ("preset", "keys"),
+    [
+        ("ema", ["use_ema_smoothing: True", "ema_beta: 0.9"]),
+        ("gradient_adaptive", ["use_gradient_adaptive_weighting: True", "gradient_weighting_temperature: 1.0"]),
+        ("amic", ["use_amic: True"]),
+        ("ptrw", ["use_ptrw: True", "ptrw_sigma: 0.2"]),
+        ("temporal_decay", ["use_temporal_decay: True", "temporal_decay_normalize: True"]),
+        ("asymmetric_clip", ["use_asymmetric_clipping: True", "clip_ratio_pos: 0.3", "clip_ratio_neg: 0.1"]),
+    ],
+)
+def test_the_preset_of_an_innovation_has_what_its_keys_say(tmp_path: Path, preset: str, keys: list[str]) -> None:
+    experiment = loaded(tmp_path, {"method": preset})
+    said = {path: value for table, key in ENTRIES if table == "source_000" and key["theirs"] in keys for path, value in key["set"].items()}
+    assert said
+    for path, value in said.items():
+        assert look_up(experiment, path) == value, path
+
+
+def test_the_preset_of_source_003_has_its_constants(tmp_path: Path) -> None:
+    objective = loaded(tmp_path, {"method": "source_003"}).objective
+    assert (objective.trust.low, objective.trust.high) == (0.2, 0.2)
+    assert objective.divergence.beta.value == 0.1
+    assert objective.entropy.value == 0.01
+    assert objective.advantage.kind == "z_score"
+
+
+def test_a_wrong_key_is_noticed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        loaded(tmp_path, {"smoothing.kind": "ema", "smoothing.ema_beta": 0.9})

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+
+from groupwise.config import ConfigError
+from groupwise.domain.language.chat import Chat
+from groupwise.domain.language.config import ChatConfig
+from groupwise.domain.language.tokenizer import build_tokenizer
+
+TEMPLATE = (
+    "{% for message in messages %}[{{ message['role'] }}]{{ message['content'] }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% if mood is defined %}({{ mood }}){% endif %}{% endif %}"
+)
+
+
+@pytest.fixture
+def tokenizer():
+    made = build_tokenizer("characters", ["[]()<|end|>\n system user assistant tool Be brief. 2 + 2? 4 result ab happy X!"])
+    made.chat_template = TEMPLATE
+    return made
+
+
+def written(tokenizer, ids):
+    return tokenizer.decode(ids)
+
+
+def test_texts_stay_texts_unless_the_template_is_always_used(tokenizer):
+    assert written(tokenizer, Chat(tokenizer, ChatConfig()).encode_prompt("2 + 2?")) == "2 + 2?"
+    always = Chat(tokenizer, ChatConfig(use="always", system="Be brief.", template_arguments={"mood": "happy"}))
+    assert written(tokenizer, always.encode_prompt("2 + 2?")) == "[system]Be brief.<|end|>\n[user]2 + 2?<|end|>\n[assistant](happy)"
+
+
+def test_messages_are_rendered_and_keep_their_own_system_message(tokenizer):
+    chat = Chat(tokenizer, ChatConfig(system="Be brief."))
+    messages = [{"role": "system", "content": "happy"}, {"role": "user", "content": "ab"}]
+    assert written(tokenizer, chat.encode_prompt(messages)) == "[system]happy<|end|>\n[user]ab<|end|>\n[assistant]"
+
+
+def test_a_reply_is_what_the_template_writes_after_the_policys_turn(tokenizer):
+    chat = Chat(tokenizer, ChatConfig(reply_role="tool"))
+    messages = [{"role": "user", "content": "ab"}]
+    # The policy wrote the end token itself: the template's must not stand there twice.
+    assert written(tokenizer, chat.encode_reply(messages, "4", ended=True)) == "\n[tool]4<|end|>\n[assistant]"
+    assert written(tokenizer, chat.encode_reply(messages, "4", ended=False)) == "<|end|>\n[tool]4<|end|>\n[assistant]"
+    assert written(tokenizer, chat.encode_reply("2 + 2?", " result 4 ", ended=True)) == " result 4 "
+
+
+def test_what_has_no_template_is_refused(tokenizer):
+    tokenizer.chat_template = None
+    with pytest.raises(ConfigError, match=r"chat.use = 'always', but the tokenizer of this model has no chat template"):
+        Chat(tokenizer, ChatConfig(use="always"))
+    with pytest.raises(ConfigError, match=r"a prompt is a list of messages, but"):
+        Chat(tokenizer, ChatConfig()).encode_prompt([{"role": "user", "content": "a"}])
+    with pytest.raises(ConfigError, match=r"chat.use = 'never'"):
+        Chat(tokenizer, ChatConfig(use="never")).encode_prompt([{"role": "user", "content": "a"}])
+
+
+def test_a_template_that_refuses_says_what_it_was_given(tokenizer):
+    tokenizer.chat_template = "{{ raise_exception('no system here') }}"
+    with pytest.raises(ConfigError, match=r"refuses .*no system here"):
+        Chat(tokenizer, ChatConfig()).encode_prompt([{"role": "user", "content": "a"}])

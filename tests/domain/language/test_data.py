@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from groupwise.config import ConfigError
+from groupwise.domain.language.config import DataConfig, DemonstrationsConfig
+from groupwise.domain.language.data import split
+from groupwise.domain.language.source import Cups, Files
+
+
+def files(tmp_path, rows, name="train.json", **more):
+    (tmp_path / name).write_text(json.dumps(rows))
+    return Files(paths=(str(tmp_path / name),), shuffle=False, **more)
+
+
+def numbered(*numbers):
+    return [{"question": f"{number} ?", "solution": str(number), "work": f"it is {number}"} for number in numbers]
+
+
+def test_nothing_held_out_is_trained_on_or_demonstrated():
+    splits = split(DataConfig(source=Cups(), num_train=300, num_held_out=100), DemonstrationsConfig(num=200))
+    train, held_out = ({prompt.columns["prompt"] for prompt in each} for each in (splits.train, splits.held_out))
+    shown = {each.prompt.columns["prompt"] for each in splits.demonstrations}
+    assert (len(train), len(held_out), len(shown)) == (300, 100, 200)
+    assert not train & held_out
+    assert not shown & (train | held_out)
+
+
+def test_held_out_rows_of_a_file_are_its_first_prompts_and_their_doubles_are_removed(tmp_path):
+    source = files(tmp_path, numbered(1, 2, 1, 3, 4, 2, 3))
+    splits = split(DataConfig(source=source, num_held_out=2, prompt_column="question", answer_column="solution"))
+    assert [prompt.columns["answer"] for prompt in splits.held_out] == ["1", "2"]
+    assert [prompt.columns["answer"] for prompt in splits.train] == ["3", "4", "3"]
+    assert splits.num_removed == 2, "a second row asks for 1, and one for 2"
+    assert len({prompt.key for prompt in splits.train}) == 3, "a prompt asked twice has two keys"
+
+
+def test_a_file_of_its_own_to_hold_out(tmp_path):
+    files(tmp_path, numbered(3, 9), "test.json")
+    source = files(tmp_path, numbered(1, 2, 3), held_out_paths=(str(tmp_path / "test.json"),))
+    splits = split(DataConfig(source=source, num_held_out=5, prompt_column="question"))
+    assert [prompt.columns["solution"] for prompt in splits.held_out] == ["3", "9"]
+    assert [prompt.columns["solution"] for prompt in splits.train] == ["1", "2"]
+
+
+def test_demonstrations_come_from_the_training_prompts_a_column_or_a_writer(tmp_path):
+    data = DataConfig(source=files(tmp_path, numbered(1, 2, 3)), num_held_out=1, prompt_column="question")
+    assert [each.turns for each in split(data, DemonstrationsConfig(column="work")).demonstrations] == [("it is 2",), ("it is 3",)]
+    shown = split(data, DemonstrationsConfig(num=1, writer=f"{__name__}:write"))
+    assert [each.turns for each in shown.demonstrations] == [("3", "right", "good")]
+    assert [prompt.columns["solution"] for prompt in shown.train] == ["2"]
+    with pytest.raises(ConfigError, match=r"a source of kind 'files' writes none itself; write demonstrations.column"):
+        split(data, DemonstrationsConfig())
+    with pytest.raises(ConfigError, match=r"neither a text nor an odd number of texts"):
+        split(data, DemonstrationsConfig(writer=f"{__name__}:write_two"))
+
+
+def write(row, seed):
+    return [row["solution"], "right", "good"]
+
+
+def write_two(row, seed):
+    return ["a", "b"]
+
+
+def test_a_template_fills_in_columns_and_names_what_it_lacks(tmp_path):
+    source = files(tmp_path, numbered(1, 2))
+    splits = split(DataConfig(source=source, num_held_out=1, prompt_template="Q: {question}\nA:"))
+    assert splits.train[0].columns["prompt"] == "Q: 2 ?\nA:"
+    with pytest.raises(
+        ConfigError, match=r"data.prompt_template = 'Q: \{query\}' cannot be filled in for row 0: KeyError: 'query'; columns present: question, solution, work"
+    ):
+        split(DataConfig(source=source, num_held_out=1, prompt_template="Q: {query}"))
+
+
+@pytest.mark.parametrize(
+    ("rows", "settings", "message"),
+    [
+        ([], {}, "holds no rows"),
+        (
+            numbered(1, 2),
+            {"prompt_column": "questions"},
+            "data.prompt_column = 'questions': the data have no such column; columns present: question, solution, work; did you mean question?",
+        ),
+        (numbered(1, 2), {"prompt_column": "question", "answer_column": "answer"}, "data.answer_column = 'answer': the data have no such column"),
+        (numbered(1, 2), {"prompt_column": "question", "num_held_out": 2}, "ask for more different prompts than the 2 rows"),
+        ([{"prompt": " "}], {}, "the prompt of row 0 is empty"),
+        ([{"prompt": 3}], {}, r"the prompt of row 0 is '3' \(int\); a prompt is a text, or a list of messages"),
+        ([{"prompt": [{"text": "hi"}]}], {}, "a prompt is a text, or a list of messages"),
+    ],
+)
+def test_data_that_cannot_be_used_say_why(tmp_path, rows, settings, message):
+    with pytest.raises(ConfigError, match=message):
+        split(DataConfig(**{"source": files(tmp_path, rows), "num_held_out": 1, **settings}))
+
+
+def test_a_task_that_has_too_few_prompts_is_an_error():
+    with pytest.raises(ConfigError, match=r"ask for more different prompts than the 4 rows"):
+        split(DataConfig(source=Cups(num_cups=2, num_swaps=1), num_train=10, num_held_out=2))

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from groupwise.config import ConfigError
+from groupwise.domain.protocol import Samples
+from groupwise.records import Scored
+from groupwise.reward import RewardError
+from groupwise.streams import Streams
+
+ALL = frozenset({"log_prob", "entropy", "score_norm"})
+GAME = {
+    "data": {"source": {"kind": "hidden_number", "largest": 15, "min_size": 6, "max_size": 8, "num_guesses": 3}},
+    "environment": {"kind": "guess_the_number", "num_guesses": 3},
+    "rewards": {"correct": None, "worked": None},
+    "sampling": {"max_new_tokens": 24, "max_turn_tokens": 2},
+}
+
+
+def sample(domain, prompts=2, group=3, step=0, **settings):
+    return domain.sample(domain.prompts(range(prompts)), group, streams=Streams(0), step=step, settings=settings, requires=ALL)
+
+
+def everything(samples):
+    return torch.arange(len(samples))
+
+
+def test_rescoring_gives_what_the_sampler_recorded(build):
+    domain = build()
+    samples = sample(domain)
+    assert samples.group.tolist() == [0, 0, 0, 1, 1, 1]
+    scored = domain.score(samples, everything(samples), ALL)
+    for name, recorded in samples.recorded.tensors().items():
+        torch.testing.assert_close(scored.tensors()[name].masked_fill(~samples.mask, 0.0), recorded, atol=1e-10, rtol=0)
+    assert scored.log_prob.requires_grad
+    some = domain.score(samples, torch.tensor([4, 1]), frozenset({"log_prob"}))
+    torch.testing.assert_close(some.log_prob, scored.log_prob[[4, 1]], atol=1e-12, rtol=0)
+    assert some.entropy is None
+
+
+def test_log_probs_are_those_of_the_whole_model_at_the_temperature_stored(build):
+    domain = build()
+    samples = sample(domain, temperature=0.7)
+    assert samples.settings["temperature"] == 0.7
+    for row in range(len(samples)):
+        prompt = samples.payload["prompt_ids"][row]
+        tokens = samples.payload["tokens"][row, : samples.payload["length"][row]].tolist()
+        logits = domain.module(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
+        expected = torch.log_softmax(logits / 0.7, -1)[range(len(tokens)), tokens]
+        torch.testing.assert_close(samples.old_log_prob[row, : len(tokens)], expected.detach(), atol=1e-10, rtol=0)
+
+
+def test_batches_of_two_temperatures_are_rescored_each_at_its_own(build):
+    domain = build()
+    both = Samples.concatenate([sample(domain, temperature=0.5), sample(domain, temperature=2.0, step=1)])
+    scored = domain.score(both, everything(both), frozenset({"log_prob"}))
+    torch.testing.assert_close(scored.log_prob.masked_fill(~both.mask, 0.0), both.old_log_prob, atol=1e-10, rtol=0)
+
+
+def test_a_members_text_depends_on_its_own_seed_alone(build):
+    domain = build()
+    whole = sample(domain, prompts=4, group=3)
+    alone = domain.sample(domain.prompts([2]), 2, streams=Streams(0), step=0, settings={}, requires=ALL)
+    whole_texts, alone_texts = ([each["text"] for each in domain.describe(samples, everything(samples))] for samples in (whole, alone))
+    assert alone_texts == whole_texts[6:8]
+    assert [each["text"] for each in domain.describe(sample(domain, prompts=4, step=1), torch.arange(12))] != whole_texts
+
+
+def test_known_cotangents_give_autograds_gradient(build):
+    domain = build()
+    samples = Samples.concatenate([sample(domain, temperature=0.5), sample(domain, step=1)])
+    rows = torch.tensor([0, 3, 7, 11])
+    torch.manual_seed(0)
+    shape = samples.mask[rows].shape
+    cotangents = Scored(torch.randn(shape, dtype=torch.float64), entropy=torch.randn(shape, dtype=torch.float64))
+    mask = samples.mask[rows]
+    scored = domain.score(samples, rows, frozenset({"log_prob", "entropy"}))
+    ((cotangents.log_prob * scored.log_prob + cotangents.entropy * scored.entropy) * mask).sum().backward()
+    expected = [parameter.grad.clone() for parameter in domain.module.parameters()]
+    domain.module.zero_grad()
+    returned = domain.backward(samples, rows, cotangents)
+    torch.testing.assert_close(returned.log_prob, scored.log_prob.detach(), atol=1e-10, rtol=0)
+    for parameter, gradient in zip(domain.module.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, atol=1e-10, rtol=1e-8)
+
+
+def test_demonstrations_are_the_cross_entropy_of_their_targets(build):
+    domain = build()
+    samples = domain.demonstrations(5, streams=Streams(0), step=3)
+    scored = domain.score(samples, everything(samples), frozenset({"log_prob"}))
+    expected = []
+    for row in range(5):
+        prompt = samples.payload["prompt_ids"][row]
+        tokens = samples.payload["tokens"][row, : samples.payload["length"][row]].tolist()
+        logits = domain.module(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
+        expected.append(torch.nn.functional.cross_entropy(logits, torch.tensor(tokens), reduction="sum"))
+        assert tokens[-1] == domain.tokenizer.eos_token_id
+        assert samples.auxiliary_count["supervised"][row] == len(tokens)
+    torch.testing.assert_close(scored.auxiliary["supervised"], torch.stack(expected), atol=1e-10, rtol=1e-10)
+    # The same sum through known cotangents: d loss / d supervised = 1.
+    scored.auxiliary["supervised"].sum().backward()
+    expected_gradient = [parameter.grad.clone() for parameter in domain.module.parameters()]
+    domain.module.zero_grad()
+    zero = torch.zeros_like(samples.old_log_prob, dtype=torch.float64)
+    domain.backward(samples, everything(samples), Scored(zero, auxiliary={"supervised": torch.ones(5, dtype=torch.float64)}))
+    for parameter, gradient in zip(domain.module.parameters(), expected_gradient, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, atol=1e-10, rtol=1e-8)
+
+
+def test_demonstrations_of_a_step_are_a_function_of_the_step(build):
+    domain = build()
+    prompts = [[prompt.key for prompt in domain.demonstrations(4, streams=Streams(0), step=step).prompts] for step in (0, 0, 1)]
+    assert prompts[0] == prompts[1] != prompts[2]
+    assert len(domain.demonstrations(99, streams=Streams(0), step=0)) == 12
+    assert build(demonstrations=None).demonstrations(4, streams=Streams(0), step=0) is None
+
+
+def test_rewards_see_the_text_and_the_columns(build):
+    domain = build(rewards={"short": {"kind": "soft_overlong", "max_length": 8, "cache_length": 8}})
+    samples = sample(domain)
+    table = domain.reward(samples)
+    assert set(table.values) == {"correct", "short"}, "a judge is not asked while training"
+    assert table.values["short"] == [-length / 8 for length in samples.payload["length"].tolist()]
+    for row, record in enumerate(domain.describe(samples, everything(samples))):
+        answer = record["text"].rpartition("answer")[2].split("\n")[0].strip() if "answer" in record["text"] else None
+        assert table.values["correct"][row] == float(answer == samples.prompts[int(samples.group[row])].columns["answer"])
+    json.dumps(domain.describe(samples, everything(samples)))
+
+
+def test_a_conversations_environment_tokens_are_read_and_never_trained_on(build):
+    domain = build(**GAME)
+    samples = sample(domain, prompts=3, group=4)
+    replies = {token for text in ("higher", "lower", "number ?") for token in domain.tokenizer.encode(text)}
+    turns = 0
+    for row, messages in enumerate(samples.payload["messages"]):
+        own = [message["content"] for message in messages if message["role"] == "assistant"]
+        turns = max(turns, len(own))
+        masked_out = samples.payload["tokens"][row, : samples.payload["length"][row]][~samples.mask[row, : samples.payload["length"][row]]]
+        said = [message["content"] for message in messages if message["role"] == "user"]
+        # An untrained model may write such a word itself; what is masked out is exactly what the environment said.
+        assert domain.tokenizer.decode(masked_out) == " ".join(said[: len(own) - 1] if len(said) == len(own) else said)
+        assert set(masked_out.tolist()) <= replies
+    assert turns == 3
+    scored = domain.score(samples, everything(samples), frozenset({"log_prob"}))
+    torch.testing.assert_close(scored.log_prob.masked_fill(~samples.mask, 0.0), samples.old_log_prob, atol=1e-10, rtol=0)
+    table = domain.reward(samples)
+    assert table.values["environment"] == samples.payload["environment"]
+    assert table.weights == {"environment": 1.0}
+
+
+def test_evaluation_is_greedy_and_sampled_and_the_same_twice(build):
+    domain = build(evaluation={"num_samples": 2, "num_texts": 1})
+    first, second = domain.evaluate(streams=Streams(0)), domain.evaluate(streams=Streams(0))
+    assert first == second
+    assert {"greedy/correct", "greedy/worked", "sampled/correct", "sampled/worked", "sampled/pass@2", "greedy/length"} <= set(first.metrics)
+    assert len(first.records) == 6 * 3
+    greedy = [record for record in first.records if record["mode"] == "greedy"]
+    assert first.metrics["greedy/correct"] == sum(record["rewards"]["correct"] for record in greedy) / 6
+    assert domain.evaluate(streams=Streams(1)).metrics["greedy/length"] == first.metrics["greedy/length"]
+    tuned = build(evaluation={"num_prompts": 2}, **{"rewards": {"worked": None}})
+    assert len(tuned.evaluate(streams=Streams(0)).records) == 4
+
+
+def test_settings_of_a_stage_keep_the_model(build, config):
+    domain = build()
+    other = domain.adapted(config(sampling={"max_new_tokens": 3}))
+    assert other.module is domain.module
+    assert sample(other).mask.shape[1] <= 3
+    assert domain.adapted(config()) is domain
+    with pytest.raises(ConfigError, match="model: it belongs to the whole run"):
+        domain.adapted(config(model={"shape": {"hidden_size": 32}}))
+
+
+def test_fresh_weights_follow_the_runs_seed_and_the_fingerprint_everything(build, config):
+    first = build()
+    before = first.fingerprint()
+    assert build().fingerprint() == before
+    with torch.no_grad():
+        next(first.module.parameters()).add_(1.0)
+    assert first.fingerprint() == before, "it is of the model as it was loaded"
+    others = [config().open(streams=Streams(1)), build(demonstrations={"num": 13}), build(model={"seed": 7}), build(data={"seed": 1})]
+    assert len({before, *(each.fingerprint() for each in others)}) == 5
+
+
+def test_the_saved_folder_is_plain_transformers(build, tmp_path):
+    domain = build()
+    domain.save(tmp_path)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64), AutoTokenizer.from_pretrained(tmp_path)
+    prompt = domain.prompts([0])[0].columns["prompt"]
+    ids = torch.tensor([tokenizer.encode(prompt)])
+    torch.testing.assert_close(model(ids).logits, domain.module(ids).logits)
+    # And it is a model that the domain loads, with the same greedy answers.
+    again = build(model={"kind": "pretrained", "path": str(tmp_path)})
+    assert again.evaluate(streams=Streams(0)).metrics == domain.evaluate(streams=Streams(0)).metrics
+
+
+def test_what_cannot_be_trained_is_refused(build):
+    with pytest.raises(ConfigError, match="leaves no room for a prompt in the model's context of 64 tokens; write at most 63"):
+        build(sampling={"max_new_tokens": 64})
+    with pytest.raises(RewardError, match="reward 'correct' needs the column 'solution'"):
+        build(rewards={"correct": {"column": "solution"}})
+    with pytest.raises(RewardError, match="'environment' needs the column 'secret'"):
+        build(environment={"kind": "guess_the_number"})
+    assert build(overlong="drop", max_prompt_tokens=7).counts["num_dropped"] == 0

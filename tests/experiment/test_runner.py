@@ -1,0 +1,72 @@
+"""From an experiment to a job: stages resolved, controls, what is said at the start, and folders that are not left behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from groupwise.config import ConfigError
+from groupwise.domain.language.model import Pretrained
+from groupwise.experiment.loading import load_experiment
+from groupwise.experiment.runner import job_of, open_domain, remarks, run, with_model
+
+
+def test_a_job_holds_every_stage_resolved(tiny: Path):
+    experiment = load_experiment(tiny, ["stages.warm_up.cache=false", "stages.grpo.set.optimiser.learning_rate=2e-3", "seed=4"])
+    job = job_of(experiment)
+    warm_up, grpo = job.recipes
+    assert (job.name, job.seed, job.resolved) == ("tiny", 4, experiment.table())
+    assert (warm_up.name, warm_up.samples, warm_up.cache, warm_up.train.num_steps) == ("warm_up", False, False, 3)
+    assert (grpo.name, grpo.samples, grpo.cache, grpo.train.num_steps) == ("grpo", True, True, 2)
+    assert (warm_up.optimiser.rate(0), grpo.optimiser.rate(0)) == (1e-3, 2e-3)
+    assert [recipe.samples for recipe in job.controls["supervised"]] == [False]
+    assert job.controls["supervised"][0].optimiser.rate(0) == 2e-3
+
+
+def test_the_domain_follows_the_stage_and_keeps_its_model(tiny: Path):
+    experiment = load_experiment(tiny, ["stages.grpo.set.domain.sampling.max_new_tokens=3", "stages.grpo.set.domain.sampling_schedule.temperature=0.7"])
+    job = job_of(experiment)
+    domain = job.build_domain(torch.device("cpu"))
+    assert job.recipes[0].adapt(domain) is domain
+    adapted = job.recipes[1].adapt(domain)
+    assert adapted.config.sampling.max_new_tokens == 3
+    assert adapted.module is domain.module
+    assert job.recipes[1].sampling["temperature"].at(0) == 0.7
+    assert job.recipes[0].sampling == {}
+
+
+def test_what_was_changed_in_the_method_is_said(tiny: Path):
+    said = remarks(load_experiment(tiny, ["advantage.kind=rank"]))
+    assert said[0].startswith("method dapo+edited: ")
+    assert "trust.high 0.28 -> 0.3" in said[0]
+    assert "advantage.kind z_score -> rank" in said[0]
+    assert any("discards the size of differences" in line for line in said[1:])
+    assert remarks(load_experiment(tiny, ["trust.high=0.28"])) == []
+
+
+def test_a_trained_model_takes_the_place_of_the_model(tiny: Path):
+    experiment = with_model(load_experiment(tiny, ["stages.grpo.set.domain.sampling.max_new_tokens=3"]), "some/folder")
+    assert experiment.domain.model == Pretrained(path="some/folder")
+    assert experiment.domain.sampling.max_new_tokens == 3
+    assert experiment.name == "tiny"
+
+
+def test_weights_follow_the_seed(tiny: Path):
+    def weights(seed: int) -> torch.Tensor:
+        return next(iter(open_domain(load_experiment(tiny, [f"seed={seed}"])).module.parameters())).detach()
+
+    assert torch.equal(weights(0), weights(0))
+    assert not torch.equal(weights(0), weights(1))
+
+
+def test_a_run_that_could_not_begin_leaves_no_folder_and_one_that_was_there_stays(tiny: Path, tmp_path: Path):
+    broken = load_experiment(tiny, ["train.prompts_per_step=500"])
+    with pytest.raises(ConfigError, match="prompts_per_step"):
+        run(broken, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(ConfigError, match="prompts_per_step"):
+        run(broken, tmp_path / "mine")
+    assert (tmp_path / "mine").is_dir()

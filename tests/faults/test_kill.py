@@ -1,0 +1,76 @@
+"""A run killed anywhere and resumed ends with the weights and metrics of one that was never touched, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.faults.processes import go_on, in_a_process, killing, start
+
+from groupwise.track import depends_on_machine, read_metrics
+
+
+def everything(path: Path) -> dict[str, Any]:
+    """What a run leaves, times and memory apart."""
+    summary = json.loads((path / "summary.json").read_text())
+    del summary["seconds"]
+    return {
+        "model": (path / "model" / "model.safetensors").read_bytes(),
+        "metrics": [{name: value for name, value in row.items() if not depends_on_machine(name)} for row in read_metrics(path / "metrics.jsonl")],
+        "rollouts": {file.name: file.read_text() for file in sorted((path / "rollouts").iterdir())},
+        "summary": summary,
+        "checkpoints": sorted(entry.name for entry in (path / "checkpoints").iterdir()),
+    }
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("untouched")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GROUPWISE_CACHE", str(folder / "cache"))
+        assert in_a_process(start, folder / "run") == 0
+    return everything(folder / "run")
+
+
+def test_a_run_repeats_itself(untouched: dict[str, Any], tmp_path: Path) -> None:
+    assert in_a_process(start, tmp_path / "run") == 0
+    assert everything(tmp_path / "run") == untouched
+
+
+# The calls are counted from the start of the process: sampling, rewards, updates and checkpoints of different steps and stages.
+POINTS = [("sample", 5), ("reward", 4), ("score", 31), ("evaluate", 3), ("save_tree", 2), ("save_tree", 4)]
+MORE_POINTS = [("sample", 1), ("score", 2), ("backward", 3), ("evaluate", 1), ("save_tree", 1), ("demonstrations", 9), ("describe", 2), ("save", 1)]
+
+
+@pytest.mark.parametrize(("point", "number"), [*POINTS, *(pytest.param(*each, marks=pytest.mark.slow) for each in MORE_POINTS)])
+def test_killed_at_a_point_and_resumed(untouched: dict[str, Any], tmp_path: Path, point: str, number: int) -> None:
+    path = tmp_path / "run"
+    assert in_a_process(start, path, killing(point, number)) == -9
+    assert not (path / "summary.json").exists()
+    assert in_a_process(go_on, path) == 0
+    assert everything(path) == untouched
+
+
+def test_killed_again_and_again_at_random_moments(untouched: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    draw = random.Random(0)
+    killed = in_a_process(start, path, kill_after=draw.uniform(0.05, 0.4)) == -9
+    assert killed
+    for _ in range(8):
+        # A kill may come before the folder holds a configuration: then the run is started again, as a user would.
+        begun = (path / "config.json").exists()
+        if not begun and path.exists():
+            path.rmdir()
+        if in_a_process(go_on if begun else start, path, kill_after=draw.uniform(0.3, 1.0)) == 0:
+            break
+    else:
+        assert in_a_process(go_on, path) == 0
+    assert everything(path) == untouched

@@ -1,0 +1,73 @@
+"""The language domain, killed while sampling, scoring, rewarding, updating and saving, ends bit-identically too."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.faults.processes import in_a_process
+from tests.faults.test_kill import everything
+
+from groupwise.domain.language.domain import LanguageDomain
+from groupwise.experiment import load_experiment
+from groupwise.experiment.runner import resume, run
+
+pytestmark = pytest.mark.slow
+
+TINY = {
+    "method": "grpo",
+    "domain": {
+        "model": {"shape": {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "num_key_value_heads": 1, "intermediate_size": 32}},
+        "data": {"num_train": 32, "num_held_out": 8, "source": {"num_cups": 3, "num_swaps": 2}},
+        "demonstrations": {"num": 64},
+    },
+    "train": {"prompts_per_step": 4, "group_size": 4, "updates_per_batch": 2, "minibatches": 2, "micro_batch_members": 6, "evaluate_every": 2},
+    "stages": {"warm_up": {"num_steps": 3}, "grpo": {"num_steps": 5}},
+    "controls": {},
+    "checkpoint": {"every": 2},
+    "track": {"console": "none", "rollouts_every": 1},
+}
+
+
+def tiny() -> Any:
+    return load_experiment("language", TINY).model_copy(update={"controls": {}})
+
+
+def start(path: Path, point: str = "", number: int = 0) -> None:
+    if point:
+        setattr(LanguageDomain, point, fatal(getattr(LanguageDomain, point), number))
+    run(tiny(), path)
+
+
+def fatal(original: Callable[..., Any], number: int) -> Callable[..., Any]:
+    """The method, after whose `number`-th call the process is killed."""
+    left = iter(range(number - 1, -1, -1))
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        result = original(*arguments, **named)
+        if next(left, -1) == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("untouched")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GROUPWISE_CACHE", str(folder / "cache"))
+        assert in_a_process(start, folder / "run") == 0
+    return everything(folder / "run")
+
+
+@pytest.mark.parametrize(("point", "number"), [("sample", 3), ("reward", 4), ("backward", 4), ("score", 9), ("evaluate", 4)])
+def test_killed_and_resumed(untouched: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, number: int) -> None:
+    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
+    assert in_a_process(start, tmp_path / "run", point, number) == -9
+    assert in_a_process(resume, tmp_path / "run") == 0
+    assert everything(tmp_path / "run") == untouched

@@ -1,0 +1,163 @@
+"""The objective as a whole: what it asks for, what it refuses at run time, its metrics, and its state."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from tests.laws import build, outcome, plan_of, prepared, world
+
+from groupwise.objective import Objective
+from groupwise.objective.running import Running
+from groupwise.records import Rollouts, Scored
+from groupwise.statistics import finish
+
+
+def make(**slots: Any) -> Objective:
+    objective = build(**slots)
+    assert objective is not None
+    return objective
+
+
+@pytest.mark.parametrize(
+    ("slots", "fields", "rollout_fields"),
+    [
+        ({}, {"log_prob", "entropy"}, set()),
+        ({"credit": {"gradient_adaptive": {"signal": "score_norm"}}}, {"log_prob", "entropy", "score_norm"}, set()),
+        ({"divergence": {"kind": "exact"}}, {"log_prob", "entropy", "exact_divergence"}, set()),
+        ({"divergence": {"kind": "k3"}}, {"log_prob", "entropy"}, {"reference_log_prob"}),
+        ({"divergence": {"kind": "k3", "beta": 0.0}}, {"log_prob", "entropy"}, set()),
+        ({"divergence": {"kind": "k3", "against": "behaviour"}}, {"log_prob", "entropy"}, set()),
+        ({"correction": {"kind": "mask"}}, {"log_prob", "entropy"}, {"behaviour_log_prob"}),
+    ],
+    ids=str,
+)
+def test_what_it_reads(slots: dict[str, Any], fields: set[str], rollout_fields: set[str]) -> None:
+    objective = make(**slots)
+    assert objective.requires == fields
+    assert objective.requires_rollouts == rollout_fields
+    assert objective.needs_reference == ("reference_log_prob" in rollout_fields or slots.get("divergence") == {"kind": "exact"})
+
+
+@pytest.mark.parametrize(
+    ("slots", "scope"),
+    [
+        ({}, "decision"),
+        ({"smoothing": {"kind": "ema"}}, "member"),
+        ({"ratio": {"kind": "geometric"}}, "member"),
+        ({"credit": {"temporal_decay": {}}}, "member"),
+        ({"correction": {"kind": "mask"}}, "decision"),
+        ({"trust": {"kind": "gaussian"}}, "decision"),
+    ],
+    ids=str,
+)
+def test_scope(slots: dict[str, Any], scope: str) -> None:
+    assert make(**slots).scope == scope
+
+
+def test_missing_and_misshapen_scores_are_named() -> None:
+    given = world()
+    objective = make(credit={"gradient_adaptive": {"signal": "score_norm"}})
+    plan, scored = plan_of(objective, given), given.scored()
+    with pytest.raises(ValueError, match=r"Scored.score_norm is missing.*requires"):
+        objective.loss(Scored(scored.log_prob, scored.entropy, auxiliary=scored.auxiliary), plan)
+    with pytest.raises(ValueError, match=r"Scored.log_prob has shape \[2, 5\].*\[7, 5\]; pass plan.select"):
+        objective.loss(scored.select(torch.tensor([0, 1])), plan)
+    with pytest.raises(ValueError, match=r"Scored.auxiliary\['supervised'\] is missing"):
+        objective.loss(Scored(scored.log_prob, scored.entropy, score_norm=scored.score_norm), plan)
+    with pytest.raises(ValueError, match="one sum a member"):
+        objective.loss(Scored(scored.log_prob, scored.entropy, score_norm=scored.score_norm, auxiliary={"supervised": torch.zeros(3)}), plan)
+
+
+def test_metrics_of_the_loss_by_direct_computation() -> None:
+    # A = +-1/sqrt 2. Ratios 1.5 and 1 of the good member, 0.5 (clipped) and 2 of the bad one.
+    objective = Objective.preset("grpo", entropy=0.1)
+    old = torch.full((2, 2), -3.0, dtype=torch.float64)
+    log_prob = old + torch.tensor([[1.5, 1.0], [0.5, 2.0]], dtype=torch.float64).log()
+    reference = log_prob + math.log(2.0)
+    rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 2, dtype=torch.bool), old, {"correct": [1.0, 0.0]}, reference_log_prob=reference)
+    plan = objective.plan(objective.prepare(rollouts, objective.init()))
+    numbers = finish(objective.loss(Scored(log_prob, entropy=torch.full((2, 2), 0.5, dtype=torch.float64)), plan).statistics)
+    root, kl = 1 / math.sqrt(2), 1 - math.log(2.0)
+    policy = -root * (1.2 + 1.0 - 0.8 - 2.0) / 4
+    expected = {
+        "loss_pg": policy,
+        "kl": kl,
+        "loss_kl": 0.04 * kl,
+        "entropy": 0.5,
+        "loss": policy + 0.04 * kl - 0.1 * 0.5,
+        "zero_gradient_fraction/positive": 0.5,
+        "zero_gradient_fraction/negative": 0.5,
+        "clip_ratio/low_mean": 0.25,
+        "clip_ratio/high_mean": 0.25,
+        "on_policy_fraction": 0.25,
+        "effective_sample_size": 25 / (4 * (2.25 + 1 + 0.25 + 4)),
+    }
+    assert {name: numbers[name] for name in expected} == pytest.approx(expected, abs=1e-12)
+    assert numbers["ratio/p1"] == pytest.approx(0.5, rel=0.011)
+    assert numbers["ratio/p99"] == pytest.approx(2.0, rel=0.011)
+    brief = objective.plan(objective.prepare(rollouts, objective.init()), detail=False)
+    assert "ratio/p1" not in finish(objective.loss(Scored(log_prob, entropy=old), brief).statistics)
+
+
+def test_correction_weighs_the_policy_term_and_nothing_else() -> None:
+    given = world()
+    plain, corrected = outcome(make(), given), outcome(make(correction={"kind": "truncate", "maximum": 1e-9}), given)
+    torch.testing.assert_close(corrected.gradients["entropy"], plain.gradients["entropy"])
+    torch.testing.assert_close(corrected.gradients["log_prob"], 0 * plain.gradients["log_prob"], rtol=0, atol=1e-8)
+    assert corrected.metrics["correction/mean"] == pytest.approx(1e-9)
+
+
+def test_a_supervised_stage_has_no_policy_term() -> None:
+    given = world()
+    found = outcome(make(policy_weight=0.0, entropy=0.0), given)
+    assert not found.gradients["log_prob"].any()
+    # Coefficient 0.5 over the counts 3 + 2 + 5.
+    torch.testing.assert_close(found.gradients["auxiliary.supervised"], torch.full((7,), 0.05, dtype=torch.float64))
+    assert found.metrics["loss_sup"] == pytest.approx(0.05 * float(given.tall["supervised"].sum()))
+    assert "loss_pg" not in found.metrics
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_auxiliary_term_over_nothing_is_zero(dtype: torch.dtype) -> None:
+    given = world().to(dtype)
+    empty = type(given)(given.mask, given.group, given.wide, {**given.tall, "count": 0 * given.tall["count"]})
+    assert outcome(make(), empty).metrics["loss_sup"] == 0.0
+
+
+def test_half_precision_scores_are_computed_in_fp32() -> None:
+    scored = world().to(torch.bfloat16).scored()
+    assert make().loss(scored, plan_of(make(), world())).total.dtype == torch.float32
+
+
+def test_observe_moves_an_adaptive_beta_by_the_measured_divergence() -> None:
+    objective = make(divergence={"kind": "k3", "beta": {"kind": "multiplicative", "initial": 0.1, "lower": 0.01, "upper": 0.1}})
+    state = objective.init()
+    assert state.beta == 0.1
+    raised = objective.observe(state, {"kl": 0.2})
+    assert (raised.beta, raised.step) == (pytest.approx(0.15), 1)
+    assert objective.observe(raised, {"kl": 0.05}).beta == raised.beta
+    assert objective.observe(raised, {}).beta == raised.beta
+    assert objective.plan(prepared(objective, world()), raised).beta == raised.beta
+
+
+def test_running_statistics_travel_through_the_metrics() -> None:
+    objective = make(advantage={"kind": "running_std"})
+    batch = prepared(objective, world())
+    assert batch.state.running.weight == pytest.approx(0.01)
+    numbers = finish(objective.loss(world().scored(), objective.plan(batch)).statistics)
+    running = objective.observe(objective.init(), numbers).running
+    assert running.model_dump() == pytest.approx(batch.state.running.model_dump())
+
+
+def test_state_survives_a_stage_unless_its_kind_changed() -> None:
+    adaptive = {"kind": "k3", "beta": {"kind": "adaptive", "initial": 0.1, "target": 0.05}}
+    before = make(advantage={"kind": "running_std"}, divergence=adaptive)
+    running = Running().follow(mean=1.0, std=2.0, decay=0.9)
+    state = before.init().model_copy(update={"step": 5, "beta": 0.3, "running": running})
+    assert before.adopt(state, before) == state
+    after = make(divergence={"kind": "k3", "beta": 0.1})
+    adopted = after.adopt(state, before)
+    assert (adopted.step, adopted.beta, adopted.running) == (5, None, Running())

@@ -1,0 +1,69 @@
+"""The plan of one optimiser step: weights from global counts, micro-batches and filler."""
+
+from __future__ import annotations
+
+import torch
+from tests.laws import build, plan_of, prepared, world
+
+from groupwise.objective import Objective
+
+
+def test_filler_repeats_member_0_with_nothing() -> None:
+    objective = build()
+    assert objective is not None
+    whole = plan_of(objective, world())
+    part = whole.select(torch.tensor([2, -1]))
+    assert len(part) == 2
+    assert part.real.tolist() == [True, False]
+    assert not part.mask[1].any()
+    assert not part.weight[1].any()
+    torch.testing.assert_close(part.weight[0], whole.weight[2])
+    assert whole.whole
+    assert not part.whole
+
+
+def test_slices_keep_an_advantage_that_is_one_a_member() -> None:
+    objective = build()
+    assert objective is not None
+    whole = plan_of(objective, world())
+    part = whole.select(torch.tensor([0, 1]), slice(1, 3))
+    assert part.sliced
+    assert part.mask.shape == (2, 2)
+    assert part.advantage.shape == (2, 1)
+    torch.testing.assert_close(part.old_log_prob, whole.old_log_prob[:2, 1:3], equal_nan=True)
+
+
+def test_dropped_groups_leave_token_means_and_stay_in_fixed_divisors() -> None:
+    # World: decisions 5, 3, 3.. of seven members in three groups; group 9 (members 3 and 4) is flat and dropped.
+    given = world()
+    valid = int(given.mask.sum())
+    dropped = int(given.mask[3:5].sum())
+    for aggregation, total in (
+        ({"kind": "token_mean"}, 1.0),
+        ({"kind": "member_sum"}, (valid - dropped) / 5),
+        ({"kind": "fixed_length", "length": 10}, (valid - dropped) / (7 * 10)),
+        ({"kind": "prompt_mean"}, 1.0),
+    ):
+        objective = build(admission={"kind": "informative"}, aggregation=aggregation)
+        assert objective is not None
+        plan = plan_of(objective, given)
+        assert not plan.mask[3:5].any()
+        torch.testing.assert_close(float(plan.weight.sum()), total)
+
+
+def test_counts_and_auxiliary_denominators_are_summed_over_processes() -> None:
+    objective = build()
+    assert objective is not None
+    batch = prepared(objective, world())
+    one, three = objective.plan(batch), objective.plan(batch, reduce=lambda total: 3 * total)
+    torch.testing.assert_close(three.weight * 3, one.weight)
+    # Counts 3 + 2 + 5, coefficient 0.5.
+    assert float(one.auxiliary["supervised"]) == 0.05
+    torch.testing.assert_close(3 * float(three.auxiliary["supervised"]), 0.05)
+
+
+def test_coefficients_follow_the_step() -> None:
+    objective = Objective.preset("grpo", entropy={"kind": "linear", "start": 1.0, "end": 0.0, "num_steps": 4}, policy_weight=0.5, **{"divergence.beta": 0.1})
+    state = objective.init().model_copy(update={"step": 1})
+    plan = objective.plan(prepared(objective, world()), state)
+    assert (plan.entropy, plan.policy_weight, plan.beta) == (0.75, 0.5, 0.1)

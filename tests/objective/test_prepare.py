@@ -1,0 +1,113 @@
+"""Rollouts to batch: how rewards are combined, what is missing, and the reward metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from groupwise.objective import Objective
+from groupwise.objective.prepare import grouped_rewards
+from groupwise.records import Rollouts
+from groupwise.statistics import alone, finish
+
+OBJECTIVE = Objective.preset("bnpo")
+
+
+def rollouts(group: Sequence[int], rewards: Mapping[str, Any], weights: Mapping[str, float] | None = None, **more: Any) -> Rollouts:
+    mask = more.pop("mask", torch.ones(len(group), 2, dtype=torch.bool))
+    return Rollouts(torch.tensor(group), mask, torch.full(mask.shape, -1.0), rewards, weights or {}, **more)
+
+
+def test_rewards_are_summed_by_weight() -> None:
+    given = rollouts([0, 0], {"correct": [1.0, 0.0], "format": [0.5, 1.0]}, {"format": 3.0})
+    assert grouped_rewards(given, "renormalise", None, alone).value.tolist() == [[2.5], [3.0]]
+
+
+@pytest.mark.parametrize(("partial", "expected"), [("renormalise", 4.0), ("sum", 1.0)])
+def test_a_missing_reward_leaves_the_sum(partial: Any, expected: float) -> None:
+    # Weights 1 and 3, only the first present: 1 * (4 / 1), or 1.
+    given = rollouts([0, 0], {"correct": [1.0, 1.0], "format": [None, 1.0]}, {"format": 3.0})
+    assert grouped_rewards(given, partial, None, alone).value.tolist() == [[expected], [4.0]]
+
+
+def test_a_reward_of_weight_zero_is_measured_and_never_counted() -> None:
+    given = rollouts([0, 0], {"correct": [1.0, None], "length": [7.0, 9.0]}, {"length": 0.0})
+    rewards = grouped_rewards(given, "renormalise", None, alone)
+    assert rewards.value.tolist() == [[1.0], [0.0]]
+    assert rewards.present.tolist() == [[True], [False]]
+    assert finish(OBJECTIVE.prepare(given, OBJECTIVE.init()).statistics)["rewards/length/mean"] == 8.0
+
+
+def test_a_member_without_any_reward_is_unscorable() -> None:
+    batch = OBJECTIVE.prepare(rollouts([0, 0, 0, 1, 1], {"correct": [1.0, 3.0, None, 5.0, None]}), OBJECTIVE.init())
+    root = 1 / math.sqrt(2)
+    assert batch.advantage[:, 0].tolist() == pytest.approx([-root, root, 0.0, 0.0, 0.0])
+    assert finish(batch.statistics)["members/unscorable"] == 2.0
+
+
+def test_reward_maps_are_compared_place_by_place() -> None:
+    given = rollouts([0, 0], {"map": torch.tensor([[0.0, 2.0], [2.0, 2.0]]), "whole": [1.0, 1.0]})
+    batch = OBJECTIVE.prepare(given, OBJECTIVE.init())
+    root = 1 / math.sqrt(2)
+    torch.testing.assert_close(batch.advantage, torch.tensor([[-root, 0.0], [root, 0.0]], dtype=torch.float64))
+
+
+def test_a_divergence_in_the_reward_is_subtracted() -> None:
+    # beta 0.5: R - 0.5 sum(lp_old - lp_ref) over valid decisions: 1 - 0.5 * 2, 1 - 0.
+    objective = Objective.preset("rloo", **{"divergence.beta": 0.5})
+    reference = torch.tensor([[-2.0, -2.0], [-1.0, -9.0]])
+    mask = torch.tensor([[True, True], [True, False]])
+    batch = objective.prepare(rollouts([0, 0], {"correct": [1.0, 1.0]}, mask=mask, reference_log_prob=reference), objective.init())
+    assert batch.advantage[:, 0].tolist() == [-1.0, 1.0]
+
+
+def test_metrics_by_direct_computation() -> None:
+    # Groups: 1, 0 (deviation 1/sqrt 2); 1, 1 (all right); 0, 0 (all wrong). Advantages +-1/sqrt 2 and four zeros.
+    mask = torch.tensor([[1, 1], [1, 0], [1, 1], [1, 1], [0, 0], [1, 0]], dtype=torch.bool)
+    given = rollouts([0, 0, 1, 1, 2, 2], {"correct": [1.0, 0.0, 1.0, 1.0, 0.0, 0.0]}, mask=mask, truncated=torch.tensor([1, 0, 0, 0, 0, 0]).bool())
+    numbers = finish(OBJECTIVE.prepare(given, OBJECTIVE.init()).statistics)
+    expected = {
+        "reward": 0.5,
+        "rewards_mean": 0.5,
+        "rewards_std": math.sqrt(6 * 0.25 / 5),
+        "reward_std": 1 / math.sqrt(2) / 3,
+        "rewards/correct/mean": 0.5,
+        "frac_reward_zero_std": 2 / 3,
+        "groups/flat": 2 / 3,
+        "groups/all_right": 1 / 3,
+        "groups/all_wrong": 1 / 3,
+        "groups/admitted": 1.0,
+        "advantages_mean": 0.0,
+        "advantages_std": math.sqrt(1 / 5),
+        "members/unscorable": 0.0,
+        "completions/mean_length": 8 / 6,
+        "completions/clipped_ratio": 1 / 6,
+    }
+    assert {name: numbers[name] for name in expected} == pytest.approx(expected, abs=1e-12)
+
+
+def test_admission_covers_whole_groups() -> None:
+    objective = Objective.preset("dapo")
+    batch = objective.prepare(rollouts([7, 3, 7, 3], {"correct": [1.0, 0.0, 1.0, 1.0]}), objective.init())
+    assert batch.admitted.tolist() == [False, True, False, True]
+    assert finish(batch.statistics)["groups/admitted"] == 0.5
+
+
+@pytest.mark.parametrize("name", ["reference_log_prob", "behaviour_log_prob"])
+def test_a_field_that_is_read_must_be_there(name: str) -> None:
+    objective = Objective.preset("grpo" if name == "reference_log_prob" else "bnpo+tis")
+    assert objective.requires_rollouts == {name}
+    with pytest.raises(ValueError, match=f"Rollouts.{name} is missing.*pass Rollouts"):
+        objective.prepare(rollouts([0, 0], {"correct": [1.0, 0.0]}), objective.init())
+
+
+def test_a_policy_term_needs_a_reward_and_a_supervised_stage_does_not() -> None:
+    with pytest.raises(ValueError, match=r"Rollouts.rewards is empty"):
+        OBJECTIVE.prepare(rollouts([0, 0], {}), OBJECTIVE.init())
+    supervised = Objective.preset("bnpo", policy_weight=0.0)
+    batch = supervised.prepare(rollouts([0, 0], {}), supervised.init())
+    assert not batch.advantage.any()

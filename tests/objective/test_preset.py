@@ -1,0 +1,59 @@
+"""Methods as data: names, overlays, edits and what they changed."""
+
+from __future__ import annotations
+
+import pytest
+from tests.laws import SLOTS
+
+from groupwise.config import ConfigError
+from groupwise.objective import Objective
+from groupwise.objective.preset import changes, method_names, overlay_names, read_method
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_every_preset_states_every_slot_and_its_paper(name: str) -> None:
+    method = read_method(name)
+    assert set(SLOTS) <= set(method.objective), f"{name} leaves {sorted(set(SLOTS) - set(method.objective))} unstated"
+    assert method.paper.arxiv or method.paper.note
+    assert method.title
+    assert method.equation
+    assert f"@misc{{{name}," in method.paper.bibtex(name)
+    assert Objective.preset(name).name == name
+
+
+def test_the_methods_of_the_first_release_are_there() -> None:
+    published = {"grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo", "source_003"}
+    innovations = {"ema", "gradient_adaptive", "amic", "ptrw", "temporal_decay", "asymmetric_clip"}
+    assert published | innovations | {"conservative", "aggressive", "balanced", "all_compatible"} <= set(method_names())
+    assert set(overlay_names()) == {"tis", "mis", "icepop"}
+
+
+def test_an_edit_is_named_and_printed() -> None:
+    edited = Objective.preset("dapo", **{"trust.high": 0.3})
+    assert edited.name == "dapo+edited"
+    assert changes(edited) == {"trust.high": (0.28, 0.3)}
+    assert Objective.preset("dapo", **{"trust.high": 0.28}).name == "dapo"
+    assert changes(Objective.preset("dapo")) == {}
+
+
+def test_a_changed_kind_restarts_from_its_own_defaults() -> None:
+    edited = Objective.preset("dapo", **{"trust.kind": "gaussian", "trust.sigma": 0.3})
+    assert edited.trust.model_dump() == {"kind": "gaussian", "sigma": 0.3}
+
+
+def test_an_overlay_changes_the_correction_alone() -> None:
+    plain, overlaid = Objective.preset("dapo"), Objective.preset("dapo+tis")
+    assert overlaid.name == "dapo+tis"
+    assert overlaid.correction.kind == "truncate"
+    assert overlaid.model_copy(update={"correction": plain.correction, "name": "dapo"}) == plain
+
+
+@pytest.mark.parametrize(("name", "near"), [("dappo", "dapo"), ("dapo+tiss", "tis")])
+def test_an_unknown_name_gets_the_nearest(name: str, near: str) -> None:
+    with pytest.raises(ConfigError, match=near):
+        Objective.preset(name)
+
+
+def test_an_unknown_key_is_named_with_its_path() -> None:
+    with pytest.raises(ConfigError, match=r"trust.*hihg"):
+        Objective.preset("dapo", **{"trust.hihg": 0.3})

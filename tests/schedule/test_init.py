@@ -1,0 +1,26 @@
+"""A schedule is a number or a table with a kind."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from groupwise.schedule import AnySchedule, Constant, Linear, Multiplicative, Schedule
+
+
+def test_a_plain_number_is_a_constant() -> None:
+    assert TypeAdapter(Schedule).validate_python(2) == Constant(value=2.0)
+    table = {"kind": "linear", "start": 0.0, "end": 1.0, "num_steps": 3}
+    assert TypeAdapter(Schedule).validate_python(table) == Linear(start=0.0, end=1.0, num_steps=3)
+
+
+def test_kinds_that_follow_a_measurement_are_taken_only_where_one_is_made() -> None:
+    table = {"kind": "multiplicative", "initial": 0.1, "lower": 0.0, "upper": 1.0}
+    assert TypeAdapter(AnySchedule).validate_python(table) == Multiplicative(initial=0.1, lower=0.0, upper=1.0)
+    with pytest.raises(ValidationError, match="multiplicative"):
+        TypeAdapter(Schedule).validate_python(table)
+
+
+def test_a_flag_is_no_number() -> None:
+    with pytest.raises(ValidationError):
+        TypeAdapter(Schedule).validate_python(True)

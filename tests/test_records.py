@@ -1,0 +1,76 @@
+"""The records that travel: shapes and values are checked where they enter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from groupwise.records import Loss, Rollouts, Scored
+from groupwise.statistics import Mean
+
+MASK = torch.tensor([[True, True], [True, False]])
+OLD = torch.tensor([[-1.0, -2.0], [-3.0, float("nan")]])
+
+
+def rollouts(**changed: Any) -> Rollouts:
+    return Rollouts(**({"group": torch.tensor([0, 0]), "mask": MASK, "old_log_prob": OLD} | changed))
+
+
+def test_rewards_become_fp64_with_what_is_present() -> None:
+    given = rollouts(rewards={"a": [1, None], "b": torch.tensor([1.0, 2.0]), "map": torch.tensor([[1.0, 2.0], [3.0, float("nan")]])})
+    assert given.rewards["a"].tolist() == [1.0, 0.0]
+    assert given.reward_present["a"].tolist() == [True, False]
+    assert given.rewards["b"].dtype == torch.float64
+    assert given.rewards["map"].tolist() == [[1.0, 2.0], [3.0, 0.0]]
+    assert given.reward_present["map"].tolist() == MASK.tolist()
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"mask": MASK.int()}, r"Rollouts.mask must be a bool tensor \[B, T\].*mask.bool\(\)"),
+        ({"group": torch.tensor([0])}, r"Rollouts.group must be an integer tensor \[B\] with B = 2"),
+        ({"group": torch.tensor([0.0, 0.0])}, "Rollouts.group must be an integer tensor"),
+        ({"old_log_prob": OLD[:, :1]}, r"Rollouts.old_log_prob must be a float tensor of the mask's shape \[2, 2\]"),
+        ({"old_log_prob": torch.tensor([[-1.0, float("nan")], [-3.0, 0.0]])}, r"Rollouts.old_log_prob\[0, 1\] is nan where the mask is true"),
+        ({"old_log_prob": torch.tensor([[-1.0, 0.5], [-3.0, 0.0]])}, r"Rollouts.old_log_prob\[0, 1\] is 0.5, above zero.*density=True"),
+        ({"reference_log_prob": OLD[:1]}, "Rollouts.reference_log_prob must be a float tensor"),
+        ({"truncated": torch.tensor([1, 0])}, r"Rollouts.truncated must be a bool tensor \[B\]"),
+        ({"rewards": {"a": [1.0, float("nan")]}}, r"Rollouts.rewards\['a'\]\[1\] is nan; a reward is finite, or None"),
+        ({"rewards": {"a": [1.0]}}, r"Rollouts.rewards\['a'\] must be \[B\] = \[2\]"),
+        ({"rewards": {"a": [1.0, 1.0]}, "reward_weights": {"c": 1.0}}, r"\['c'\], which are no rewards; rewards are \['a'\]"),
+        ({"auxiliary_count": {"supervised": torch.zeros(3)}}, r"Rollouts.auxiliary_count\['supervised'\] must be \[B\]"),
+    ],
+)
+def test_what_does_not_fit_is_named(changed: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        rollouts(**changed)
+
+
+def test_densities_may_exceed_one_and_step_sizes_zero() -> None:
+    assert rollouts(old_log_prob=torch.full((2, 2), 3.0), density=True).density
+    assert rollouts(step_size=torch.full((2, 2), 3.0)).step_size is not None
+
+
+def test_scored_round_trip_and_filler() -> None:
+    scored = Scored(torch.tensor([[1.0], [2.0]]), entropy=torch.tensor([[3.0], [4.0]]), auxiliary={"supervised": torch.tensor([5.0, 6.0])})
+    assert set(scored.tensors()) == {"log_prob", "entropy", "auxiliary.supervised"}
+    some = scored.select(torch.tensor([1, -1]))
+    assert some.log_prob.tolist() == [[2.0], [1.0]]
+    assert some.auxiliary["supervised"].tolist() == [6.0, 5.0]
+    assert some.score_norm is None
+
+
+def test_detach_cuts_every_field() -> None:
+    scored = Scored(torch.zeros(1, 1, requires_grad=True), auxiliary={"supervised": torch.zeros(1, requires_grad=True)})
+    assert not any(tensor.requires_grad for tensor in scored.detach().tensors().values())
+
+
+def test_backward_accumulates() -> None:
+    leaf = torch.tensor(2.0, requires_grad=True)
+    for _ in range(2):
+        Loss(leaf * 3, {"x": Mean.number(1.0)}).backward()
+    assert leaf.grad is not None
+    assert float(leaf.grad) == 6.0

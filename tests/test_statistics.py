@@ -1,0 +1,101 @@
+"""Additive statistics: the sum of parts gives the numbers of the whole."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from groupwise.statistics import (
+    Deviation,
+    EffectiveSampleSize,
+    Mean,
+    Percentiles,
+    Statistic,
+    Total,
+    Variance,
+    VarianceReduction,
+    add,
+    finish,
+    reduce_statistics,
+)
+
+NAN = float("nan")
+VALUES = torch.tensor([1.0, 2.0, NAN, 6.0])
+WHERE = torch.tensor([True, True, False, True])
+
+
+def test_numbers_by_hand() -> None:
+    # 1, 2, 6: mean 3, variance (4 + 1 + 9) / 3, unbiased 14 / 2, (sum)^2 / (n sum of squares) = 81 / (3 * 41).
+    numbers = finish(
+        {
+            "mean": Mean.of(VALUES, WHERE),
+            "share": Mean.share(torch.tensor([True, False, True, True]), WHERE),
+            "ratio": Mean.ratio(torch.tensor(3.0), torch.tensor(4.0)),
+            "number": Mean.number(0.25),
+            "total": Total.of(torch.tensor(5.0)),
+            "variance": Variance.of(VALUES, WHERE),
+            "deviation": Deviation.of(VALUES, WHERE),
+            "size": EffectiveSampleSize.of(VALUES, WHERE),
+        }
+    )
+    assert numbers == pytest.approx(
+        {
+            "mean": 3.0,
+            "share": 2 / 3,
+            "ratio": 0.75,
+            "number": 0.25,
+            "total": 5.0,
+            "variance": 14 / 3,
+            "deviation": math.sqrt(7),
+            "size": 81 / 123,
+        }
+    )
+
+
+def test_variance_reduction_is_the_sources_and_zero_on_policy() -> None:
+    raw, smoothed = torch.tensor([0.0, 2.0]), torch.tensor([0.5, 1.5])
+    everywhere = torch.tensor([True, True])
+    assert finish({"ema": VarianceReduction.of(raw, smoothed, everywhere)}) == pytest.approx(
+        {"ema/raw_weights_variance": 1.0, "ema/smoothed_weights_variance": 0.25, "ema/variance_reduction_ratio": 0.75}
+    )
+    assert finish({"ema": VarianceReduction.of(raw * 0, raw * 0, everywhere)})["ema/variance_reduction_ratio"] == 0.0
+
+
+def test_percentiles_are_exact_to_a_bin_and_one_on_policy() -> None:
+    assert set(finish({"ratio": Percentiles.of(torch.zeros(5), torch.ones(5, dtype=torch.bool))}).values()) == {1.0}
+    log_ratio = torch.linspace(-1, 1, 2001)
+    numbers = finish({"ratio": Percentiles.of(log_ratio, torch.ones(2001, dtype=torch.bool))})
+    for percent in (1, 5, 50, 95, 99):
+        assert math.log(numbers[f"ratio/p{percent}"]) == pytest.approx(-1 + 2 * percent / 100, abs=0.011)
+    outer = finish({"ratio": Percentiles.of(torch.tensor([-50.0, 50.0]), torch.ones(2, dtype=torch.bool))})
+    assert (outer["ratio/p1"], outer["ratio/p99"]) == pytest.approx((math.exp(-4), math.exp(4)))
+
+
+def test_nothing_gives_no_number() -> None:
+    nowhere = torch.zeros(4, dtype=torch.bool)
+    kinds = (Mean, Variance, Deviation, EffectiveSampleSize, Percentiles)
+    assert finish({kind.__name__: kind.of(VALUES, nowhere) for kind in kinds}) == {}
+    assert finish({"deviation": Deviation.of(VALUES[:1], WHERE[:1])}) == {"deviation": 0.0}
+
+
+@pytest.mark.parametrize("kind", [Mean, Variance, Deviation, EffectiveSampleSize, Percentiles])
+def test_parts_add_up(kind: type[Statistic]) -> None:
+    whole = finish({"x": kind.of(VALUES, WHERE)})  # type: ignore[attr-defined]
+    parts = [{"x": kind.of(VALUES[piece], WHERE[piece])} for piece in (slice(0, 1), slice(1, 4))]  # type: ignore[attr-defined]
+    assert finish(add(parts)) == pytest.approx(whole)
+
+
+def test_processes_add_up_in_one_call() -> None:
+    calls = []
+
+    def twice(flat: Tensor) -> Tensor:
+        calls.append(flat.shape)
+        return 2 * flat
+
+    reduced = reduce_statistics({"total": Total.of(torch.tensor(3.0)), "mean": Mean.of(VALUES, WHERE)}, twice)
+    assert finish(reduced) == pytest.approx({"total": 6.0, "mean": 3.0})
+    assert len(calls) == 1
+    assert reduce_statistics({}, twice) == {}

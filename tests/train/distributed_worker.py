@@ -1,0 +1,82 @@
+"""What each process of `test_distributed` runs: a few updates of several objectives, or a whole run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from tests.train.test_update import started
+from tests.train.toy import ToyDomain, job, recipe, weights
+
+from groupwise.streams import Streams, seed_everything
+from groupwise.track import TrackConfig
+from groupwise.train import run
+from groupwise.train.collect import collect
+from groupwise.train.distributed import connect, disconnect
+from groupwise.train.optimiser import configure_optimiser, trained_parameters
+from groupwise.train.update import update_policy
+
+
+def only_late(index: int, action: Any) -> float | None:
+    """Prompts below three give flat groups, and one member's reward is missing: the first process's groups are all dropped."""
+    if index < 3:
+        return 1.0
+    return None if int(action[0]) == 3 else float(action[0])
+
+
+# Seven prompts of lengths 1, 2, 3, 1, 2, 3, 1 over two or four processes are unequal loads.
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "token_mean": ({"method": "dapo"}, {}),
+    "dropped": ({"method": "dapo", "objective": {"admission.kind": "informative"}}, {"reward_of": only_late}),
+    "kl_and_member_mean": ({"method": "grpo"}, {}),
+    "sequence": ({"method": "gspo"}, {"recorded": False}),
+    "batch_std": ({"method": "dapo", "objective": {"advantage.kind": "batch_std", "aggregation.kind": "prompt_mean"}}, {}),
+    "resample": ({"method": "dapo", "objective": {"admission.kind": "resample", "admission.max_rounds": 3}}, {"num_prompts": 14, "reward_of": only_late}),
+    "supervised": ({"method": "dapo", "objective": {"auxiliary.supervised": 0.3}, "demonstrations_per_step": 5}, {}),
+}
+
+
+def recorded_gradients(optimiser: torch.optim.Optimizer, toy: ToyDomain) -> list[torch.Tensor]:
+    """A list that grows by the whole gradient at every optimiser step."""
+    kept: list[torch.Tensor] = []
+    optimiser.register_step_pre_hook(lambda *_: kept.append(torch.cat([p.grad.reshape(-1) for p in trained_parameters(toy.module)])))
+    return kept
+
+
+def updates(folder: Path) -> None:
+    world = connect(torch.device("cpu"))
+    found: dict[str, torch.Tensor] = {}
+    numbers: dict[str, Any] = {}
+    for name, (settings, domain) in CASES.items():
+        chosen = recipe(prompts_per_step=7, updates_per_batch=2, minibatches=2, micro_batch_members=3, **settings)
+        seed_everything(0)
+        toy = ToyDomain(**{"num_prompts": 7, **domain})
+        state = started(toy, chosen)
+        # A large eps: Adam divides tiny gradients by tiny moments, which would magnify rounding.
+        configure_optimiser(state.optimiser, chosen.optimiser.model_copy(update={"eps": 1e-2}), 0)
+        gradients = recorded_gradients(state.optimiser, toy)
+        rows = []
+        for _ in range(2):
+            collected = collect(toy, chosen, state, Streams(0), world)
+            rows.append(len(collected.samples))
+            result = update_policy(toy, chosen, state, collected, Streams(0), world)
+            state.progress.step += 1
+        found |= {f"{name}/weights": weights(toy.module), f"{name}/gradients": torch.stack(gradients)}
+        numbers[name] = {"metrics": result.mean(), "members": world.gather(rows), "taken": result.taken}
+    if world.first:
+        save_file(found, folder / f"updates-{world.size}.safetensors")
+        (folder / f"updates-{world.size}.json").write_text(json.dumps(numbers))
+    disconnect()
+
+
+def whole(folder: Path) -> None:
+    chosen = recipe(method="grpo", num_steps=3, evaluate_every=2, prompts_per_step=5)
+    run(job(chosen, track=TrackConfig(console="lines")), folder / "run")
+
+
+if __name__ == "__main__":
+    {"updates": updates, "whole": whole}[sys.argv[1]](Path(sys.argv[2]))

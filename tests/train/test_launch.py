@@ -1,0 +1,226 @@
+"""Whole runs of the toy domain: what they leave, when they stop, what they reuse."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+from tests.train.toy import QUIET, ToyDomain, job, recipe, supervised
+
+from groupwise.checkpoint import CheckpointConfig, CheckpointStore, StorageError
+from groupwise.config import ConfigError
+from groupwise.track import TrackConfig, read_metrics
+from groupwise.train import EarlyStopping, resume, run
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return list(read_metrics(path / "metrics.jsonl"))
+
+
+def test_the_reward_goes_up_on_a_policy_that_answered_wrongly(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    stages = [supervised(num_steps=20), recipe("policy", num_steps=60, prompts_per_step=8, group_size=8)]
+    result = run(job(*stages, domain=lambda device: ToyDomain(num_decisions=1)), path)
+    assert result.summary["before"] <= 0.7
+    assert result.summary["after"] >= 0.95
+    assert json.loads((path / "summary.json").read_text()) == result.summary
+    assert list(result.summary) == ["metric", "before", "after", "baseline", "seconds", "steps", "seed"]
+    assert {"setup", "evaluation", "warm_up", "sampling", "rewards", "update", "checkpoint"} <= set(result.summary["seconds"])
+    assert (result.before_step, result.after_step) == (20, 80)
+
+
+def test_what_a_run_leaves(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    run(job(recipe(num_steps=4, evaluate_every=2), checkpoint=CheckpointConfig(model_every=2, keep_best=False)), path)
+    assert json.loads((path / "config.json").read_text()) == {"name": "toy", "seed": 0}
+    started = json.loads((path / "environment.json").read_text())["starts"]
+    assert started[0]["seed"] == 0
+    assert started[0]["num_threads"] == 1
+    assert [row["step"] for row in rows(path)] == [0, 1, 2, 3, 4]
+    assert [row["step"] for row in rows(path) if "eval/accuracy" in row] == [0, 2, 4]
+    assert {entry.name for entry in path.iterdir()} == {
+        "checkpoints",
+        "config.json",
+        "environment.json",
+        "metrics.jsonl",
+        "model",
+        "models",
+        "rollouts",
+        "summary.json",
+    }
+    assert sorted(entry.name for entry in (path / "rollouts").iterdir()) == [
+        *(f"evaluation-{step}.jsonl" for step in (0, 2, 4)),
+        *(f"step-{step}.jsonl" for step in (1, 2, 4)),
+    ]
+    member = json.loads((path / "rollouts" / "step-1.jsonl").read_text().splitlines()[0])
+    assert set(member) == {"prompt", "text", "group", "rewards", "reward", "advantage", "num_decisions", "log_ratio"}
+    assert load_file(path / "model" / "model.safetensors").keys() == load_file(path / "models" / "step-2" / "model.safetensors").keys()
+
+
+def test_metrics_are_named_as_elsewhere(tmp_path: Path) -> None:
+    run(job(recipe(num_steps=1, method="grpo", updates_per_batch=2)), tmp_path / "run")
+    trl = {"reward", "reward_std", "frac_reward_zero_std", "rewards/right/mean", "kl", "clip_ratio/low_mean", "clip_ratio/high_mean"}
+    trl |= {"completions/mean_length", "grad_norm", "step_time", "learning_rate"}
+    source_001 = {"advantages_mean", "advantages_std", "rewards_mean", "rewards_std", "lambda_pg", "loss_pg"}
+    own = {"zero_gradient_fraction/positive", "groups/flat", "groups/all_right", "on_policy_share", "padding_share/update", "seconds/sampling"}
+    assert trl | source_001 | own <= set(rows(tmp_path / "run")[1])
+
+
+def test_a_folder_that_holds_something_is_refused_before_anything_is_computed(tmp_path: Path) -> None:
+    run(job(recipe(num_steps=1)), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"holds a run already; write `groupwise resume .*--out NEW"):
+        run(job(domain=pytest.fail), tmp_path / "run")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("do not touch")
+    with pytest.raises(ConfigError, match="not empty and holds no run"):
+        run(job(domain=pytest.fail), tmp_path / "other")
+    with pytest.raises(ConfigError, match="holds no run"):
+        resume(job(), tmp_path / "nowhere")
+
+
+def test_an_unwritable_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"cannot be written|a file of that name"):
+        run(job(domain=pytest.fail), tmp_path / "file" / "run")
+    with pytest.raises(ConfigError, match="a file of that name exists"):
+        run(job(domain=pytest.fail), tmp_path / "file")
+
+
+def test_a_warm_up_is_kept_and_used_with_the_same_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stages = [supervised(num_steps=5), recipe("policy", num_steps=2)]
+    lines = TrackConfig(console="lines")
+    first = run(job(*stages, track=lines), tmp_path / "a")
+    assert "earlier run" not in capsys.readouterr().out
+    second = run(job(*stages, track=lines), tmp_path / "b")
+    assert "stage warm_up: the result of an earlier run is used" in capsys.readouterr().out
+    assert (tmp_path / "a" / "model" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model" / "model.safetensors").read_bytes()
+    assert [row["step"] for row in rows(tmp_path / "b")] == [row["step"] for row in rows(tmp_path / "a")] == list(range(8))
+    assert (first.summary["before"], first.summary["after"]) == (second.summary["before"], second.summary["after"])
+    for changed in (job(*stages, seed=1, track=lines), job(supervised(num_steps=6), stages[1], track=lines)):
+        capsys.readouterr()
+        run(changed, tmp_path / f"c{changed.seed}{changed.recipes[0].train.num_steps}")
+        assert "earlier run" not in capsys.readouterr().out
+
+
+def test_controls_start_where_the_policy_started(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    stages = [supervised(num_steps=5), recipe("policy", num_steps=6)]
+    controls = {"supervised": [supervised("more")], "other": [recipe("slow", rate=1e-9)]}
+    result = run(job(*stages, controls=controls), path)
+    control = json.loads((path / "controls" / "supervised" / "summary.json").read_text())
+    assert result.summary["baseline"] == control["after"]
+    assert control["before"] == result.summary["before"]
+    assert json.loads((path / "controls" / "other" / "summary.json").read_text())["after"] == result.summary["before"]
+    assert min(row["step"] for row in rows(path / "controls" / "supervised")) == 6
+    assert not (path / "checkpoints" / "start").exists()
+
+
+def test_ctrl_c_ends_with_a_checkpoint_and_resume_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    run(job(recipe(num_steps=6)), tmp_path / "whole")
+
+    class Interrupting(ToyDomain):
+        def reward(self, samples: Any) -> Any:
+            self.calls = getattr(self, "calls", 0) + 1
+            if self.calls == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().reward(samples)
+
+    path = tmp_path / "cut"
+    result = run(job(recipe(num_steps=6), domain=lambda device: Interrupting()), path)
+    assert result.interrupted
+    latest = CheckpointStore(path / "checkpoints", CheckpointConfig()).latest()
+    assert latest is not None
+    assert latest.step == 3
+    assert not resume(job(recipe(num_steps=6)), path).interrupted
+    assert (path / "model" / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model" / "model.safetensors").read_bytes()
+
+
+def test_early_stopping_ends_a_stage(tmp_path: Path) -> None:
+    result = run(job(recipe(num_steps=50, rate=1e-12, evaluate_every=2, early_stopping=EarlyStopping(patience=3))), tmp_path / "run")
+    assert result.summary["steps"] == 6
+
+
+def test_time_ends_a_stage(tmp_path: Path) -> None:
+    assert run(job(recipe(num_steps=10**6, max_seconds=0.3)), tmp_path / "run").summary["steps"] < 1000
+
+
+SEEN: list[tuple[int, float]] = []
+
+
+def remember(step: int, metrics: Mapping[str, float]) -> bool:
+    SEEN.append((step, metrics["reward"]))
+    return step == 3
+
+
+def test_callbacks_see_every_step_and_can_end_a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = type(os)("callback_of_a_user")
+    module.remember = remember  # type: ignore[attr-defined]
+    monkeypatch.setitem(__import__("sys").modules, "callback_of_a_user", module)
+    SEEN.clear()
+    assert run(job(recipe(num_steps=9, callbacks=["callback_of_a_user:remember"])), tmp_path / "run").summary["steps"] == 3
+    assert [step for step, _ in SEEN] == [1, 2, 3]
+
+
+def test_the_best_model_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    run(job(recipe(num_steps=20, evaluate_every=1, rate=0.2)), path)
+    scores = [row["eval/accuracy"] for row in rows(path)]
+    best = scores.index(max(scores))
+    assert best > 0
+    found = CheckpointStore(path / "checkpoints", CheckpointConfig()).complete()
+    assert [checkpoint.step for checkpoint in found if checkpoint.best][-1] == best
+    saved = load_file(path / "best" / "model.safetensors")
+    kept = next(checkpoint for checkpoint in found if checkpoint.step == best).load()["weights"]
+    assert all((saved[name] == kept[name]).all() for name in saved)
+
+
+def test_skipped_updates_are_counted_and_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flat = lambda device: ToyDomain(reward_of=lambda index, action: 1.0)  # noqa: E731
+    run(job(recipe(num_steps=8, patience=3), domain=flat, track=TrackConfig(console="lines")), tmp_path / "run")
+    assert capsys.readouterr().out.count("updates in a row had nothing to learn from") == 1
+    assert sum(row.get("updates/skipped", 0) for row in rows(tmp_path / "run")) == 8
+
+
+def test_an_unknown_metric_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean accuracy"):
+        run(job(recipe(metric="acuracy")), tmp_path / "run")
+
+
+def test_a_full_disk_says_what_is_kept_and_resume_goes_on(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, check=False).returncode != 0:
+        pytest.skip("mounting needs root")
+    try:
+        chosen = job(recipe(num_steps=4), checkpoint=CheckpointConfig(every=1), track=QUIET)
+
+        class Filling(ToyDomain):
+            def reward(self, samples: Any) -> Any:
+                self.calls = getattr(self, "calls", 0) + 1
+                if self.calls == 3:
+                    with (disk / "ballast").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+                        while True:
+                            file.write(b"x" * 1024)
+                return super().reward(samples)
+
+        filled = job(*chosen.recipes, domain=lambda device: Filling(), checkpoint=chosen.checkpoint)
+        with pytest.raises(StorageError, match=r"no space is left.*step-2 is complete; nothing before step 2 is lost.*groupwise resume"):
+            run(filled, disk / "run")
+        (disk / "ballast").unlink()
+        assert resume(chosen, disk / "run").summary["steps"] == 4
+        assert [row["step"] for row in rows(disk / "run")] == [0, 1, 2, 3, 4]
+    finally:
+        subprocess.run(["umount", disk], check=True)

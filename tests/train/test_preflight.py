@@ -1,0 +1,102 @@
+"""What cannot work is an error before the first step, and says what to write."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.train.toy import ToyDomain, job, recipe, supervised
+
+from groupwise.config import ConfigError
+from groupwise.reference import EmaReference
+from groupwise.streams import Streams
+from groupwise.train import Job, Recipe, TrainConfig
+from groupwise.train.distributed import World
+from groupwise.train.preflight import check_configuration, check_domain
+
+
+def refused(recipe: Recipe, match: str, world: World = World(), **domain: Any) -> None:  # noqa: B008
+    with pytest.raises(ConfigError, match=match):
+        check_domain(ToyDomain(**domain), recipe, Streams(0), world)
+
+
+def test_fewer_prompts_than_a_batch() -> None:
+    refused(recipe(prompts_per_step=16), r"training set has 8 prompts; write train.prompts_per_step = 8")
+
+
+def test_fewer_prompts_than_processes() -> None:
+    refused(recipe(prompts_per_step=2), "4 processes need a prompt each; write 4", World(0, 4))
+
+
+def test_a_field_the_domain_cannot_supply(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ToyDomain, "supplies", frozenset({"log_prob"}))
+    refused(recipe(objective={"entropy": 0.1}), r"reads \['entropy'\], and this domain supplies \['log_prob'\]")
+
+
+def test_a_model_without_trained_parameters() -> None:
+    toy = ToyDomain()
+    toy.module.requires_grad_(False)
+    with pytest.raises(ConfigError, match="nothing can be trained"):
+        check_domain(toy, recipe(), Streams(0), World())
+
+
+def test_a_supervised_term_without_a_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ToyDomain, "demonstrations", lambda *_, **__: None)
+    refused(supervised(), "no demonstrations")
+
+
+def test_gradient_checkpointing_where_the_model_has_none() -> None:
+    refused(recipe(gradient_checkpointing=True), "gradient_checkpointing = true: this model does not offer it")
+
+
+@pytest.mark.parametrize(
+    ("made", "match"),
+    [
+        (lambda: job(recipe(group_size=1)), "group_size = 1: an advantage that compares"),
+        (lambda: job(recipe(objective={"policy_weight": 0.0})), "nothing is trained"),
+        (lambda: job(recipe(callbacks=["nowhere:f"])), '"nowhere:f" cannot be imported'),
+        (lambda: job(recipe(callbacks=["os.getcwd"])), 'write "package.module:function"'),
+        (lambda: Job("empty", 0, (), lambda device: ToyDomain()), "there is none"),
+        (lambda: job(controls={"late": [recipe(group_size=1)]}), "group_size = 1"),
+    ],
+)
+def test_a_configuration_that_cannot_work(made: Any, match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        check_configuration(made())
+
+
+def test_a_reference_without_use() -> None:
+    chosen = recipe()
+    unused = Recipe(chosen.name, chosen.objective, chosen.train, chosen.optimiser, reference=EmaReference())
+    with pytest.raises(ConfigError, match="no term of the objective uses a reference"):
+        check_configuration(job(unused))
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"), [({"minibatches": 5, "prompts_per_step": 4}, "at most 4"), ({"early_stopping": {"patience": 2}}, "evaluate_every = 10")]
+)
+def test_settings_of_training_that_contradict(settings: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        TrainConfig.model_validate(settings)
+
+
+@pytest.mark.skipif("CUDA_VISIBLE_DEVICES" in os.environ, reason="a GPU may be there")
+def test_cuda_where_there_is_none(tmp_path: Path) -> None:
+    import torch
+
+    from groupwise.train import run
+
+    if torch.cuda.is_available():
+        pytest.skip("a GPU is there")
+    with pytest.raises(ConfigError, match="PyTorch sees no CUDA device"):
+        run(job(recipe(device="cuda")), tmp_path / "run")
+
+
+def test_reading_the_configuration_needs_no_torch() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, groupwise.train.config, groupwise.train.optimiser_config, groupwise.track.config; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
