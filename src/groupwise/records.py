@@ -30,7 +30,7 @@ class Rollouts:
         reward_weights: name -> weight in the sum; 1 where unnamed.
         behaviour_log_prob: `[B, T]` log-prob under what really sampled (top-p, another engine), where that differs.
         reference_log_prob: `[B, T]` log-prob under the reference policy.
-        step_size: `[B, T]` step sizes of a transition, for methods that use them.
+        step_size: `[B, T]` positive, the time step `dt` of a transition, for methods that weigh by it.
         truncated: `[B]` bool, true where a member was cut off by a limit.
         member: `[B]` integer ids, unique over processes, for methods that draw at random; the place in the batch if not given.
         density: the log-probs are of densities, which may exceed zero.
@@ -67,6 +67,8 @@ class Rollouts:
             raise ValueError(f"Rollouts.group must be an integer tensor [B] with B = {members} as in mask, got {_describe(self.group)}")
         for name in ("old_log_prob", "behaviour_log_prob", "reference_log_prob", "step_size"):
             _check_decisions(name, getattr(self, name), self.mask, self.density or name == "step_size", required=name == "old_log_prob")
+        if self.step_size is not None and bool((self.mask & ~(self.step_size > 0)).any()):
+            raise ValueError(f"Rollouts.step_size must be positive where the mask is true; the lowest is {float(self.step_size[self.mask].min()):.6g}")
         if self.truncated is not None and (self.truncated.shape != (members,) or self.truncated.dtype != torch.bool):
             raise ValueError(f"Rollouts.truncated must be a bool tensor [B] with B = {members}, got {_describe(self.truncated)}")
         if self.member is not None and (self.member.shape != (members,) or self.member.is_floating_point()):
@@ -139,7 +141,8 @@ class Scored:
         entropy: `[B, T]` nats, with gradient.
         exact_divergence: `[B, T]` nats, the exact divergence from the reference per decision, with gradient.
         score_norm: `[B, T]` norm of the score (gradient of the log-prob by the distribution's own parameters).
-        mean_shift: `[B, T]` what bias-corrected transition ratios add.
+        mean_shift: `[B, T]` `mean(eps (mu - mu_old))` over the dimensions of a Gaussian transition `mu_old + sigma sqrt(dt) eps`, with gradient: how far its
+            mean has moved along the noise that was drawn (`ratio.kind = "transition"`).
         auxiliary: name -> `[B]` per-member sums of an auxiliary loss, with gradient.
     """
 

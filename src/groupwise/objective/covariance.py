@@ -7,8 +7,10 @@ from torch import Tensor
 
 from groupwise.objective.decisions import Decisions
 from groupwise.objective.stop_gradient import stop_gradient
+from groupwise.statistics import Reduce
 
-_BISECTIONS = 80
+_DIGIT_BITS = 16
+_DIGITS = 1 << _DIGIT_BITS
 
 
 def covariance(decisions: Decisions) -> Tensor:
@@ -20,21 +22,43 @@ def covariance(decisions: Decisions) -> Tensor:
     return decisions.masked((log_prob - (mean_log_prob / count).to(log_prob.dtype)) * (decisions.advantage - (mean_advantage / count).to(log_prob.dtype)))
 
 
-def total(decisions: Decisions, where: Tensor) -> Tensor:
-    """How many places of `where` there are on all processes, fp64."""
-    return decisions.reduce(where.double().sum())
+def share_of(share: float, decisions: Decisions) -> Tensor:
+    """`max(1, floor(share N))`, `N` the valid decisions of the update on all processes."""
+    return (share * decisions.reduce(decisions.mask.double().sum())).floor().clamp(min=1)
 
 
-def threshold_of_largest(values: Tensor, where: Tensor, number: Tensor, decisions: Decisions) -> Tensor:
-    """The smallest threshold above which at most `number` of the values lie, on all processes, by bisection on sums alone."""
-    kept = torch.where(where, values, torch.zeros_like(values)).double()
-    bound = decisions.reduce(kept.abs().sum()) + 1
-    low, high = -bound, bound
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        too_many = total(decisions, where & (kept >= middle)) > number
-        low, high = torch.where(too_many, middle, low), torch.where(too_many, high, middle)
-    return high
+def largest(values: Tensor, where: Tensor, number: Tensor, reduce: Reduce) -> Tensor:
+    """Where the `number` largest of the values stand, on all processes together. Ties for the last places that do not all fit are left out.
+
+    The numbers are read as integers of the same order, 16 bits at a time from the top: each pass counts how many candidates share each digit, which is all
+    that processes exchange. Exact, whatever the dtype.
+
+    Args:
+        values: `[B, T]` fp32 or fp64, finite where `where` is true.
+        where: `[B, T]` bool, the candidates.
+        number: scalar, how many are wanted over all processes.
+        reduce: sum over processes.
+
+    Returns:
+        `[B, T]` bool.
+    """
+    bits = torch.int32 if values.dtype == torch.float32 else torch.int64
+    width = torch.iinfo(bits).bits
+    # Adding zero turns -0 into 0; a negative number's bits count downwards.
+    raw = (torch.where(where, values, torch.zeros_like(values)) + 0.0).view(bits)
+    key = (raw ^ ((raw >> (width - 1)) & torch.iinfo(bits).max)).long()
+    chosen, candidates, left = torch.zeros_like(where), where, number.double()
+    for shift in range(width - _DIGIT_BITS, -1, -_DIGIT_BITS):
+        digit = (key >> shift) & (_DIGITS - 1)
+        if shift == width - _DIGIT_BITS:
+            digit = digit ^ (_DIGITS >> 1)  # the sign: negative numbers below
+        counts = torch.zeros(_DIGITS, dtype=torch.float64, device=values.device).index_add_(0, digit.flatten(), candidates.flatten().double())
+        from_above = torch.cat([reduce(counts).flip(0).cumsum(0).flip(0), counts.new_zeros(1)])
+        cut = _DIGITS + 1 - (from_above <= left).sum()  # the smallest digit that fits with all above it
+        chosen = chosen | (candidates & (digit >= cut))
+        left = left - from_above[cut]
+        candidates = candidates & (digit == cut - 1)
+    return chosen
 
 
 def keyed_uniform(member: Tensor, width: int, key: int) -> Tensor:

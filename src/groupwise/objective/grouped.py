@@ -97,13 +97,13 @@ class Grouped:
         """`advantage` where the group gives a comparison and the reward is present, exactly 0 elsewhere."""
         return torch.where(self.present & ~self.flat, advantage, torch.zeros_like(advantage))
 
-    def batch_moments(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Count, mean and unbiased standard deviation of `values` over all present rewards of all processes."""
+    def batch_moments(self, values: Tensor, ddof: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+        """Count, mean and standard deviation of `values` over all present rewards of all processes."""
         kept = torch.where(self.present, values, torch.zeros_like(values))
         count, total = self.reduce(torch.stack([self.present.double().sum(), kept.sum()]))
         mean = total / count.clamp(min=1)
         squares = self.reduce(torch.where(self.present, (values - mean).square(), torch.zeros_like(values)).sum())
-        return count, mean, (squares / (count - 1).clamp(min=1)).sqrt()
+        return count, mean, (squares / (count - ddof).clamp(min=1)).sqrt()
 
     def with_value(self, value: Tensor) -> Grouped:
         """The same groups with other rewards."""

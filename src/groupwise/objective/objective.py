@@ -39,6 +39,8 @@ from groupwise.statistics import EffectiveSampleSize, Mean, Percentiles, Reduce,
 
 _AUXILIARY_NAMES = {"supervised": "sup", "consistency": "cons"}
 _SCOPES = ("decision", "member", "batch")
+_LOSS_SLOTS = ("smoothing", "ratio", "trust", "correction", "divergence")
+_ROLLOUT_FIELDS = frozenset({"behaviour_log_prob", "reference_log_prob", "step_size"})
 
 
 @final
@@ -107,24 +109,21 @@ class Objective(Config):
     @property
     def requires(self) -> frozenset[str]:
         """The fields of `Scored` that the loss reads."""
-        needed = {"log_prob"}
-        if self.entropy.may_be_positive():
-            needed.add("entropy")
-        if any(getattr(link, "signal", None) == "score_norm" for link in self.credit.links()):
-            needed.add("score_norm")
-        if self.divergence.kind == "exact":
-            needed.add("exact_divergence")
-        return frozenset(needed)
+        entropy = {"entropy"} if self.entropy.may_be_positive() else set()
+        return frozenset({"log_prob"} | entropy | self._reads() - _ROLLOUT_FIELDS)
 
     @property
     def requires_rollouts(self) -> frozenset[str]:
         """The optional fields of `Rollouts` that the objective reads."""
-        needed = set()
-        if self.divergence.kind not in ("none", "exact") and self.divergence.against == "reference" and self.divergence.beta.may_be_positive():
-            needed.add("reference_log_prob")
-        if self.correction.needs_behaviour:
-            needed.add("behaviour_log_prob")
-        return frozenset(needed)
+        return self._reads() & _ROLLOUT_FIELDS
+
+    def _stages(self) -> dict[str, Any]:
+        """The stages of the loss by what a configuration calls them. One that reads more than log-probs and advantages names the fields in `reads`."""
+        slots = {f"{slot}.kind = {getattr(self, slot).kind!r}": getattr(self, slot) for slot in _LOSS_SLOTS}
+        return slots | {f"credit.{link.kind}": link for link in self.credit.links()}
+
+    def _reads(self) -> frozenset[str]:
+        return frozenset().union(*(getattr(stage, "reads", ()) for stage in self._stages().values()))
 
     @property
     def needs_reference(self) -> bool:
@@ -162,14 +161,16 @@ class Objective(Config):
             The batch. `batch.statistics` holds the reward metrics, `batch.state` the state with the running statistics of this batch.
 
         Raises:
-            ValueError: a field that the objective reads is missing.
+            ValueError: a field that the objective reads is missing, densities where it reads probabilities, a reward map where it takes one advantage a member.
         """
-        for name in sorted(self.requires_rollouts):
-            if getattr(rollouts, name) is None:
-                raise ValueError(f"Rollouts.{name} is missing, and {self._reader(name)} reads it; pass Rollouts(..., {name}=...)")
+        self._check_rollouts(rollouts)
         if not rollouts.rewards and self._policy_weight(state) != 0:
             raise ValueError("Rollouts.rewards is empty: a policy term needs at least one reward; pass Rollouts(..., rewards={'name': values})")
         rewards = grouped_rewards(rollouts, self.partial_rewards, self._reward_penalty(rollouts, state), reduce)
+        if rewards.value.shape[1] > 1 and getattr(self.trust, "whole_member", False):
+            raise ValueError(
+                f"trust.kind = {self.trust.kind!r} takes one advantage a member, and a reward is a map [B, T]; pass one number a member, or write another trust.kind"
+            )
         advantage, running = self.advantage(rewards, state.running)
         groups = self.admission(rewards)
         members = groups[rewards.index]
@@ -190,8 +191,14 @@ class Objective(Config):
             statistics=statistics,
         )
 
-    def _reader(self, name: str) -> str:
-        return f"divergence.kind = {self.divergence.kind!r}" if name == "reference_log_prob" else f"correction.kind = {self.correction.kind!r}"
+    def _check_rollouts(self, rollouts: Rollouts) -> None:
+        for called, stage in self._stages().items():
+            for name in sorted(_ROLLOUT_FIELDS & frozenset(getattr(stage, "reads", ()))):
+                if getattr(rollouts, name) is None:
+                    raise ValueError(f"Rollouts.{name} is missing, and {called} reads it; pass Rollouts(..., {name}=...)")
+            instead = getattr(stage, "discrete_only", None)
+            if rollouts.density and instead is not None:
+                raise ValueError(f"{called} needs the probabilities of discrete decisions, and Rollouts(density=True) holds densities; {instead}")
 
     def _policy_weight(self, state: ObjectiveState) -> float:
         return self.policy_weight.at(state.step)
@@ -218,7 +225,7 @@ class Objective(Config):
         real = torch.ones_like(update.admitted)
         counts = Counts(mask, update.admitted, real, update.prompt, update.num_prompts, reduce)
         correction = torch.ones_like(mask, dtype=torch.float64)
-        if self.correction.needs_behaviour:
+        if self.correction.kind != "none":
             assert update.behaviour_log_prob is not None
             gap = torch.where(mask, update.old_log_prob - update.behaviour_log_prob, 0.0)
             correction = self.correction(gap.double(), mask)
@@ -383,7 +390,7 @@ class Objective(Config):
             statistics.update(self.credit.measure(parts, decisions))
             factor = factor * credit
             alive = alive & (credit > 0)
-        if self.correction.needs_behaviour:
+        if self.correction.kind != "none":
             correction = plan.correction.to(weight.dtype)
             factor = factor * correction
             alive = alive & (correction > 0)

@@ -14,7 +14,7 @@ def refusals(objective: Objective) -> Iterator[str]:
     ratio, credit, trust = objective.ratio, objective.credit, objective.trust
     sequence_gradient = getattr(ratio, "gradient", "token") == "sequence"
     # A score function times a detached ratio keeps each decision's own gradient at every level.
-    score_function = trust.kind in ("cispo", "topr", "dppo", "vespo") or (trust.kind == "unbounded" and trust.form == "log_prob")
+    score_function = getattr(trust, "score_function", False)
     if not credit.uniform and sequence_gradient and not score_function:
         names = ", ".join(link.kind for link in credit.links())
         yield (
@@ -47,15 +47,29 @@ def refusals(objective: Objective) -> Iterator[str]:
 
 
 def _trust_refusals(objective: Objective) -> Iterator[str]:
-    trust = objective.trust
-    if trust.kind in ("gmpo", "dppo") and objective.smoothing.kind != "identity":
-        reads = "log-ratios" if trust.kind == "gmpo" else "probabilities"
-        yield f"trust.kind = {trust.kind!r} reads each decision's own {reads}, which smoothing.kind = {objective.smoothing.kind!r} would replace; write smoothing.kind = 'identity'"
-    if trust.kind == "gmpo":
-        if objective.ratio.kind != "token":
-            yield f"trust.kind = 'gmpo' takes the geometric mean itself, and ratio.kind is {objective.ratio.kind!r}; write ratio.kind = 'token'"
-        if not objective.credit.uniform:
-            yield "credit is ineffective under trust.kind = 'gmpo': all decisions of a member share one gradient, so a credit of mean one cancels; leave the credit out"
+    trust, ratio, smoothing = objective.trust, objective.ratio, objective.smoothing
+    reads = {"gmpo": "log-ratio", "dppo": "probability"}.get(trust.kind)
+    if reads is not None and smoothing.kind != "identity":
+        yield (
+            f"trust.kind = {trust.kind!r} reads each decision's own {reads}, which smoothing.kind = {smoothing.kind!r} would replace; "
+            "write smoothing.kind = 'identity'"
+        )
+    if reads is not None and ratio.kind != "token":
+        yield f"trust.kind = {trust.kind!r} reads each decision's own {reads}, and ratio.kind is {ratio.kind!r}; write ratio.kind = 'token'"
+    if trust.kind == "gmpo" and not objective.credit.uniform:
+        yield (
+            "credit is ineffective under trust.kind = 'gmpo': all decisions of a member share one gradient, so a credit of mean one cancels; leave the credit out"
+        )
+    if trust.kind == "dppo" and objective.correction.kind != "none":
+        yield (
+            f"trust.kind = 'dppo' weighs by the sampler's own probabilities, so correction.kind = {objective.correction.kind!r} would count the mismatch twice; "
+            "write correction.kind = 'none'"
+        )
+    if ratio.kind == "transition" and smoothing.kind != "identity":
+        yield (
+            f"smoothing.kind = {smoothing.kind!r} is ineffective under ratio.kind = 'transition', which does not read log-ratios; "
+            "write smoothing.kind = 'identity'"
+        )
 
 
 def warnings(objective: Objective, updates_per_batch: int, chosen: frozenset[str] = frozenset()) -> Iterator[str]:

@@ -13,14 +13,15 @@ from torch import Tensor
 
 from groupwise.config import Config
 from groupwise.objective.credit.gradient_adaptive import GradientAdaptive
+from groupwise.objective.credit.inverse_step import InverseStep
 from groupwise.objective.credit.log_decay import LogDecay
 from groupwise.objective.credit.temporal_decay import TemporalDecay
 from groupwise.objective.decisions import Decisions
 from groupwise.statistics import Statistic
 
-__all__ = ["Credit", "GradientAdaptive", "LogDecay", "TemporalDecay"]
+__all__ = ["Credit", "GradientAdaptive", "InverseStep", "LogDecay", "TemporalDecay"]
 
-AnyCredit = TemporalDecay | LogDecay | GradientAdaptive
+AnyCredit = TemporalDecay | LogDecay | GradientAdaptive | InverseStep
 
 
 @final
@@ -31,6 +32,7 @@ class Credit(Config):
     temporal_decay: TemporalDecay | None = None
     log_decay: LogDecay | None = None
     gradient_adaptive: GradientAdaptive | None = None
+    inverse_step: InverseStep | None = None
 
     def links(self) -> list[AnyCredit]:
         """The credits of the chain, in order."""

@@ -29,6 +29,16 @@ class GradientAdaptive(Config):
     temperature: float = Field(default=1.0, gt=0)
     """`T`, in the unit of the signal; infinity is uniform."""
 
+    @property
+    def reads(self) -> frozenset[str]:
+        """Fields of `Scored` beyond the log-prob."""
+        return frozenset({"score_norm"} if self.signal == "score_norm" else ())
+
+    @property
+    def discrete_only(self) -> str | None:
+        """What to write for densities, where this cannot serve them."""
+        return "write credit.gradient_adaptive.signal = 'score_norm'" if self.signal == "surprisal" else None
+
     def _signal(self, decisions: Decisions) -> Tensor:
         if self.signal == "surprisal":
             return stop_gradient(decisions.log_prob).abs()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 from pydantic import Field
 from torch import Tensor
@@ -29,7 +29,6 @@ class TemporalDecay(Config):
     """
 
     kind: ClassVar[str] = "temporal_decay"
-    signal: ClassVar[Literal["none"]] = "none"
     gamma: float = Field(default=0.95, gt=0, le=1)
     """Credit of a decision as a share of the one before it; 1 is uniform."""
     raw: bool = False

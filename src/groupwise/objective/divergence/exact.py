@@ -19,6 +19,10 @@ class Exact(Penalty):
 
     kind: Literal["exact"] = "exact"
 
+    @property
+    def reads(self) -> frozenset[str]:
+        return frozenset({"exact_divergence"})
+
     def __call__(self, decisions: Decisions, reference_log_prob: Tensor, exact: Tensor | None) -> Tensor:
         assert exact is not None
         return exact

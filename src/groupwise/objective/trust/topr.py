@@ -23,6 +23,7 @@ class Topr(Config):
     """
 
     scope: ClassVar[str] = "decision"
+    score_function: ClassVar[bool] = True
     kind: Literal["topr"] = "topr"
 
     def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:

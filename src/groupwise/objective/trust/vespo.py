@@ -26,6 +26,7 @@ class Vespo(Config):
     """
 
     scope: ClassVar[str] = "decision"
+    score_function: ClassVar[bool] = True
     kind: Literal["vespo"] = "vespo"
     k_pos: float = Field(default=2.0, gt=0)
     lambda_pos: float = Field(default=3.0, gt=0)
