@@ -169,7 +169,8 @@ class Objective(Config):
         rewards = grouped_rewards(rollouts, self.partial_rewards, self._reward_penalty(rollouts, state), reduce)
         if rewards.value.shape[1] > 1 and getattr(self.trust, "whole_member", False):
             raise ValueError(
-                f"trust.kind = {self.trust.kind!r} takes one advantage a member, and a reward is a map [B, T]; pass one number a member, or write another trust.kind"
+                f"trust.kind = {self.trust.kind!r} takes one advantage a member, and a reward is a map [B, T]; "
+                "pass one number a member, or write another trust.kind"
             )
         advantage, running = self.advantage(rewards, state.running)
         groups = self.admission(rewards)

@@ -58,12 +58,13 @@ def _trust_refusals(objective: Objective) -> Iterator[str]:
         yield f"trust.kind = {trust.kind!r} reads each decision's own {reads}, and ratio.kind is {ratio.kind!r}; write ratio.kind = 'token'"
     if trust.kind == "gmpo" and not objective.credit.uniform:
         yield (
-            "credit is ineffective under trust.kind = 'gmpo': all decisions of a member share one gradient, so a credit of mean one cancels; leave the credit out"
+            "credit is ineffective under trust.kind = 'gmpo': all decisions of a member share one gradient, so a credit of mean one cancels; "
+            "leave the credit out"
         )
     if trust.kind == "dppo" and objective.correction.kind != "none":
         yield (
-            f"trust.kind = 'dppo' weighs by the sampler's own probabilities, so correction.kind = {objective.correction.kind!r} would count the mismatch twice; "
-            "write correction.kind = 'none'"
+            f"trust.kind = 'dppo' weighs by the sampler's own probabilities, so correction.kind = {objective.correction.kind!r} would count the mismatch "
+            "twice; write correction.kind = 'none'"
         )
     if ratio.kind == "transition" and smoothing.kind != "identity":
         yield (

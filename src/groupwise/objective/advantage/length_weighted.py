@@ -15,9 +15,9 @@ from groupwise.objective.running import Running
 
 @final
 class LengthWeighted(Config):
-    """`A_i = R_i - sum_j n_j R_j / sum_j n_j` over the member's group, `n` the valid decisions: longer members have noisier gradients and weigh more in the baseline.
+    """`A_i = R_i - sum_j n_j R_j / sum_j n_j` over the member's group, `n` the valid decisions.
 
-    A flat group gives exactly 0. Shift-invariant, and proportional to the scale of the reward. Members without a decision do not enter the baseline.
+    Longer members have noisier gradients and weigh more in the baseline. A flat group gives exactly 0. Shift-invariant, and proportional to the scale of the reward. Members without a decision do not enter the baseline.
 
     Source: OPO, arXiv 2505.23585, equation 7. Right for exactly on-policy updates.
     """

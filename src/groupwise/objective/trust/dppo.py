@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Literal, final
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
@@ -31,6 +30,7 @@ class Dppo(Config):
     Example:
         Probability .5 under the sampler, .7 now, threshold .15: masked if good, weighted by 1.4 if bad.
 
+        >>> import torch
         >>> now, then = torch.full((2, 1), 0.7).log(), torch.full((2, 1), 0.5).log()
         >>> given = Decisions(torch.ones(2, 1, dtype=torch.bool), now, then, torch.tensor([[1.0], [-1.0]]))
         >>> Dppo()(now - then, given).alive.tolist()

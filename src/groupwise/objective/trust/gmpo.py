@@ -15,9 +15,10 @@ from groupwise.objective.decisions import Decisions, Surrogate
 
 @final
 class Gmpo(Config):
-    """`S = exp((1/n) sum_t d'_t) A`, with `d' = min(d, high)` for `A > 0` and `max(d, -low)` for `A < 0`: a one-sided clip of each log-ratio, then the geometric mean.
+    """`S = exp((1/n) sum_t d'_t) A`, with `d' = min(d, high)` for `A > 0` and `max(d, -low)` for `A < 0`.
 
-    A clipped decision carries no gradient, the others share the member's. It takes one advantage a member, token ratios, no smoothing and a uniform credit.
+    A one-sided clip of each log-ratio, then the geometric mean: a clipped decision carries no gradient, the others share the member's. It takes one advantage a
+    member, token ratios, no smoothing and a uniform credit.
 
     Source: arXiv 2507.20673, equation 4 and algorithm 1 (bounds `exp(+-0.4)`).
     """

@@ -37,7 +37,7 @@ class Sapo(Config):
 
     def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
         advantage = decisions.advantage
-        tau = torch.where(advantage > 0, self.tau_pos, self.tau_neg).to(log_ratio.dtype)
+        tau = torch.where(advantage > 0, log_ratio.new_full((), self.tau_pos), log_ratio.new_full((), self.tau_neg))
         gate = torch.sigmoid(tau * (log_ratio.exp() - 1))
         slope = (4 * gate * (1 - gate)).detach()
         return Surrogate(4 / tau * gate * advantage, slope >= _DEAD_BELOW, {"sapo/gradient_weight_mean": Mean.of(slope, decisions.mask)})

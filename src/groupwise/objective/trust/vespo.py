@@ -37,8 +37,10 @@ class Vespo(Config):
 
     def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
         good = decisions.advantage >= 0
-        k = torch.where(good, self.k_pos, self.k_neg).to(log_ratio.dtype)
-        decay = torch.where(good, self.lambda_pos, self.lambda_neg).to(log_ratio.dtype)
+        k, decay = (
+            torch.where(good, log_ratio.new_full((), positive), log_ratio.new_full((), negative))
+            for positive, negative in ((self.k_pos, self.k_neg), (self.lambda_pos, self.lambda_neg))
+        )
         log_weight = log_ratio.clamp(-self.limit, self.limit)
         gate = stop_gradient((decay + k * log_weight - decay * log_weight.exp()).exp())
         value = gate * decisions.advantage * decisions.log_prob
