@@ -65,12 +65,23 @@ def _options(kind: type[Config]) -> Iterator[Table]:
                 yield {key: value}
 
 
+# Kinds whose defaults would pick or hold nothing in a world this small.
+BUSY: dict[str, Table] = {
+    "clip_cov": {"share": 0.3, "lower": -1.0},
+    "kl_cov": {"share": 0.3},
+    "dppo": {"threshold": 0.02},
+}
+# Kinds that refuse negative rewards by design.
+NON_NEGATIVE = {"mean_scaled"}
+
+
 def slot_tables(slot: str, switches: bool = False) -> list[Table]:
     """One table a kind of the slot, with `switches` also one for every switch of every kind."""
     tables: list[Table] = [{}] if slot == "credit" else []
     for kind in slot_kinds(slot):
         changes: list[Table] = [{}, *(_options(kind) if switches else ())]
-        tables += [{name_of(kind): change} if slot == "credit" else {"kind": name_of(kind)} | change for change in changes]
+        busy = BUSY.get(name_of(kind), {})
+        tables += [{name_of(kind): change} if slot == "credit" else {"kind": name_of(kind)} | busy | change for change in changes]
     return tables
 
 
@@ -150,10 +161,10 @@ class World:
     def to(self, dtype: torch.dtype) -> World:
         return replace(self, wide={k: v.to(dtype) for k, v in self.wide.items()}, tall={k: v.to(dtype) for k, v in self.tall.items()})
 
-    def rollouts(self) -> Rollouts:
+    def rollouts(self, density: bool = False, shift: float = 0.0) -> Rollouts:
+        tall = {"correct": self.tall["correct"] + shift, "format": self.tall["format"]}
         rewards = {
-            name: [None if value != value else value for value in self.tall[name].tolist()] if self.tall[name].isnan().any() else self.tall[name]
-            for name in ("correct", "format")
+            name: [None if value != value else value for value in given.tolist()] if given.isnan().any() else given for name, given in tall.items()
         }
         return Rollouts(
             group=self.group,
@@ -164,7 +175,8 @@ class World:
             behaviour_log_prob=self.wide["behaviour"],
             reference_log_prob=self.wide["reference"],
             step_size=self.wide["step_size"],
-            density=True,
+            member=self.tall["member"].long(),
+            density=density,
             auxiliary_count={"supervised": self.tall["count"]},
         )
 
@@ -200,11 +212,15 @@ def world(seed: int = 0, spread: float = 0.5, width: int = 5) -> World:
     log_prob = -4 * draw(members, width) - 0.1
     old = log_prob - signed(spread)
     old[2] = log_prob[2]
+    behaviour, reference = old + signed(0.5), log_prob + signed(0.5)
+    # All of a decision's log-probs move down together until none is above zero.
+    above = torch.stack([log_prob, old, behaviour, reference]).amax(0) + 0.01
+    log_prob, old, behaviour, reference = (value - above.clamp(min=0) for value in (log_prob, old, behaviour, reference))
     wide = {
         "log_prob": log_prob,
         "old": old,
-        "behaviour": old + signed(0.5),
-        "reference": log_prob + signed(0.5),
+        "behaviour": behaviour,
+        "reference": reference,
         "step_size": 0.5 + draw(members, width),
         "entropy": 3 * draw(members, width),
         "exact_divergence": draw(members, width),
@@ -213,7 +229,13 @@ def world(seed: int = 0, spread: float = 0.5, width: int = 5) -> World:
     }
     correct = torch.tensor([0.0, 1.0, 1.0, 0.3, 0.3, 1.0, -0.5], dtype=torch.float64)
     form = torch.tensor([0.5, 0.25, float("nan"), 0.5, 0.5, 0.75, 0.0], dtype=torch.float64)
-    tall = {"correct": correct, "format": form, "count": torch.tensor([0.0, 3.0, 0, 2, 0, 5, 0], dtype=torch.float64), "supervised": draw(members)}
+    tall = {
+        "correct": correct,
+        "format": form,
+        "count": torch.tensor([0.0, 3.0, 0, 2, 0, 5, 0], dtype=torch.float64),
+        "supervised": draw(members),
+        "member": torch.tensor([11.0, 3, 7, 20, 2, 5, 8], dtype=torch.float64),
+    }
     broken = torch.where(draw(members, width) < 0.5, float("nan"), float("inf")).double()
     masked = {name: torch.where(mask, value, broken) for name, value in wide.items()}
     return World(mask, torch.tensor([4, 4, 4, 9, 9, 2, 2]), masked, tall)
@@ -243,7 +265,8 @@ def outcome(objective: Objective, given: World) -> Outcome:
 
 def prepared(objective: Objective, given: World, reduce: Reduce = alone) -> Batch:
     """The batch of these rollouts."""
-    return objective.prepare(given.rollouts(), objective.init(), reduce)
+    shift = 0.5 if objective.advantage.kind in NON_NEGATIVE else 0.0
+    return objective.prepare(given.rollouts(shift=shift), objective.init(), reduce)
 
 
 def plan_of(objective: Objective, given: World) -> Plan:
@@ -323,6 +346,9 @@ def _slice(scored: Scored, cut: slice, first: bool) -> Scored:
     return Scored.from_tensors({name: value[:, cut] for name, value in tensors.items() if not name.startswith("auxiliary.")} | auxiliary)
 
 
+_POOL = ThreadPoolExecutor(2)
+
+
 class Together:
     """Threads that play processes: `reduce(rank)` waits for all and returns the sum."""
 
@@ -350,8 +376,7 @@ class Together:
                 self._barrier.abort()
                 raise
 
-        with ThreadPoolExecutor(len(self._parts)) as pool:
-            return [future.result() for future in [pool.submit(guarded, rank) for rank in range(len(self._parts))]]
+        return [future.result() for future in [_POOL.submit(guarded, rank) for rank in range(len(self._parts))]]
 
 
 def processes(objective: Objective, given: World, whole: Outcome) -> None:
