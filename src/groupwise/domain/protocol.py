@@ -135,7 +135,8 @@ class Evaluation:
 
 
 class Domain(Protocol):
-    """A kind of model with its data. `unit` is what a log-prob is per ("nats per token"); `supplies` names the `Scored` fields it can give."""
+    """A kind of model with its data. `unit` is what a log-prob is per ("nats per token"); `supplies` names the `Scored` fields it can give, and
+    `step_size` where its samples carry it."""
 
     unit: str
     density: bool

@@ -131,6 +131,15 @@ class Objective(Config):
         return "reference_log_prob" in self.requires_rollouts or (self.divergence.kind == "exact" and self.divergence.beta.may_be_positive())
 
     @property
+    def discrete_only(self) -> str | None:
+        """Why densities cannot be served, and what to write; `None` where they can."""
+        for called, stage in self._stages().items():
+            instead = getattr(stage, "discrete_only", None)
+            if instead is not None:
+                return f"{called} needs the probabilities of discrete decisions; {instead}"
+        return None
+
+    @property
     def scope(self) -> str:
         """How much of an update one term of the loss reads: `decision`, `member` or `batch`."""
         slots = [self.smoothing.scope, self.ratio.scope, self.trust.scope, "decision" if self.credit.uniform else "member"]
@@ -197,9 +206,8 @@ class Objective(Config):
             for name in sorted(_ROLLOUT_FIELDS & frozenset(getattr(stage, "reads", ()))):
                 if getattr(rollouts, name) is None:
                     raise ValueError(f"Rollouts.{name} is missing, and {called} reads it; pass Rollouts(..., {name}=...)")
-            instead = getattr(stage, "discrete_only", None)
-            if rollouts.density and instead is not None:
-                raise ValueError(f"{called} needs the probabilities of discrete decisions, and Rollouts(density=True) holds densities; {instead}")
+        if rollouts.density and self.discrete_only is not None:
+            raise ValueError(f"Rollouts(density=True) holds densities, and {self.discrete_only}")
 
     def _policy_weight(self, state: ObjectiveState) -> float:
         return self.policy_weight.at(state.step)
