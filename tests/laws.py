@@ -163,9 +163,7 @@ class World:
 
     def rollouts(self, density: bool = False, shift: float = 0.0) -> Rollouts:
         tall = {"correct": self.tall["correct"] + shift, "format": self.tall["format"]}
-        rewards = {
-            name: [None if value != value else value for value in given.tolist()] if given.isnan().any() else given for name, given in tall.items()
-        }
+        rewards = {name: [None if value != value else value for value in given.tolist()] if given.isnan().any() else given for name, given in tall.items()}
         return Rollouts(
             group=self.group,
             mask=self.mask,

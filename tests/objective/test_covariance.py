@@ -73,7 +73,9 @@ def test_lots_are_uniform_and_independent() -> None:
     assert float(lots.max()) < 1.0
     assert float(lots.mean()) == pytest.approx(0.5, abs=0.003)
     assert float(lots.var()) == pytest.approx(1 / 12, abs=0.001)
-    neighbours = torch.stack([lots[1:, 1:].flatten(), lots[:-1, 1:].flatten(), lots[1:, :-1].flatten(), keyed_uniform(torch.arange(-499, 500), 199, 4).flatten()])
+    neighbours = torch.stack(
+        [lots[1:, 1:].flatten(), lots[:-1, 1:].flatten(), lots[1:, :-1].flatten(), keyed_uniform(torch.arange(-499, 500), 199, 4).flatten()]
+    )
     assert float((torch.corrcoef(neighbours) - torch.eye(4, dtype=torch.float64)).abs().max()) < 0.01
     assert lots.unique().numel() == lots.numel()
 

@@ -250,7 +250,9 @@ def test_densities_are_served_unless_a_stage_reads_probabilities(name: str, obje
     shift = 0.5 if objective.advantage.kind in laws.NON_NEGATIVE else 0.0
     rollouts = given.rollouts(density=True, shift=shift)
     if objective.trust.kind == "dppo" or any(getattr(link, "signal", None) == "surprisal" for link in objective.credit.links()):
-        with pytest.raises(ValueError, match=r"density=True.*needs the probabilities of discrete decisions; write (trust.kind|credit.gradient_adaptive.signal)"):
+        with pytest.raises(
+            ValueError, match=r"density=True.*needs the probabilities of discrete decisions; write (trust.kind|credit.gradient_adaptive.signal)"
+        ):
             objective.prepare(rollouts, objective.init())
         return
     loss = objective.loss(given.scored(), objective.plan(objective.prepare(rollouts, objective.init()))).total
@@ -270,7 +272,10 @@ IDENTITIES = [
     ({"trust": {"kind": "gmpo", "low": 1e12, "high": 1e12}}, {"trust": {"kind": "unbounded"}, "ratio": {"kind": "geometric"}}),
     ({"trust": {"kind": "clip_cov", "low": 0.2, "high": 0.2, "lower": 50.0, "upper": 60.0}}, {"trust": {"kind": "clip"}}),
     ({"trust": {"kind": "kl_cov", "coefficient": 1e-15}}, {"trust": {"kind": "unbounded"}}),
-    ({"trust": {"kind": "vespo", "k_pos": 1e-15, "lambda_pos": 1e-15, "k_neg": 1e-15, "lambda_neg": 1e-15}}, {"trust": {"kind": "unbounded", "form": "log_prob"}}),
+    (
+        {"trust": {"kind": "vespo", "k_pos": 1e-15, "lambda_pos": 1e-15, "k_neg": 1e-15, "lambda_neg": 1e-15}},
+        {"trust": {"kind": "unbounded", "form": "log_prob"}},
+    ),
     ({"advantage": {"kind": "batch_std", "of": "advantage"}}, {"advantage": {"kind": "whiten", "baseline": "group"}}),
     ({"correction": {"kind": "mask", "maximum": 1e-30}, "entropy": 0.0}, {"policy_weight": 0.0, "entropy": 0.0}),
     ({"divergence": {"kind": "k3", "beta": 0.0}}, {"divergence": {"kind": "none"}}),

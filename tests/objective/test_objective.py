@@ -31,6 +31,12 @@ def make(**slots: Any) -> Objective:
         ({"divergence": {"kind": "k3", "beta": 0.0}}, {"log_prob", "entropy"}, set()),
         ({"divergence": {"kind": "k3", "against": "behaviour"}}, {"log_prob", "entropy"}, set()),
         ({"correction": {"kind": "mask"}}, {"log_prob", "entropy"}, {"behaviour_log_prob"}),
+        ({"credit": {"gradient_adaptive": {}}}, {"log_prob", "entropy"}, set()),
+        ({"trust": {"kind": "dppo"}}, {"log_prob", "entropy"}, set()),
+        ({"ratio": {"kind": "transition"}}, {"log_prob", "entropy", "mean_shift"}, set()),
+        ({"credit": {"inverse_step": {}}}, {"log_prob", "entropy"}, {"step_size"}),
+        ({"divergence": {"kind": "k1", "place": "reward"}}, {"log_prob", "entropy"}, {"reference_log_prob"}),
+        ({"entropy": 0.0}, {"log_prob"}, set()),
     ],
     ids=str,
 )
@@ -50,6 +56,10 @@ def test_what_it_reads(slots: dict[str, Any], fields: set[str], rollout_fields: 
         ({"credit": {"temporal_decay": {}}}, "member"),
         ({"correction": {"kind": "mask"}}, "decision"),
         ({"trust": {"kind": "gaussian"}}, "decision"),
+        ({"ratio": {"kind": "transition"}}, "decision"),
+        ({"trust": {"kind": "gmpo"}}, "member"),
+        ({"trust": {"kind": "kl_cov"}}, "batch"),
+        ({"trust": {"kind": "clip_cov"}, "smoothing": {"kind": "ema"}}, "batch"),
     ],
     ids=str,
 )
