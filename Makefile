@@ -61,6 +61,7 @@ check: lint docs test
 
 bench: $(RUN)
 	$(BIN)/python benchmarks/head.py
+	$(BIN)/python benchmarks/objective.py
 	$(BIN)/python benchmarks/actor_critic_memory.py
 	$(BIN)/python benchmarks/language_step.py
 

@@ -108,6 +108,7 @@ def main() -> None:
     case = Case(size)
     seconds: dict[str, list[float]] = {variant: [] for variant in VARIANTS}
     for repeat in range(arguments.repeats + 1):
+        print(f"round {repeat} of {arguments.repeats}", file=sys.stderr)
         for variant in VARIANTS:
             start = time.perf_counter()
             case.run(variant)

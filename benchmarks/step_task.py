@@ -36,33 +36,16 @@ class Size:
 
 
 SIZES = {
+    # The model and the step of `groupwise train language`.
     "default": Size(
-        vocabulary=48,
-        hidden=64,
-        layers=4,
-        heads=4,
-        kv_heads=2,
-        intermediate=192,
-        num_prompts=8,
-        group_size=8,
-        prompt_tokens=24,
-        completion_tokens=32,
-        mean_tokens=16.0,
+        vocabulary=32, hidden=64, layers=3, heads=4, kv_heads=2, intermediate=192,
+        num_prompts=16, group_size=8, prompt_tokens=10, completion_tokens=10, mean_tokens=5.0,
     ),
     "20m": Size(
-        vocabulary=32_000,
-        hidden=320,
-        layers=8,
-        heads=5,
-        kv_heads=5,
-        intermediate=960,
-        num_prompts=4,
-        group_size=8,
-        prompt_tokens=64,
-        completion_tokens=64,
-        mean_tokens=32.0,
+        vocabulary=32_000, hidden=320, layers=8, heads=5, kv_heads=5, intermediate=960,
+        num_prompts=4, group_size=8, prompt_tokens=64, completion_tokens=64, mean_tokens=32.0,
     ),
-}
+}  # fmt: skip
 
 
 def evenness(prompts: list[str], completions: list[str], **columns: Any) -> list[float | None]:
@@ -76,7 +59,9 @@ def build(size: Size, lengths: str, num_prompts: int, folder: Path) -> dict[str,
     import torch
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+    from transformers.utils.logging import disable_progress_bar
 
+    disable_progress_bar()
     names = [PAD, END, *(f"w{index}" for index in range(size.vocabulary - 2))]
     words = Tokenizer(models.WordLevel({name: index for index, name in enumerate(names)}, unk_token=PAD))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

@@ -16,3 +16,9 @@ for _variable in ("HF_HOME", "XDG_CACHE_HOME", "GROUPWISE_CACHE", "MPLCONFIGDIR"
 import torch  # noqa: E402
 
 torch.set_num_threads(1)
+
+import hypothesis  # noqa: E402
+
+# The same examples every time, and no clock: a busy machine is not a defect.
+hypothesis.settings.register_profile("house", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("house")

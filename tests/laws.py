@@ -415,6 +415,24 @@ def finite(objective: Objective, given: World) -> None:
         assert abs(number) < float("inf"), f"{name} is {number}"
 
 
+def same_names(objective: Objective, given: World, other: World) -> None:
+    """Law 2: metrics are reduced over processes by name, so what a process holds must not decide which there are."""
+    together, worlds = Together(2), (given, other)
+
+    def names(rank: int) -> tuple[set[str], set[str]]:
+        reduce = together.reduce(rank)
+        batch = prepared(objective, worlds[rank], reduce)
+        return set(batch.statistics), set(objective.loss(worlds[rank].scored(), objective.plan(batch, reduce=reduce)).statistics)
+
+    one, two = together.run(names)
+    assert one == two
+
+
 def extremes() -> list[World]:
     """Law 4's batches: log-ratios up to 20 nats in fp32 and up to 80 in fp64."""
     return [world(1, spread=20.0).to(torch.float32), world(2, spread=80.0)]
+
+
+def smallest() -> list[World]:
+    """No member at all, as on a process that sampled nothing, and one member alone in its group."""
+    return [world().members(torch.arange(count)) for count in (0, 1)]

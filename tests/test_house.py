@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "groupwise"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FILES = sorted(SOURCE.rglob("*.py"))
+PARTS = {"pydantic_core"}
+"""Part of another dependency."""
 
 
 def pins() -> dict[str, Version]:
@@ -35,6 +37,20 @@ def test_every_dependency_is_pinned_to_a_version_it_allows(requirement: Requirem
     pin = pins()[requirement.name.lower()]
     assert requirement.specifier.contains(pin)
     assert pin.local is None, "a local tag would rule out the builds of other machines"
+
+
+def test_what_is_imported_is_what_is_declared() -> None:
+    declared, extras = (
+        {Requirement(line).name.replace("-", "_") for line in lines}
+        for lines in (PROJECT["project"]["dependencies"], PROJECT["project"]["optional-dependencies"]["track"])
+    )
+    imported = set()
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            imported |= {name.partition(".")[0] for name in names}
+    outside = {name for name in imported if name not in sys.stdlib_module_names and name != "groupwise"} - PARTS
+    assert outside - extras == declared
 
 
 def test_supported_from_torch_and_transformers_as_promised() -> None:
@@ -105,13 +121,13 @@ def test_nothing_is_pickled(path: Path) -> None:
     assert not re.search(r"^\s*(import|from) (pickle|cloudpickle|dill|marshal|shelve)\b|torch\.(save|load)\(", text, re.MULTILINE)
 
 
-def test_a_test_file_mirrors_a_source_file() -> None:
+def test_a_test_file_mirrors_a_source_file_or_says_what_it_is_about() -> None:
     folders = {path.name for path in SOURCE.rglob("*") if path.is_dir()}
     strays = []
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         inside = path.relative_to(ROOT / "tests")
-        if len(inside.parts) > 1 and inside.parts[0] in folders:
-            subject = inside.stem.removeprefix("test_")
-            if subject not in folders and not (SOURCE / inside.parent / f"{subject}.py").exists():
-                strays.append(str(inside))
-    assert not strays, "no source file of that name"
+        subject = inside.stem.removeprefix("test_")
+        mirrors = subject in folders or (SOURCE / inside.parent / f"{subject}.py").exists()
+        if not mirrors and not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))):
+            strays.append(str(inside))
+    assert not strays

@@ -31,6 +31,7 @@ def test_rewards_become_fp64_with_what_is_present() -> None:
     ("changed", "words"),
     [
         ({"mask": MASK.int()}, r"Rollouts.mask must be a bool tensor \[B, T\].*mask.bool\(\)"),
+        ({"mask": MASK[:, :0]}, r"Rollouts.mask has no decisions"),
         ({"group": torch.tensor([0])}, r"Rollouts.group must be an integer tensor \[B\] with B = 2"),
         ({"group": torch.tensor([0.0, 0.0])}, "Rollouts.group must be an integer tensor"),
         ({"old_log_prob": OLD[:, :1]}, r"Rollouts.old_log_prob must be a float tensor of the mask's shape \[2, 2\]"),

@@ -62,6 +62,8 @@ class Rollouts:
     def __post_init__(self) -> None:
         if not isinstance(self.mask, Tensor) or self.mask.dim() != 2 or self.mask.dtype != torch.bool:
             raise ValueError(f"Rollouts.mask must be a bool tensor [B, T], got {_describe(self.mask)}; write mask=mask.bool()")
+        if self.mask.shape[1] == 0:
+            raise ValueError("Rollouts.mask has no decisions (T = 0); pad to at least one, with the mask false")
         members = self.mask.shape[0]
         if not isinstance(self.group, Tensor) or self.group.shape != (members,) or self.group.is_floating_point() or self.group.dtype == torch.bool:
             raise ValueError(f"Rollouts.group must be an integer tensor [B] with B = {members} as in mask, got {_describe(self.group)}")

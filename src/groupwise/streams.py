@@ -56,7 +56,9 @@ def seed_everything(seed: int) -> None:
 def capture() -> dict[str, Any]:
     """The state of the global generators as JSON-able values, for a checkpoint."""
     version, internal, gauss = random.getstate()
-    name, keys, position, has_gauss, cached = np.random.get_state()
+    numpy_state = np.random.get_state(legacy=True)
+    assert isinstance(numpy_state, tuple)
+    name, keys, position, has_gauss, cached = numpy_state
     return {
         "python": [version, list(internal), gauss],
         "numpy": [name, keys.tolist(), position, has_gauss, cached],

@@ -62,3 +62,29 @@ def test_modes_are_restored_module_by_module(model_of):
         assert not any(module.training for module in model.modules())
         assert not torch.is_grad_enabled()
     assert [module.training for module in model.modules()] == before
+
+
+def test_autocast_casts_weights_once_while_nothing_changes_and_anew_afterwards(model_of):
+    model = model_of("qwen3")
+    backbone = Backbone(model)
+
+    def logits():
+        with backbone.evaluating():
+            first = model(IDS).logits
+            # Inside the block a weight is known to stay: what was cast is used again, which this change shows.
+            saved = model.model.layers[0].mlp.up_proj.weight.clone()
+            model.model.layers[0].mlp.up_proj.weight.zero_()
+            again = model(IDS).logits
+            model.model.layers[0].mlp.up_proj.weight.copy_(saved)
+        return first, again
+
+    with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
+        first, again = logits()
+        assert torch.equal(first, again)
+        with torch.no_grad():
+            model.model.layers[0].mlp.up_proj.weight.mul_(3)
+        moved, _ = logits()
+        assert not torch.is_autocast_cache_enabled()
+        assert not torch.equal(model(IDS).logits, first)
+    assert not torch.equal(moved, first)
+    assert not torch.equal(*logits())

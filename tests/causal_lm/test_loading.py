@@ -131,9 +131,25 @@ def test_unknown_target_modules_are_named(folder):
         add_lora(load(CausalLMConfig(path=str(folder))).model, LoraConfig(target_modules=("query",)))
 
 
-def test_dtype_and_checkpointing_are_applied(folder):
-    config = CausalLMConfig(path=str(folder), dtype="bfloat16", gradient_checkpointing=True, lora=LoraConfig(r=1))
-    loaded = load(config)
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_a_folders_dropout_is_off_unless_it_is_to_be_kept(model_of, tmp_path, family):
+    rates = {"attn_pdrop": 0.5, "resid_pdrop": 0.5, "embd_pdrop": 0.5} if family == "gpt2" else {"attention_dropout": 0.5}
+    model_of(family, **rates).save_pretrained(tmp_path)
+    character_tokenizer("abc").save_pretrained(tmp_path)
+    ids = torch.tensor([[3, 4, 5, 3]])
+    for kept in (False, True):
+        loaded = load(CausalLMConfig(path=str(tmp_path), dropout="kept" if kept else "off"))
+        expected = loaded.model.eval()(ids).logits
+        assert torch.equal(loaded.model.train()(ids).logits, expected) is not kept
+    loaded = load(CausalLMConfig(path=str(tmp_path), lora=LoraConfig(r=1, dropout=0.5)))
+    assert {module.p for name, module in loaded.model.named_modules() if "lora_dropout" in name and isinstance(module, torch.nn.Dropout)} == {0.5}
+    save(loaded.model, loaded.tokenizer, tmp_path / "again")
+    named = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert {name: named[name] for name in rates} == rates
+
+
+def test_the_dtype_is_applied_and_an_adapter_trains_in_it(folder):
+    loaded = load(CausalLMConfig(path=str(folder), dtype="bfloat16", lora=LoraConfig(r=1)))
     assert loaded.backbone.head.weight.dtype == torch.bfloat16
     loaded.model.train()
     loaded.backbone.hidden(torch.tensor([[3, 4, 5]]), use_cache=False).sum().backward()

@@ -120,7 +120,7 @@ def test_gradient_checkpointing_changes_nothing(model_of):
     backbone = Backbone(model)
     cotangents = {"log_prob": cotangents_for(mask, torch.float32)["log_prob"]}
     expected = gradient_of(model, scoring.score(backbone, PROMPTS, tokens, mask), cotangents)
-    model.gradient_checkpointing_enable()
+    model.activation_checkpointing_enable()
     for share in (None, True):
         ours = gradient_of(model, scoring.score(backbone, PROMPTS, tokens, mask, share_prompts=share), cotangents)
         torch.testing.assert_close(ours, expected)

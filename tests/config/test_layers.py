@@ -11,6 +11,9 @@ def test_tables_merge_key_by_key_and_leave_their_sources_alone():
     assert merge(base, over) == {"train": {"num_steps": 5, "stop": ["b"]}, "seed": 0}
     assert base == {"train": {"num_steps": 5, "stop": ["a"]}, "seed": 0}
     assert over == {"train": {"stop": ["b"]}}
+    merge(base, {})["train"]["stop"].append("c")
+    merge(base, over)["train"]["stop"].append("c")
+    assert (base["train"]["stop"], over["train"]["stop"]) == (["a"], ["b"])
 
 
 def test_a_changed_kind_drops_the_keys_of_the_old_one_and_keeps_those_beside_it():

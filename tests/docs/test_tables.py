@@ -44,7 +44,7 @@ def loaded(folder: Path, keys: dict[str, Any]) -> Experiment:
 
 
 def look_up(value: Any, path: str) -> Any:
-    if path.partition(".")[0] in value.objective.model_fields:
+    if path.partition(".")[0] in type(value.objective).model_fields:
         value = value.objective
     for name in path.split("."):
         value = value[name] if isinstance(value, dict) else getattr(value, name)

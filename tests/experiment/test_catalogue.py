@@ -40,7 +40,7 @@ def test_a_file_that_extends_another_keeps_its_own_name(tmp_path: Path):
 def test_a_circle_and_an_unknown_name_are_errors(tmp_path: Path):
     (tmp_path / "a.toml").write_text('extends = "b"\n', encoding="utf-8")
     (tmp_path / "b.toml").write_text('extends = "a.toml"\n', encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"a\.toml -> b\.toml -> a\.toml"):
+    with pytest.raises(ConfigError, match=r"through a\.toml -> b\.toml -> a\.toml;"):
         find(tmp_path / "a.toml")
     with pytest.raises(ConfigError, match="no such file"):
         find(tmp_path / "absent.toml")

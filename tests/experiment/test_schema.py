@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from groupwise.experiment import load_experiment
 from groupwise.experiment.schema import file_schema
 
 
@@ -17,3 +18,23 @@ def test_an_experiment_file_may_write_slots_at_the_top_and_leave_everything_else
     assert json.loads(json.dumps(schema)) == schema
     kinds = schema["$defs"]["Objective"]["properties"]["trust"]["discriminator"]["mapping"]
     assert {"clip", "gaussian", "cispo"} <= set(kinds)
+
+
+def test_a_shipped_comparison_names_methods_that_exist() -> None:
+    """Source 000's grid is read as a user's would be: every variant is a valid experiment, and no two are the same."""
+    from groupwise.experiment.variants import variants
+
+    shipped = load_experiment("source_000").comparison
+    assert shipped is not None
+    read = [load_experiment("source_000", list(variant.overrides)) for variant in variants(shipped.vary)]
+    assert read[0].objective.name == "bnpo"
+    assert len({each.objective.model_copy(update={"name": ""}).model_dump_json() for each in read}) == len(read) == 11
+    assert all(each.train.updates_per_batch > 1 for each in read)
+
+
+def test_a_control_with_a_method_of_its_own_is_not_changed_by_the_experiments_edits() -> None:
+    """Smoothing is ineffective under rejection sampling, and says nothing about it: the edit belongs to the experiment's method."""
+    edited = load_experiment("language", ["smoothing.kind=ema"])
+    assert edited.spans[-1].objective.smoothing.kind == "ema"
+    (control,) = edited.control("rejection_sampling")
+    assert control.objective.name == "rejection_sampling"

@@ -69,7 +69,7 @@ def test_processes_choose_together() -> None:
 
 def test_lots_are_uniform_and_independent() -> None:
     lots = keyed_uniform(torch.arange(-500, 500), 200, key=3)
-    assert 0.0 <= float(lots.min())
+    assert float(lots.min()) >= 0.0
     assert float(lots.max()) < 1.0
     assert float(lots.mean()) == pytest.approx(0.5, abs=0.003)
     assert float(lots.var()) == pytest.approx(1 / 12, abs=0.001)

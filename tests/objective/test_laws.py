@@ -186,8 +186,9 @@ def test_law_1_holds_under_every_aggregation(aggregation: laws.Table) -> None:
 def test_laws_2_and_4_for_every_kind_and_switch(name: str, objective: Objective) -> None:
     laws.invariances(objective, world(7))
     laws.micro_batches(objective, world(7), outcome(objective, world(7)), 1)
-    for given in extremes():
+    for given in (*extremes(), *laws.smallest()):
         laws.finite(objective, given)
+    laws.same_names(objective, world(7), laws.smallest()[0])
 
 
 @pytest.mark.parametrize(("name", "objective"), SINGLES, ids=[name for name, _ in SINGLES])

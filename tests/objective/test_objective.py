@@ -120,6 +120,11 @@ def test_correction_weighs_the_policy_term_and_nothing_else() -> None:
     assert corrected.metrics["correction/mean"] == pytest.approx(1e-9)
 
 
+def test_members_that_a_correction_drops_count_as_without_gradient() -> None:
+    found = outcome(make(trust={"kind": "unbounded"}, correction={"kind": "mask", "maximum": 1e-30}), world())
+    assert found.metrics["zero_gradient_fraction/positive"] == found.metrics["zero_gradient_fraction/negative"] == 1.0
+
+
 def test_a_supervised_stage_has_no_policy_term() -> None:
     given = world()
     found = outcome(make(policy_weight=0.0, entropy=0.0), given)

@@ -11,6 +11,7 @@ from groupwise.objective.divergence.k3 import K3
 def test_a_plain_number_is_a_constant_beta() -> None:
     penalty = K3(beta=0.1)
     assert penalty.beta.at(0) == penalty.beta.at(1000) == 0.1
+    assert K3().beta.at(0) == 0.04
     assert (penalty.against, penalty.place) == ("reference", "loss")
 
 

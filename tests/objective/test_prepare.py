@@ -56,6 +56,13 @@ def test_reward_maps_are_compared_place_by_place() -> None:
     torch.testing.assert_close(batch.advantage, torch.tensor([[-root, 0.0], [root, 0.0]], dtype=torch.float64))
 
 
+def test_a_masked_place_of_a_reward_map_is_no_comparison() -> None:
+    mask = torch.tensor([[True, True], [True, False]])
+    given = rollouts([0, 0], {"map": torch.tensor([[0.0, 2.0], [2.0, 7.0]]), "whole": [1.0, 1.0]}, mask=mask)
+    batch = OBJECTIVE.prepare(given, OBJECTIVE.init())
+    assert batch.advantage[:, 1].tolist() == [0.0, 0.0]
+
+
 def test_a_divergence_in_the_reward_is_subtracted() -> None:
     # beta 0.5: R - 0.5 sum(lp_old - lp_ref) over valid decisions: 1 - 0.5 * 2, 1 - 0.
     objective = Objective.preset("rloo", **{"divergence.beta": 0.5})

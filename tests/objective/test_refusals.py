@@ -86,3 +86,4 @@ def test_doubtful_settings_warn(keys: dict[str, Any], updates: int, chosen: set[
 
 def test_a_plain_method_warns_of_nothing() -> None:
     assert list(warnings(Objective.preset("bnpo"), 1)) == []
+    assert list(warnings(Objective.preset("bnpo"), 4, frozenset({"objective.trust.low"}))) == []

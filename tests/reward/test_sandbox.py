@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -70,6 +72,28 @@ def test_children_end_with_it(tmp_path: Path, leave: str) -> None:
     program = f"import os, time\nif os.fork() == 0:\n    {leave}\n    time.sleep(0.7); open('alive', 'w')\n"
     run(program, tmp_path)
     time.sleep(1.0)
+    assert not (tmp_path / "alive").exists()
+
+
+@pytest.mark.skipif(not can_isolate(), reason="this system has no user namespaces")
+def test_a_program_that_leaves_its_group_is_ended_all_the_same(tmp_path: Path) -> None:
+    program = "import os, time\nos.setsid(); print('left', flush=True); time.sleep(0.6); open('alive', 'w')"
+    assert run(program, tmp_path, Limits(wall_seconds=0.4)) == Finished(-9, "left\n", True)
+    time.sleep(0.6)
+    assert not (tmp_path / "alive").exists()
+
+
+def test_a_program_ends_also_where_the_caller_was_killed(tmp_path: Path) -> None:
+    caller = (
+        "import asyncio, pathlib, sys; from groupwise.reward.sandbox import *\n"
+        'program = \'import os, time; print(os.getpid(), flush=True); time.sleep(3); open("alive", "w")\'\n'
+        f"asyncio.run(run_limited([*python(), '-c', program], pathlib.Path({str(tmp_path)!r}), Limits(wall_seconds=0.5)))"
+    )
+    with subprocess.Popen([sys.executable, "-c", caller]) as parent:
+        while not (tmp_path / "stdout.txt").exists() or not (tmp_path / "stdout.txt").read_text():
+            time.sleep(0.02)
+        parent.kill()
+    time.sleep(3.2)
     assert not (tmp_path / "alive").exists()
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.train.toy import QUIET, ToyDomain, job, recipe, supervised
 
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore, StorageError
 from groupwise.config import ConfigError
+from groupwise.reward.table import RewardEvent
 from groupwise.track import TrackConfig, read_metrics
 from groupwise.train import EarlyStopping, resume, run
 
@@ -192,6 +194,24 @@ def test_skipped_updates_are_counted_and_said_once(tmp_path: Path, capsys: pytes
     run(job(recipe(num_steps=8, patience=3), domain=flat, track=TrackConfig(console="lines")), tmp_path / "run")
     assert capsys.readouterr().out.count("updates in a row had nothing to learn from") == 1
     assert sum(row.get("updates/skipped", 0) for row in rows(tmp_path / "run")) == 8
+
+
+def test_what_became_of_data_and_rewards_is_said_once_and_the_domain_is_closed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Worn(ToyDomain):
+        remarks = ("data: 3 prompts are left out",)
+
+        def reward(self, samples: Any) -> Any:
+            event = RewardEvent("timeout", "right", count=2, detail="longer than 5 s")
+            return replace(super().reward(samples), events=(event,))
+
+    toy = Worn()
+    run(job(recipe(num_steps=3), domain=lambda device: toy, track=TrackConfig(console="lines")), tmp_path / "run")
+    printed = capsys.readouterr().out
+    assert printed.count("data: 3 prompts are left out") == 1
+    assert printed.count("step 1: reward 'right': timeout for 2 of 16 members, longer than 5 s; later ones are only counted") == 1
+    assert printed.count("timeout") == 1
+    assert [row.get("rewards/right/num_timeout") for row in rows(tmp_path / "run")] == [None, 2, 2, 2]
+    assert toy.closed
 
 
 def test_an_unknown_metric_is_refused_with_the_nearest(tmp_path: Path) -> None:

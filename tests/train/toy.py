@@ -54,6 +54,7 @@ class ToyDomain:
     unit = "nats per action"
     density = False
     supplies = frozenset({"log_prob", "entropy", "score_norm"})
+    remarks: Sequence[str] = ()
 
     def __init__(
         self, num_prompts: int = 8, num_decisions: int = 3, *, recorded: bool = True, graded: bool = True, dropout: float = 0.0, reward_of: Any = None
@@ -148,6 +149,12 @@ class ToyDomain:
 
     def fingerprint(self) -> str:
         return json.dumps([self.num_prompts, self.num_decisions])
+
+    def adapted(self, config: Any) -> ToyDomain:
+        return self
+
+    def close(self) -> None:
+        self.closed = True
 
     def save(self, folder: Path) -> None:
         save_file({name: tensor.contiguous() for name, tensor in self.module.state_dict().items()}, folder / "model.safetensors")

@@ -50,6 +50,9 @@ class Backbone:
                 f"the head of {name} is a {type(head).__name__}, not a plain linear layer; take lm_head out of target_modules and modules_to_save"
             )
         self.body: nn.Module = body
+        if hasattr(body, "warn_if_padding_and_no_attention_mask"):
+            # GPT-2 takes an end token that was sampled for padding, and looks for it at every step.
+            body.warn_if_padding_and_no_attention_mask = _say_nothing
         self.head: nn.Linear = head
         self.config: Any = inner.config
         # What forward takes is read through peft's and accelerate's wrappers from the class itself.
@@ -102,11 +105,11 @@ class Backbone:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Eval mode without gradient; every module's own mode is restored."""
+        """Eval mode without gradient; every module's own mode is restored. Weights do not change inside, so autocast casts them once, not at every token."""
         training = [module for module in self.model.modules() if module.training]
         self.model.eval()
         try:
-            with torch.no_grad():
+            with torch.no_grad(), _casting_once(self.device.type):
                 yield
         finally:
             for module in training:
@@ -137,3 +140,22 @@ class Backbone:
                 scales += [float(value), 1 / float(value)]
         cap = getattr(self.config, "final_logit_softcapping", None)
         return [(scale, softcap) for softcap in ([float(cap)] if cap else []) + [None] for scale in scales]
+
+
+@contextmanager
+def _casting_once(device_type: str) -> Iterator[None]:
+    """Where autocast is on: its cache of cast weights is used inside the block, and nothing older or younger."""
+    if not torch.is_autocast_enabled(device_type):
+        yield
+        return
+    torch.clear_autocast_cache()
+    try:
+        with torch.autocast(device_type, dtype=torch.get_autocast_dtype(device_type), cache_enabled=True):
+            yield
+    finally:
+        # Only leaving the outermost autocast drops it, and the weights may be another policy's by then.
+        torch.clear_autocast_cache()
+
+
+def _say_nothing(*_: Any) -> None:
+    """In place of a warning that is wrong here: what is padded is masked, or never read."""

@@ -40,7 +40,8 @@ class CausalLMConfig(Config):
         path: a local folder or a hub id.
         dtype: dtype of the weights; ``auto`` takes the file's.
         attention: attention implementation of transformers; ``None`` takes its default.
-        gradient_checkpointing: recompute activations in the backward pass.
+        dropout: ``off`` trains without the dropout that the folder's configuration names (an adapter's own stays): under it, the policy that is rescored is
+            not the one that sampled, and a gradient depends on how members are cut into micro-batches. ``kept`` leaves it on while training.
         lora: an adapter to train instead of the whole model.
         revision: a branch, tag or commit of a hub id.
 
@@ -52,7 +53,7 @@ class CausalLMConfig(Config):
     path: str
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
     attention: Literal["sdpa", "eager", "flash_attention_2"] | None = None
-    gradient_checkpointing: bool = False
+    dropout: Literal["off", "kept"] = "off"
     lora: LoraConfig | None = None
     revision: str | None = None
 

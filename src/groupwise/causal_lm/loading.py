@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,9 +70,9 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
         )
     fit_tokenizer(tokenizer, model, config.path)
     model = model.to(device)
+    if config.dropout == "off":
+        _without_dropout(model)
     trained: nn.Module = model if config.lora is None else add_lora(model, config.lora)
-    if config.gradient_checkpointing:
-        checkpoint_activations(trained)
     return LoadedLM(trained, tokenizer, Backbone(trained))
 
 
@@ -138,6 +139,16 @@ def fit_tokenizer(tokenizer: Any, model: Any, path: str = "") -> None:
         tokenizer.pad_token = tokenizer.eos_token
 
 
+def _without_dropout(model: nn.Module) -> None:
+    """Rates of zero, in dropout layers and where a layer keeps its rate as a number; the configuration that is saved stays as it was."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+
+
 def add_lora(model: nn.Module, config: LoraConfig) -> nn.Module:
     """The model with an adapter on the named layers; only the adapter is trained.
 
@@ -150,21 +161,14 @@ def add_lora(model: nn.Module, config: LoraConfig) -> nn.Module:
     target = config.target_modules if isinstance(config.target_modules, str) else list(config.target_modules)
     settings = PeftConfig(task_type="CAUSAL_LM", r=config.r, lora_alpha=config.alpha, lora_dropout=config.dropout, target_modules=target)  # type: ignore[arg-type]
     try:
-        return get_peft_model(model, settings)  # type: ignore[arg-type]
+        with warnings.catch_warnings():
+            # peft calls what transformers has renamed, and says that it looked at a layer's layout itself.
+            warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
+            warnings.filterwarnings("ignore", message="fan_in_fan_out is set to", category=UserWarning)
+            return get_peft_model(model, settings)  # type: ignore[arg-type]
     except ValueError as error:
         linear = sorted({name.rsplit(".", 1)[-1] for name, module in model.named_modules() if isinstance(module, nn.Linear)} - {"lm_head"})
         raise ConfigError(f'lora.target_modules = {target}: {_first_line(error)}; linear layers here are {linear}, or write "all-linear"') from error
-
-
-def checkpoint_activations(model: Any) -> None:
-    """Recompute activations in the backward pass; with an adapter, the embeddings pass a gradient on so that there is something to recompute for."""
-    enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
-    try:
-        enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    except TypeError:
-        enable()
-    if hasattr(model, "peft_config"):
-        model.enable_input_require_grads()
 
 
 def save(model: Any, tokenizer: Any, folder: str | Path, *, merge: bool = True) -> None:

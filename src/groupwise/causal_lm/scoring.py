@@ -133,7 +133,7 @@ def _saved_share(prompts: Sequence[Sequence[int]], unique: Sequence[Sequence[int
 def _can_share(backbone: Backbone) -> bool:
     """Full attention in every layer with a mask we can write, and keys and values that stay in the graph."""
     config = backbone.config
-    if getattr(backbone.body, "gradient_checkpointing", False) and backbone.body.training:
+    if backbone.body.training and any(getattr(module, "gradient_checkpointing", False) for module in backbone.body.modules()):
         return False  # recomputation would write the cache twice, so transformers switches it off
     if not backbone.takes_position_ids or config._attn_implementation != "sdpa":
         return False

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 def compare(
     experiment: ExperimentName,
     overrides: Overrides = None,
-    vary: Annotated[list[str] | None, typer.Option(help="key=a,b: one variant a value; several --vary make every combination.")] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds each variant is run with: 0, 1, ...")] = 3,
+    vary: Annotated[
+        list[str] | None, typer.Option(help="key=a,b: one variant a value; several --vary make every combination.", show_default="the experiment's own")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds each variant is run with: 0, 1, ...", show_default="the experiment's, or 3")] = None,
     model: Model = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the comparison; the same one again continues it.", show_default="runs/compare-EXPERIMENT")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")] = 1,
@@ -39,7 +41,9 @@ def compare(
     from groupwise.experiment.variants import variants
 
     out_ = console()
-    found = variants(vary or [])
+    shipped = load(experiment, list(overrides or ()), model=model).comparison
+    found = variants(vary or (shipped.vary if shipped else []))
+    num_seeds = seeds or (shipped.seeds if shipped else 3)
     configurations = {}
     for variant in found:
         table = load(experiment, [*(overrides or ()), *variant.overrides], model=model).table()
@@ -47,8 +51,8 @@ def compare(
         configurations[variant] = {**table, "seed": 0, "track": {**table["track"], "console": "none"}, **({} if controls else {"controls": {}})}
     name = next(iter(configurations.values()))["name"]
     folder = out or Path("runs") / f"compare-{name}"
-    cells = lay_out(folder, name, configurations, range(seeds))
-    out_.print(Text(f"{len(found)} variants x {seeds} seeds = {len(cells)} runs in {folder}, {workers} at a time"))
+    cells = lay_out(folder, name, configurations, range(num_seeds))
+    out_.print(Text(f"{len(found)} variants x {num_seeds} seeds = {len(cells)} runs in {folder}, {workers} at a time"))
     failed = []
     for number, outcome in enumerate(run_grid(cells, workers=workers), start=1):
         out_.print(Text(f"[{number}/{len(cells)}] {outcome.cell.variant.name}, seed {outcome.cell.seed}: {_ended(outcome)}"))

@@ -10,6 +10,7 @@ from groupwise.config.layers import merge
 from groupwise.config.overrides import parse_overrides, parse_value
 from groupwise.config.schema import json_schema
 from groupwise.config.toml import read_json, read_toml
+from groupwise.config.user_module import user_module
 from groupwise.config.validation import validate
 
 __all__ = [
@@ -26,5 +27,6 @@ __all__ = [
     "parse_value",
     "read_json",
     "read_toml",
+    "user_module",
     "validate",
 ]

@@ -142,7 +142,24 @@ class Domain(Protocol):
     density: bool
     supplies: frozenset[str]
     module: nn.Module
-    num_prompts: int
+
+    @property
+    def num_prompts(self) -> int:
+        """Size of the training set."""
+        ...
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What became of the data, for people: rows left out, prompts cut. Said once when a run starts."""
+        ...
+
+    def adapted(self, config: Any) -> Domain:
+        """The same model under other settings (of the domain's own configuration), for a stage that changes them.
+
+        Raises:
+            ConfigError: the model itself differs.
+        """
+        ...
 
     def prompts(self, indices: Sequence[int]) -> list[Prompt]:
         """Training prompts by their place in the training set."""
@@ -167,7 +184,7 @@ class Domain(Protocol):
         ...
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
-        """Supervised members (mask all false, `auxiliary_count["supervised"]` set), whose `score` returns `auxiliary["supervised"]`; `None` without a corpus."""
+        """Supervised members, whose `score` returns `auxiliary["supervised"]`: mask all false, `auxiliary_count["supervised"]` set; `None` without a corpus."""
         ...
 
     def evaluate(self, *, streams: Streams) -> Evaluation:
@@ -184,4 +201,8 @@ class Domain(Protocol):
 
     def save(self, folder: Path) -> None:
         """Writes the model in its ecosystem's own format."""
+        ...
+
+    def close(self) -> None:
+        """Ends what runs beside it (threads and processes of rewards); the model and its data stay usable."""
         ...

@@ -56,7 +56,7 @@ class Cell:
 
     def command(self) -> Command:
         """The command that runs it, or continues it from a checkpoint."""
-        head = [sys.executable, "-m", "groupwise.cli"]
+        head = [sys.executable, "-m", "groupwise"]
         if any((self.folder / "checkpoints").glob("step-*")):
             return [*head, "resume", str(self.folder)]
         experiment = self.folder.parent / "experiment.json"

@@ -70,7 +70,9 @@ def default_run_folder(experiment: Experiment) -> Path:
 
 def _forget(folder: Path) -> None:
     """Removes a run folder in which nothing was computed, so that the corrected command may use its name."""
-    if folder.is_dir() and {path.name for path in folder.iterdir()} <= {"config.json", "environment.json"}:
+    from groupwise.train.distributed import is_first_process
+
+    if is_first_process() and folder.is_dir() and {path.name for path in folder.iterdir()} <= {"config.json", "environment.json"}:
         shutil.rmtree(folder)
 
 
@@ -145,10 +147,7 @@ def _adapter(span: Experiment, whole: Experiment) -> Callable[[Domain], Domain]:
     if span.domain == whole.domain:
         return lambda domain: domain
 
-    def adapt(domain: Any) -> Domain:
-        return domain.adapted(span.domain)
-
-    return adapt
+    return lambda domain: domain.adapted(span.domain)
 
 
 def _show(value: Any) -> str:

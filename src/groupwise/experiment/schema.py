@@ -34,6 +34,19 @@ class Control(Config):
 
 
 @final
+class ComparisonConfig(Config):
+    """What `groupwise compare EXPERIMENT` runs when no `--vary` is given.
+
+    Args:
+        vary: `key=a,b` items; every combination is a variant, and the first is what the others are compared with.
+        seeds: how many seeds each variant is run with.
+    """
+
+    vary: list[str]
+    seeds: int = Field(default=3, ge=1)
+
+
+@final
 class Experiment(Config):
     """A method on a domain with a budget.
 
@@ -52,6 +65,7 @@ class Experiment(Config):
         optimiser: the step's rule.
         stages: spans in which some keys differ; none is one stage of `train.num_steps`.
         controls: what the result is compared with, by name; the first one's result is the baseline.
+        comparison: the variants this experiment is there to compare.
         checkpoint: what a resume needs, how often.
         track: who is told about every step.
     """
@@ -67,6 +81,7 @@ class Experiment(Config):
     optimiser: OptimiserConfig = OptimiserConfig()
     stages: tuple[Stage, ...] = ()
     controls: dict[str, Control] = Field(default_factory=dict)
+    comparison: ComparisonConfig | None = None
     checkpoint: CheckpointConfig = CheckpointConfig()
     track: TrackConfig = TrackConfig()
 
@@ -104,13 +119,19 @@ class Experiment(Config):
         ]
 
     def control(self, name: str) -> list[Experiment]:
-        """The stages of a control: those from the first that samples, with the control's changes on top."""
+        """The stages of a control: those from the first that samples, with the control's changes on top.
+
+        A control that names a method takes it as its preset stands: what was changed in the experiment's own objective stays with the experiment.
+        """
         spans = self.spans
         first = next(index for index, span in enumerate(spans) if span.samples)
-        return [span._changed(f"controls.{name}", lift(self.controls[name].set)) for span in spans[first:]]
+        changes = lift(self.controls[name].set)
+        if "method" in changes:
+            spans = [span.model_copy(update={"objective": Objective.preset(span.method)}) for span in spans]
+        return [span._changed(f"controls.{name}", changes) for span in spans[first:]]
 
     def _changed(self, source: str, changes: dict[str, Any], **more: str) -> Experiment:
-        for key in ("stages", "controls", "seed", "name", "track", "checkpoint"):
+        for key in ("stages", "controls", "comparison", "seed", "name", "track", "checkpoint"):
             if key in changes:
                 raise ConfigError(Problem(f"{source}.set.{key}", "belongs to the whole run and cannot differ inside it; set it outside"))
         tree = {**self.table(), "stages": [], "controls": {}, **more}

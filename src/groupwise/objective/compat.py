@@ -14,6 +14,7 @@ from torch import Tensor
 from groupwise.objective.aggregate import MemberMean
 from groupwise.objective.counts import Counts
 from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.trust import Clip, DualClip
 
 if TYPE_CHECKING:
     from groupwise.objective.objective import Objective
@@ -65,6 +66,7 @@ def compat_surrogate(objective: Objective, decisions: Decisions) -> Surrogate:
         width = torch.where(mean_advantage > 0, ratio.new_full((), trust.eps_pos), ratio.new_full((), trust.eps_neg))
         alive = ((mean_ratio >= 1 - width) & (mean_ratio <= 1 + width)).expand_as(decisions.mask)
         return Surrogate(mean_ratio.clamp(1 - width, 1 + width) * advantage, alive)
+    assert isinstance(trust, Clip | DualClip)
     bound = trust.bound if trust.kind == "dual_clip" else float("inf")
     clipped = torch.minimum(ratio * advantage, ratio.clamp(1 - trust.low, 1 + trust.high) * advantage)
     value = torch.where((advantage < 0) & (ratio > bound), bound * advantage, clipped) if bound < float("inf") else clipped

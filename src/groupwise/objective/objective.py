@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Self, final
 
 import torch
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from groupwise.config import Config
@@ -82,7 +82,7 @@ class Objective(Config):
     """Coefficient of the entropy bonus."""
     policy_weight: Schedule = Constant(value=1.0)
     """Coefficient of the policy term (`lambda_pg`); at 0 nothing is sampled."""
-    auxiliary: dict[str, Schedule] = {}
+    auxiliary: dict[str, Schedule] = Field(default_factory=dict)
     """Coefficients of auxiliary terms by name (`supervised`, `consistency`, ...)."""
     partial_rewards: Partial = "renormalise"
     """What a missing reward does to a member's sum."""

@@ -30,13 +30,15 @@ def grouped_rewards(rollouts: Rollouts, partial: Partial, penalty: Tensor | None
     _, index = torch.unique(rollouts.group, return_inverse=True)
     num_groups = int(index.max()) + 1 if members else 0
     length = rollouts.mask.sum(1, keepdim=True).double()
-    wide = any(value.dim() == 2 for value in rollouts.rewards.values())
+    # `Rollouts` has turned every reward into a tensor.
+    given_rewards = {name: value for name, value in rollouts.rewards.items() if isinstance(value, Tensor)}
+    wide = any(value.dim() == 2 for value in given_rewards.values())
     weights = {name: float(rollouts.reward_weights.get(name, 1.0)) for name in rollouts.rewards}
     parts: dict[str, Grouped] = {}
     total = length.new_zeros(members, width if wide else 1)
     weight_present, weight_all = torch.zeros_like(total), 0.0
     present = torch.zeros_like(total, dtype=torch.bool)
-    for name, given in rollouts.rewards.items():
+    for name, given in given_rewards.items():
         value, there = (given, rollouts.reward_present[name]) if given.dim() == 2 else (given[:, None], rollouts.reward_present[name][:, None])
         parts[name] = Grouped(value, there, index, num_groups, length, reduce=reduce)
         if weights[name] == 0.0:

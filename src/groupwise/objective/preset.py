@@ -7,6 +7,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, final
 
+from pydantic import Field
+
 from groupwise.config import Config, ConfigError, Problem, difference, merge, nearest, read_toml, validate
 from groupwise.objective.objective import Objective
 
@@ -47,7 +49,7 @@ class Method(Config):
     """When to use it."""
     failure: str
     """How it is known to fail."""
-    deviations: list[str] = []
+    deviations: list[str] = Field(default_factory=list)
     paper: Paper
     objective: dict[str, Any]
 

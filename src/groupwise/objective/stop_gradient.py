@@ -1,6 +1,7 @@
 """The one way to stop a gradient in the objective, with a record / replay mode that makes finite differences honest.
 
-A finite difference of a loss with stopped gradients is only right when the stopped values stay at the base point: `recording` keeps them, `replaying` hands them out again.
+A finite difference of a loss with stopped gradients is only right when the stopped values stay at the base point:
+`recording` keeps them, `replaying` hands them out again.
 """
 
 from __future__ import annotations

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any, Literal, final
 
 from pydantic import Field
 
+from groupwise.config import user_module
 from groupwise.reward.base import Reward, RewardFunction
 from groupwise.reward.columns import arguments_for, needed_columns
 from groupwise.reward.error import RewardError
@@ -40,7 +38,7 @@ def find(path: str) -> Any:
         return points[path].load()
     module_name, _, name = path.partition(":")
     try:
-        found: Any = _module(module_name)
+        found: Any = user_module(module_name)
     # A user's module may fail in any way while it is imported.
     except Exception as error:
         message = f"path = {path!r}: the module {module_name!r} cannot be imported: {type(error).__name__}: {error}"
@@ -53,19 +51,6 @@ def find(path: str) -> Any:
     if not callable(found):
         raise RewardError(f"path = {path!r} is of type {type(found).__name__} and cannot be called; name a function reward(prompts, completions, **columns)")
     return found
-
-
-def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        # A console command does not look into the working directory, where a user's own rewards usually lie.
-        here = str(Path.cwd())
-        if error.name != name.partition(".")[0] or here in sys.path:
-            raise
-        sys.path.append(here)
-        importlib.invalidate_caches()
-        return importlib.import_module(name)
 
 
 @final

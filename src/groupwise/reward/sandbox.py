@@ -55,7 +55,7 @@ class Limits:
 @final
 @dataclass(frozen=True)
 class Finished:
-    """How a program ended. `status` is negative for a signal; `timed_out` where the wall time ended it."""
+    """How a program ended. `status` is 0 only where it ended well; `timed_out` where the wall time ended it."""
 
     status: int
     output: str
@@ -86,6 +86,8 @@ async def run_limited(command: list[str], folder: Path, limits: Limits, stdin: s
     limited = ["/bin/sh", "-c", _LIMITED, "sh", str(math.ceil(limits.cpu_seconds)), str(limits.memory_mb * 1024), str(limits.output_mb * 2048), *command]
     if not limits.network and can_isolate():
         limited = [*_ISOLATE, *limited]
+    # Ends the program also where this process was killed and can no longer do it.
+    limited = ["timeout", "-s", "KILL", str(math.ceil(limits.wall_seconds) + 1), *limited]
     home = str(folder)
     environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
     # One thread each: many run at once, and every thread's stack counts as memory.

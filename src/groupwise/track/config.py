@@ -9,7 +9,7 @@ from groupwise.config import Config
 
 @final
 class WandbConfig(Config):
-    """Weights & Biases; needs the extra `groupwise[wandb]`.
+    """Weights & Biases; needs the extra `groupwise[track]`.
 
     Args:
         project: the project there.
@@ -26,7 +26,7 @@ class TrackConfig(Config):
 
     Args:
         console: `auto` shows live progress on a terminal and one line a step elsewhere; `lines` and `none` say so.
-        tensorboard: writes TensorBoard files to `RUN/tensorboard`; needs the extra `groupwise[tensorboard]`.
+        tensorboard: writes TensorBoard files to `RUN/tensorboard`; needs the extra `groupwise[track]`.
         wandb: where to send metrics; unset sends nothing.
         rollouts_every: steps between two files in `RUN/rollouts`; 0 writes none.
         num_rollouts: members written per file, whole groups first to last.

@@ -26,7 +26,7 @@ class ConsoleTracker:
         self.live = self.console.is_terminal if live is None else live
         self.total_steps = total_steps
         self.score = score
-        self._latest: dict[str, float] = {}
+        self._held_out: dict[str, float] = {}
         self._every = max(1, total_steps // 50)
         self._progress: Progress | None = None
         if self.live:
@@ -46,8 +46,8 @@ class ConsoleTracker:
         scored = [name for name in values if name.startswith(SCORE_PREFIX)]
         if self.score is None and scored:
             self.score = scored[0].removeprefix(SCORE_PREFIX)
-        self._latest |= values
-        shown = self._line()
+        self._held_out |= {name: values[name] for name in scored}
+        shown = self._line(values)
         if self._progress is not None:
             self._progress.update(self._task, completed=step, shown=shown)
         elif step % self._every == 0 or step == self.total_steps or scored:
@@ -63,14 +63,11 @@ class ConsoleTracker:
             self._progress.stop()
             self._progress = None
 
-    def _line(self) -> str:
-        parts = []
-        for name, label in (("reward", "reward"), ("loss_sup", "supervised loss")):
-            if name in self._latest:
-                parts.append(f"{label} {self._latest[name]:.3f}")
+    def _line(self, values: Mapping[str, float]) -> str:
+        parts = [f"{label} {values[name]:.3f}" for name, label in (("reward", "reward"), ("loss_sup", "supervised loss")) if name in values]
         name = SCORE_PREFIX + self.score if self.score else ""
-        if name in self._latest:
-            parts.append(f"held-out {self.score} {self._latest[name]:.3f}")
-        if self._progress is None and "step_time" in self._latest:
-            parts.append(f"{self._latest['step_time']:.2f} s")
+        if name in self._held_out:
+            parts.append(f"held-out {self.score} {self._held_out[name]:.3f}")
+        if self._progress is None and "step_time" in values:
+            parts.append(f"{values['step_time']:.2f} s")
         return "  ".join(parts)

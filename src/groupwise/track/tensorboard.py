@@ -23,7 +23,7 @@ class TensorboardTracker:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise ConfigError("track.tensorboard = true: tensorboard is not installed; write `pip install 'groupwise[tensorboard]'`") from error
+            raise ConfigError("track.tensorboard = true: tensorboard is not installed; write `pip install 'groupwise[track]'`") from error
         self._writer = SummaryWriter(str(folder), purge_step=start or None)
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:

@@ -26,7 +26,7 @@ class WandbTracker:
         try:
             import wandb
         except ImportError as error:
-            raise ConfigError("track.wandb: wandb is not installed; write `pip install 'groupwise[wandb]'`") from error
+            raise ConfigError("track.wandb: wandb is not installed; write `pip install 'groupwise[track]'`") from error
         self._run = wandb.init(
             project=config.project, mode=config.mode, dir=str(folder), name=folder.name, config=dict(resolved), settings=wandb.Settings(silent=True)
         )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 
-from groupwise.config import ConfigError
+from groupwise.config import ConfigError, user_module
 
 Callback = Callable[[int, Mapping[str, float]], object]
 
 
 def load_callbacks(paths: Sequence[str]) -> list[Callback]:
-    """Functions by import path, `package.module:function`.
+    """Functions by import path, `package.module:function`; a module may lie in the working directory.
 
     Raises:
         ConfigError: no such module or function, or it cannot be called.
@@ -26,9 +25,11 @@ def load_callbacks(paths: Sequence[str]) -> list[Callback]:
         if not colon or not name:
             raise ConfigError(f'train.callbacks: "{path}" is not an import path; write "package.module:function"')
         try:
-            function = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(f'train.callbacks: "{path}" cannot be imported: {error}') from error
+            function = getattr(user_module(module), name)
+        # A user's module may fail in any way while it is imported.
+        except Exception as error:
+            message = f'train.callbacks: "{path}" cannot be imported: {type(error).__name__}: {error}'
+            raise ConfigError(f"{message}; it must be installed or lie in the working directory") from error
         if not callable(function):
             raise ConfigError(f'train.callbacks: "{path}" is a {type(function).__name__}, which cannot be called; name a function')
         found.append(function)

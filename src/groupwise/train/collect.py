@@ -24,6 +24,7 @@ from groupwise.train.state import TrainState
 
 _MOST_MEMBERS = 1 << 32
 
+
 @final
 @dataclass(frozen=True)
 class Collected:
@@ -192,6 +193,9 @@ def _measured(each: _Round) -> dict[str, Statistic]:
     found = dict(each.batch.statistics)
     found["num_decisions"] = Total.of(lengths.sum())
     found["padding_share/sampling"] = Mean.share(~each.samples.mask, torch.ones_like(each.samples.mask))
+    if each.samples.behaviour_log_prob is not None:
+        gap = (each.samples.old_log_prob - each.samples.behaviour_log_prob).abs()
+        found["sampling/sampling_logp_difference/mean"] = Mean.of(gap, each.samples.mask)
     for event in each.table.events:
         name = f"rewards/{event.reward}/num_{event.name}"
         count = Total.of(torch.tensor(float(event.count)))

@@ -13,13 +13,14 @@ from groupwise.objective import ObjectiveState
 from groupwise.reference import AbsentReference
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.track import MetricsFile, Trackers
+from groupwise.train.activation_checkpointing import checkpoint_activations
 from groupwise.train.evaluation import metric_name
 from groupwise.train.job import Domains, Job, Recipe
 from groupwise.train.loop import Session, evaluate_now, run_stage
 from groupwise.train.optimiser import build_optimiser
 from groupwise.train.progress import Progress
 from groupwise.train.run_folder import RunFolder, write_json
-from groupwise.train.stages import START, first_sampling, prepare_module, stage_reference
+from groupwise.train.stages import START, first_sampling, stage_reference
 from groupwise.train.state import TrainState
 from groupwise.train.summary import summarise
 
@@ -81,7 +82,7 @@ def _control(
         # Time alone ends a control: it may take cheaper steps, and more of them.
         timed = replace(recipe, train=recipe.train.model_copy(update={"max_seconds": max(seconds / len(recipes), 1e-3), "num_steps": 10**9}))
         own.domain = domains.of(timed)
-        prepare_module(domain, timed)
+        checkpoint_activations(domain.module, timed.train.gradient_checkpointing)
         state.reference = ReferencePolicy(stage_reference(timed), domain.module)
         state.objective = timed.objective.adopt(state.objective, previous.objective)
         progress = state.progress

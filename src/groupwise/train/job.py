@@ -73,6 +73,19 @@ class Domains:
             self._adapted[recipe.adapt] = recipe.adapt(self.base)
         return self._adapted[recipe.adapt]
 
+    @property
+    def remarks(self) -> list[str]:
+        """What became of the data, each thing once."""
+        return list(dict.fromkeys(remark for domain in self._all() for remark in domain.remarks))
+
+    def close(self) -> None:
+        """Ends what runs beside the domains."""
+        for domain in self._all():
+            domain.close()
+
+    def _all(self) -> list[Domain]:
+        return list({id(domain): domain for domain in (self.base, *self._adapted.values())}.values())
+
 
 @final
 @dataclass(frozen=True)

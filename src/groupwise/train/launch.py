@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 import torch
 
-from groupwise.checkpoint import CheckpointStore, new_folder, remove_folder
+from groupwise.checkpoint import CheckpointStore, StorageError, new_folder, remove_folder
+from groupwise.checkpoint.atomic import storage_error
 from groupwise.config import ConfigError
 from groupwise.domain.protocol import Domain
 from groupwise.reference import AbsentReference
@@ -24,7 +25,7 @@ from groupwise.train.interrupt import Interrupt, listening
 from groupwise.train.job import Domains, Job, Recipe
 from groupwise.train.loop import Session, save
 from groupwise.train.optimiser import build_optimiser
-from groupwise.train.preflight import check_configuration, check_domain
+from groupwise.train.preflight import check_configuration, check_domain, precision_remarks
 from groupwise.train.progress import Progress
 from groupwise.train.restart import recall, take_back
 from groupwise.train.run_folder import RunFolder, append_environment, check_new, open_existing, write_json
@@ -92,6 +93,11 @@ def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
         torch.set_num_threads(job.recipes[0].train.num_threads)
     try:
         return _run(job, folder, device, world, resumed=resumed)
+    except StorageError as error:
+        kept = CheckpointStore(folder.checkpoints, job.checkpoint).kept()
+        if kept in str(error):
+            raise
+        raise StorageError(f"{error} {kept}") from error
     finally:
         disconnect()
 
@@ -113,9 +119,9 @@ def _run(job: Job, folder: RunFolder, device: torch.device, world: World, *, res
     if world.first:
         append_environment(folder, seed=job.seed, device=device, num_processes=world.size)
     trackers = _trackers(job, folder, state, world)
-    with listening(trackers.note) as interrupt, _closing(trackers):
+    with listening(trackers.note) as interrupt, closing(domains), closing(trackers):
         session = _session(job, folder, device, world, streams, domain, store, trackers, interrupt)
-        for remark in [*remarks, *job.remarks]:
+        for remark in [*remarks, *job.remarks, *domains.remarks, *precision_remarks(domain)]:
             session.say(remark)
         if resumed:
             recall(session)
@@ -151,15 +157,18 @@ def _check_same_start(domain: Domain, world: World) -> None:
 
 
 def _trackers(job: Job, folder: RunFolder, state: TrainState, world: World) -> Trackers:
-    return open_trackers(
-        job.track,
-        folder.path,
-        total_steps=sum(recipe.train.num_steps for recipe in job.recipes),
-        score=job.recipes[-1].train.metric,
-        resolved=job.resolved,
-        start=state.progress.step,
-        first_process=world.first,
-    )
+    try:
+        return open_trackers(
+            job.track,
+            folder.path,
+            total_steps=sum(recipe.train.num_steps for recipe in job.recipes),
+            score=job.recipes[-1].train.metric,
+            resolved=job.resolved,
+            start=state.progress.step,
+            first_process=world.first,
+        )
+    except OSError as error:
+        raise storage_error(folder.path, error) from error
 
 
 def _session(
@@ -207,11 +216,3 @@ def _device(recipe: Recipe) -> torch.device:
     if wanted == "cuda" and not torch.cuda.is_available():
         raise ConfigError('train.device = "cuda": PyTorch sees no CUDA device here; write train.device = "cpu" or "auto"')
     return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
-
-
-@contextmanager
-def _closing(trackers: Trackers) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        trackers.close()

@@ -48,6 +48,7 @@ class Session:
         rollouts_every, num_rollouts: how often and how many members are written.
         model_every: steps between loadable model folders.
         keep_best: whether the best model is kept as a folder.
+        told: kinds of things that were said once.
     """
 
     domain: Domain
@@ -64,10 +65,17 @@ class Session:
     num_rollouts: int = 0
     model_every: int | None = None
     keep_best: bool = False
+    told: set[object] = field(default_factory=set)
 
     def say(self, text: str) -> None:
         """One sentence for people."""
         self.trackers.note(text)
+
+    def say_once(self, key: object, text: str) -> None:
+        """One sentence for people, the first time something of its kind happens."""
+        if key not in self.told:
+            self.told.add(key)
+            self.say(text)
 
     def row(self, step: int, stage: str, values: dict[str, float]) -> None:
         """One row of `metrics.jsonl`, and the trackers."""
@@ -162,6 +170,7 @@ def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict
         values |= finish(world.sum_statistics(collected.statistics)) | collected.numbers
         for remark in collected.remarks:
             session.say(f"step {progress.step + 1}: {remark}")
+        _say_events(session, state, collected)
     domain.module.train()
     with progress.timed("update" if recipe.samples else "warm_up"):
         updates = update_policy(domain, recipe, state, collected, session.streams, world)
@@ -179,6 +188,13 @@ def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict
     values |= {f"seconds/{name}": spent for name, spent in parts.items() if spent > 0}
     out_of_time = recipe.train.max_seconds is not None and progress.stage_seconds + sum(parts.values()) >= recipe.train.max_seconds
     return values, f"its {recipe.train.max_seconds:g} seconds are over" if out_of_time else ""
+
+
+def _say_events(session: Session, state: TrainState, collected: Collected) -> None:
+    """What went wrong while rewards were computed, the first time of its kind; the counts are in the metrics of every step."""
+    for event in collected.table.events:
+        text = f"reward {event.reward!r}: {event.name} for {event.count} of {len(collected.table)} members" + (f", {event.detail}" if event.detail else "")
+        session.say_once((event.reward, event.name), f"step {state.progress.step + 1}: {text}; later ones are only counted")
 
 
 def _count(session: Session, recipe: Recipe, state: TrainState, updates: Updates) -> None:
@@ -228,7 +244,8 @@ def _replace_model(session: Session, path: Path) -> None:
 def _autocast(recipe: Recipe, device: torch.device) -> Callable[[], Any]:
     if recipe.train.autocast == "none":
         return contextlib.nullcontext
-    return lambda: torch.autocast(device.type, dtype=torch.bfloat16)
+    # Its cache of cast weights outlives an optimiser step and an exchange of weights with the reference.
+    return lambda: torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
 
 
 def _memory(device: torch.device) -> dict[str, float]:

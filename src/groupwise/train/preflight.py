@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import torch
+
 from groupwise.config import ConfigError
 from groupwise.domain.protocol import Domain
 from groupwise.reference import resolve_reference
 from groupwise.streams import Streams
+from groupwise.train.activation_checkpointing import offers_checkpointing
 from groupwise.train.callbacks import load_callbacks
 from groupwise.train.distributed import World
 from groupwise.train.job import Job, Recipe
@@ -41,7 +44,7 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
     train, objective = recipe.train, recipe.objective
     if not trained_parameters(domain.module):
         raise ConfigError("the model has no parameter with requires_grad: nothing can be trained; check the adapter's target modules")
-    if train.gradient_checkpointing and not callable(getattr(domain.module, "gradient_checkpointing_enable", None)):
+    if train.gradient_checkpointing and not offers_checkpointing(domain.module):
         raise ConfigError("train.gradient_checkpointing = true: this model does not offer it; set it to false")
     if _supervised(recipe) and domain.demonstrations(1, streams=streams, step=0) is None:
         raise ConfigError("auxiliary.supervised: the domain has no demonstrations; give it a corpus, or remove the term")
@@ -59,6 +62,17 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
         )
     if train.prompts_per_step < world.size:
         raise ConfigError(f"train.prompts_per_step = {train.prompts_per_step}: {world.size} processes need a prompt each; write {world.size} or more")
+
+
+def precision_remarks(domain: Domain) -> list[str]:
+    """What is legal and rarely meant about the weights' precision."""
+    half = sum(parameter.numel() for parameter in trained_parameters(domain.module) if parameter.dtype in (torch.bfloat16, torch.float16))
+    if half == 0:
+        return []
+    return [
+        f"{half:,} trained weights are bfloat16 and are trained as they are: a change below about 1/256 of a weight is lost in rounding. Keep fp32 weights "
+        "(for a language model domain.model.dtype = float32) with train.autocast = bfloat16, or train an adapter, whose weights are fp32"
+    ]
 
 
 def _supervised(recipe: Recipe) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from groupwise.checkpoint import new_folder, save_tree
 from groupwise.domain.protocol import Domain
 from groupwise.reference import AbsentReference, ReferenceConfig, resolve_reference
 from groupwise.reference.policy import ReferencePolicy
+from groupwise.train.activation_checkpointing import checkpoint_activations
 from groupwise.train.distributed import World
 from groupwise.train.evaluation import metric_name
 from groupwise.train.job import Domains, Job, Recipe
@@ -29,7 +28,7 @@ def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) 
         key = _cache_key(session, job, domains.base, index)
         if fresh and key is not None and _restore_warm_up(session, state, recipe, key):
             continue
-        prepare_module(domains.base, recipe)
+        checkpoint_activations(domains.base.module, recipe.train.gradient_checkpointing)
         if fresh:
             _begin(session, job, state, index)
         if not run_stage(session, recipe, state):
@@ -41,16 +40,6 @@ def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) 
 def stage_reference(recipe: Recipe) -> ReferenceConfig:
     """The reference of a stage; one that samples nothing compares with nothing."""
     return resolve_reference(recipe.reference, required=recipe.objective.needs_reference) if recipe.samples else AbsentReference()
-
-
-def prepare_module(domain: Domain, recipe: Recipe) -> None:
-    """Switches gradient checkpointing on or off, where the model offers it."""
-    module: Any = domain.module
-    if recipe.train.gradient_checkpointing:
-        # The re-entrant form loses gradients where a block's input carries none, as under an adapter.
-        module.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    elif callable(getattr(module, "gradient_checkpointing_disable", None)):
-        module.gradient_checkpointing_disable()
 
 
 def first_sampling(job: Job) -> int:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-
 import pytest
 import torch
+from tests.causal_lm.engine.stand_in import serving
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig, TransformersEngine, VllmEngine
@@ -19,62 +16,10 @@ from groupwise.config import ConfigError
 PROMPTS = [[5, 6, 7, 8, 9, 10, 11], [12, 13]]
 
 
-class StandIn(ThreadingHTTPServer):
-    """Answers /v1/completions like a vLLM server with processed log-probs, by sampling from a real model one request at a time."""
-
-    def __init__(self, backbone):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.backbone, self.lock, self.requests, self.fail = backbone, threading.Lock(), [], 0
-        self.spoil = lambda answer: answer
-
-    @property
-    def address(self):
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_POST(self):
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        server = self.server
-        with server.lock:
-            server.requests.append(body)
-            if server.fail:
-                server.fail -= 1
-                self.send_error(503)
-                return
-            if body["model"] != "served":
-                self.send_error(404, "no such model")
-                return
-            settings = SamplingConfig(
-                max_new_tokens=body["max_tokens"],
-                temperature=body["temperature"] or 1.0,
-                greedy=body["temperature"] == 0,
-                top_p=body["top_p"],
-                top_k=max(body["top_k"], 0),
-            )
-            out = sample(server.backbone, [body["prompt"]], 1, settings, [body["seed"]], eos=body["stop_token_ids"])
-        log_prob = out.log_prob if out.behaviour_log_prob is None else out.behaviour_log_prob
-        choice = {
-            "finish_reason": "length" if out.truncated[0] else "stop",
-            "logprobs": {"tokens": [f"token_id:{t}" for t in out.token_lists()[0]], "token_logprobs": log_prob[0].tolist()},
-        }
-        answer = json.dumps(server.spoil({"choices": [choice]})).encode()
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, *args):
-        pass
-
-
 @pytest.fixture
 def server(model_of):
-    with StandIn(Backbone(model_of("gpt2", torch.float64))) as running:
-        thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving(Backbone(model_of("gpt2", torch.float64))) as running:
         yield running
-        running.shutdown()
-        thread.join()
 
 
 def check_rows(model, out, temperature, group_size):
@@ -111,6 +56,21 @@ def test_generate_agrees_with_the_builtin_sampler_when_greedy(model_of):
     torch.testing.assert_close(ours.log_prob, theirs.log_prob, rtol=0, atol=1e-4)
 
 
+def test_a_folders_own_habits_of_generation_are_left_aside(model_of):
+    model = model_of("qwen3")
+    backbone = Backbone(model)
+    settings = SamplingConfig(max_new_tokens=10, greedy=True)
+    expected = sample(backbone, PROMPTS, 1, settings, [0, 1])
+    # As Qwen2.5 Instruct has them, for people who chat.
+    habits = model.generation_config
+    habits.repetition_penalty, habits.top_k, habits.temperature, habits.do_sample = 5.0, 2, 0.1, True
+    engine = open_engine(TransformersEngine(), backbone, None)
+    assert engine.sample(PROMPTS, 1, settings, [0, 1]).token_lists() == expected.token_lists()
+    out = engine.sample(PROMPTS, 4, SamplingConfig(max_new_tokens=10), range(8))
+    torch.testing.assert_close(out.behaviour_log_prob, out.log_prob, rtol=0, atol=1e-4)
+    assert model.generation_config is habits
+
+
 def test_the_client_asks_by_token_ids_and_keeps_what_was_sampled(model_of, server):
     model = model_of("gpt2", torch.float64)
     engine = open_engine(VllmEngine(address=server.address, model="served"), Backbone(model), None)
@@ -122,6 +82,7 @@ def test_the_client_asks_by_token_ids_and_keeps_what_was_sampled(model_of, serve
     torch.testing.assert_close(out.behaviour_log_prob, direct.behaviour_log_prob, rtol=0, atol=1e-10)
     assert torch.equal(out.truncated, direct.truncated)
     assert all(isinstance(token, int) for request in server.requests for token in request["prompt"])
+    assert {request["repetition_penalty"] for request in server.requests} == {1.0}, "or the server takes the model folder's"
 
 
 def test_a_conversation_over_the_server(model_of, server):
@@ -158,6 +119,7 @@ def test_a_server_that_fails_is_asked_again_then_named(model_of, server):
         engine(address="http://127.0.0.1:9", num_retries=0).sample(PROMPTS[:1], 1, settings, [0])
     for spoil, message in (
         (lambda a: {"choices": [{**a["choices"][0], "logprobs": None}]}, "without token ids"),
+        (lambda a: {"choices": [{**a["choices"][0], "logprobs": {"tokens": ["token_id:3"], "token_logprobs": [float("-inf")]}}]}, "not finite"),
         (lambda a: {"choices": [{**a["choices"][0], "logprobs": {"tokens": ["token_id:3"] * 9, "token_logprobs": [0.0] * 9}}]}, "gave 9 tokens"),
     ):
         server.spoil = spoil

@@ -7,7 +7,7 @@ import pytest
 from groupwise.config import ConfigError
 from groupwise.domain.language.config import DataConfig, DemonstrationsConfig
 from groupwise.domain.language.data import split
-from groupwise.domain.language.source import Cups, Files
+from groupwise.domain.language.source import Cups, Files, HiddenNumber
 
 
 def files(tmp_path, rows, name="train.json", **more):
@@ -55,6 +55,15 @@ def test_demonstrations_come_from_the_training_prompts_a_column_or_a_writer(tmp_
         split(data, DemonstrationsConfig())
     with pytest.raises(ConfigError, match=r"neither a text nor an odd number of texts"):
         split(data, DemonstrationsConfig(writer=f"{__name__}:write_two"))
+
+
+def test_repeats_are_different_texts_for_the_same_prompt():
+    data = DataConfig(source=HiddenNumber(), num_train=5, num_held_out=5)
+    once, often = split(data, DemonstrationsConfig()).demonstrations, split(data, DemonstrationsConfig(repeats=4)).demonstrations
+    assert len(often) == 20
+    assert often[::4] == once
+    assert len({each.turns for each in often[:4]}) > 1
+    assert len({each.prompt.key for each in often[:4]}) == 1
 
 
 def write(row, seed):

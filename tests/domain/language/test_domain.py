@@ -6,8 +6,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from groupwise.causal_lm import sampler
+from groupwise.causal_lm.config import SamplingConfig
 from groupwise.config import ConfigError
-from groupwise.domain.protocol import Samples
+from groupwise.domain.protocol import Prompt, Samples
 from groupwise.records import Scored
 from groupwise.reward import RewardError
 from groupwise.streams import Streams
@@ -68,6 +70,24 @@ def test_a_members_text_depends_on_its_own_seed_alone(build):
     whole_texts, alone_texts = ([each["text"] for each in domain.describe(samples, everything(samples))] for samples in (whole, alone))
     assert alone_texts == whole_texts[6:8]
     assert [each["text"] for each in domain.describe(sample(domain, prompts=4, step=1), torch.arange(12))] != whole_texts
+
+
+def test_seeds_are_keyed_by_purpose_step_prompt_and_member(build):
+    domain = build()
+    prompt, other = domain.prompts([0, 1])
+    settings = SamplingConfig(max_new_tokens=8)
+
+    def tokens(seeds):
+        ids = [domain.tokenizer.encode(prompt.columns["prompt"])]
+        return sampler.sample(domain.backbone, ids, len(seeds), settings, seeds, tokenizer=domain.tokenizer).token_lists()
+
+    samples = domain.sample([other, prompt], 2, streams=Streams(0), step=5, settings={}, requires=ALL).select(torch.tensor([2, 3]))
+    expected = tokens([Streams(0).seed("sample", 5, prompt.key, member) for member in range(2)])
+    assert [row[:length].tolist() for row, length in zip(samples.payload["tokens"], samples.payload["length"], strict=True)] == expected
+    domain = build(data={"num_held_out": 3})
+    prompt = Prompt(domain.evaluate(streams=Streams(0)).records[-1]["key"], domain._held_out.prompts[-1].columns)
+    text = domain.tokenizer.decode(tokens([Streams(0).seed("evaluate", prompt.key, 0)])[0], skip_special_tokens=True)
+    assert domain.evaluate(streams=Streams(0)).records[-1]["text"] == text
 
 
 def test_known_cotangents_give_autograds_gradient(build):
@@ -165,6 +185,17 @@ def test_evaluation_is_greedy_and_sampled_and_the_same_twice(build):
     assert len(tuned.evaluate(streams=Streams(0)).records) == 4
 
 
+@pytest.mark.parametrize("engine", [{"kind": "builtin", "max_members": 3}, {"kind": "transformers"}])
+def test_every_engine_gives_members_that_are_rescored_alike(build, engine):
+    domain = build(engine=engine)
+    samples = sample(domain)
+    scored = domain.score(samples, everything(samples), ALL)
+    torch.testing.assert_close(scored.log_prob.masked_fill(~samples.mask, 0.0), samples.old_log_prob, atol=1e-10, rtol=0)
+    if engine["kind"] == "builtin":
+        assert torch.equal(samples.payload["tokens"], sample(build()).payload["tokens"])
+    assert build(engine=engine).evaluate(streams=Streams(0)).metrics["greedy/length"] == build().evaluate(streams=Streams(0)).metrics["greedy/length"]
+
+
 def test_settings_of_a_stage_keep_the_model(build, config):
     domain = build()
     other = domain.adapted(config(sampling={"max_new_tokens": 3}))
@@ -205,4 +236,42 @@ def test_what_cannot_be_trained_is_refused(build):
         build(rewards={"correct": {"column": "solution"}})
     with pytest.raises(RewardError, match="'environment' needs the column 'secret'"):
         build(environment={"kind": "guess_the_number"})
-    assert build(overlong="drop", max_prompt_tokens=7).counts["num_dropped"] == 0
+
+
+def test_what_was_left_out_of_the_data_is_said(build):
+    # `sort 1 2 3 ?` has five words, `sort 1 2 3 4 ?` six.
+    sorting = {"data": {"source": {"kind": "sorting", "min_length": 3, "max_length": 4}}, "max_prompt_tokens": 5, "rewards": {"worked": None}}
+    dropped, cut = (build(**sorting, overlong=overlong) for overlong in ("drop", "truncate"))
+    num = dropped.counts["num_dropped"]
+    assert num == cut.counts["num_truncated"] > 0
+    assert dropped.remarks == [f"data: prompts left out, longer than 5 tokens (domain.overlong = 'drop'): {num}"]
+    assert cut.remarks == [f"data: prompts cut on the left, longer than 5 tokens (domain.overlong = 'truncate'): {num}"]
+    assert build().remarks == []
+
+
+def trained(name, folder):
+    """Held-out metrics where the first sampling stage began, and at the end, of a shipped experiment without its controls."""
+    from groupwise.experiment.loading import load_experiment
+    from groupwise.experiment.runner import run
+
+    result = run(load_experiment(name), folder / "run", controls=False)
+    rows = [json.loads(line) for line in (folder / "run" / "metrics.jsonl").read_text().splitlines()]
+    held_out = {row["step"]: {key.removeprefix("eval/"): value for key, value in row.items() if key.startswith("eval/")} for row in rows}
+    return held_out[result.before_step], held_out[result.after_step]
+
+
+@pytest.mark.slow
+def test_the_default_learns_to_work_before_it_answers(tmp_path):
+    before, after = trained("language", tmp_path)
+    for mode in ("greedy", "sampled"):
+        assert before[f"{mode}/correct"] <= 0.55
+        assert after[f"{mode}/correct"] >= 0.90
+        # The judge is not the reward: the answers are right because the work before them is.
+        assert after[f"{mode}/worked"] >= 0.90 > 0.55 >= before[f"{mode}/worked"]
+
+
+@pytest.mark.slow
+def test_a_conversation_of_four_turns_is_won_more_often_by_the_stated_margin(tmp_path):
+    before, after = trained("guess_the_number", tmp_path)
+    assert after["sampled/environment"] - before["sampled/environment"] >= 0.15
+    assert after["sampled/patient"] > before["sampled/patient"]

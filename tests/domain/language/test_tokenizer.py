@@ -33,6 +33,9 @@ def test_pieces_keep_tags_whole_and_digits_apart():
 def test_the_vocabulary_does_not_depend_on_order_and_special_tokens_are_apart():
     first, second = build_tokenizer("words", ["b a", "c"]), build_tokenizer("words", ["c", "a b", "a"])
     assert first.get_vocab() == second.get_vocab()
+    letters = "qwertyuiopasdfghjkl"
+    found = build_tokenizer("characters", [letters]).get_vocab()
+    assert [found[letter] for letter in sorted(letters)] == list(range(3, 3 + len(letters)))
     assert (first.pad_token_id, first.eos_token_id, first.unk_token_id) == (0, 1, 2)
     assert first.decode([*first.encode("a b"), first.eos_token_id], skip_special_tokens=True) == "a b"
 

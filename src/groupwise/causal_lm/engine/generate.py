@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, final
 
 import torch
+from transformers import GenerationConfig
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig, TransformersEngine
@@ -50,9 +52,10 @@ class Generate:
             options |= {"top_p": settings.top_p, "top_k": settings.top_k}
         if settings.stop:
             options |= {"stop_strings": list(settings.stop), "tokenizer": self.tokenizer}
-        model: Any = self.backbone.model
+        wrapped: Any = self.backbone.model
+        model = wrapped.get_base_model() if hasattr(wrapped, "peft_config") else wrapped
         cuda = [device] if device.type == "cuda" else []
-        with self.backbone.evaluating(), torch.random.fork_rng(devices=cuda):
+        with self.backbone.evaluating(), _own_settings(model), torch.random.fork_rng(devices=cuda):
             torch.manual_seed(hash(tuple(request.seed for request in requests)) % 2**63)
             out = model.generate(
                 input_ids=ids,
@@ -77,3 +80,14 @@ class Generate:
             if stops.ends(tokens[:n]):
                 return Turn(tokens[:n], log_prob[:n], True)
         return Turn(tokens[: request.num_tokens], log_prob[: request.num_tokens], False)
+
+
+@contextmanager
+def _own_settings(model: Any) -> Iterator[None]:
+    """Within the block `generate` does what it is told and nothing else: model folders bring penalties and truncations of their own for people who chat."""
+    before = model.generation_config
+    model.generation_config = GenerationConfig()
+    try:
+        yield
+    finally:
+        model.generation_config = before

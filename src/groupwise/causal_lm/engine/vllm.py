@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Sequence
@@ -66,6 +67,11 @@ class Vllm:
             "temperature": 0.0 if settings.greedy else settings.temperature,
             "top_p": settings.top_p,
             "top_k": settings.top_k or -1,
+            # Said as well, because a server takes what is not said from the model folder's generation_config.json.
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
             "seed": request.seed % 2**31,
             "logprobs": 0,
             "stop": list(settings.stop),
@@ -80,12 +86,15 @@ class Vllm:
             choice = answer["choices"][0]
             names, log_prob = choice["logprobs"]["tokens"], choice["logprobs"]["token_logprobs"]
             tokens = [int(name.removeprefix("token_id:")) for name in names]
-            turn = Turn(tokens, [float(value) for value in log_prob], choice["finish_reason"] == "stop")
+            # Half precision may round a sure token's log-prob to just above zero.
+            turn = Turn(tokens, [min(float(value), 0.0) for value in log_prob], choice["finish_reason"] == "stop")
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise EngineError(
                 f"{self.config.address} answered without token ids or log-probs ({error!r}); it must be a vLLM server that honours "
                 "logprobs and return_tokens_as_token_ids"
             ) from error
+        if not all(map(math.isfinite, turn.log_prob)):
+            raise EngineError(f"{self.config.address} gave a log-prob that is not finite for a token that it sampled; look at the server's own log")
         if not turn.tokens or len(turn.tokens) != len(turn.log_prob) or len(turn.tokens) > request.num_tokens:
             raise EngineError(f"{self.config.address} gave {len(turn.tokens)} tokens with {len(turn.log_prob)} log-probs, asked for 1 to {request.num_tokens}")
         return turn

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 
 from pydantic import Field, model_validator
 
-from groupwise.causal_lm.config import SamplingConfig
+from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
 from groupwise.config import Config
 from groupwise.domain.language.environment import EnvironmentConfig
 from groupwise.domain.language.model import ModelConfig, Pretrained
@@ -78,11 +78,13 @@ class DemonstrationsConfig(Config):
 
     Args:
         num: prompts made for demonstrations alone, apart from those trained and evaluated on; unset demonstrates the training prompts.
+        repeats: texts for each prompt, where the source or the writer draws them at random.
         column: the column that holds the text; unset takes what the source writes itself.
         writer: a function `writer(row, seed) -> str | list[str]`, as `package.module:function`, in place of both.
     """
 
     num: Positive | None = None
+    repeats: Positive = 1
     column: str | None = None
     writer: str | None = None
 
@@ -90,6 +92,8 @@ class DemonstrationsConfig(Config):
     def _one_way(self) -> DemonstrationsConfig:
         if self.column is not None and self.writer is not None:
             raise ValueError("column and writer are two ways to get the same text; keep one")
+        if self.column is not None and self.repeats > 1:
+            raise ValueError(f"repeats = {self.repeats} would repeat the same text of column {self.column!r}; write repeats = 1")
         return self
 
 
@@ -127,13 +131,13 @@ class LanguageConfig(Config):
         data: where prompts come from.
         rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only.
         sampling: temperature, truncation, limits, stop texts.
+        engine: who samples: the built-in sampler, `model.generate`, or a vLLM server.
         sampling_schedule: a schedule over the steps for any number of `sampling`; the value used is stored with the rollouts.
         chat: the chat template.
         environment: who answers the policy, for conversations; unset is one turn.
         demonstrations: texts for supervised stages and terms.
         max_prompt_tokens: longest prompt; unset is what the model's context leaves beside `sampling.max_new_tokens`.
         overlong: what happens to a longer one: `error` before anything is computed, `drop` it, or `truncate` it on the left; both are counted.
-        max_members_together: members sampled at once, for a memory that holds no more; unset samples all.
         evaluation: how held-out prompts are evaluated.
     """
 
@@ -142,13 +146,13 @@ class LanguageConfig(Config):
     data: DataConfig
     rewards: Mapping[str, RewardConfig] = Field(default_factory=dict)
     sampling: SamplingConfig = SamplingConfig()
+    engine: EngineConfig = BuiltinEngine()
     sampling_schedule: Mapping[Literal["temperature", "top_p", "top_k", "max_new_tokens"], Schedule] = Field(default_factory=dict)
     chat: ChatConfig = ChatConfig()
     environment: EnvironmentConfig | None = None
     demonstrations: DemonstrationsConfig | None = None
     max_prompt_tokens: Positive | None = None
     overlong: Literal["error", "drop", "truncate"] = "error"
-    max_members_together: Positive | None = None
     evaluation: EvaluationConfig = EvaluationConfig()
 
     @model_validator(mode="after")

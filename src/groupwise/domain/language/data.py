@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from groupwise.domain.language.config import DataConfig, DemonstrationsConfig
 from groupwise.domain.language.source import Row, Source
 from groupwise.domain.protocol import Prompt
 from groupwise.reward.callable import find
+
+# Far enough apart that the repeats of one data seed are not those of the next.
+_SEED_STRIDE = 1_000_003
 
 
 @final
@@ -161,8 +165,9 @@ def _demonstrations(rows: Sequence[Row], config: DemonstrationsConfig, source: S
         name = config.column
         writer = lambda row, seed: column(row, name, "demonstrations.column")  # noqa: E731
     made = []
-    for row in rows:
-        written = writer(row, seed)
+    for row, repeat in itertools.product(rows, range(config.repeats)):
+        # The first text of a prompt is the same whatever the number of repeats.
+        written = writer(row, seed + repeat * _SEED_STRIDE)
         if written is None:
             raise ConfigError(
                 f"demonstrations: a source of kind {source.kind!r} writes none itself; "  # type: ignore[attr-defined]

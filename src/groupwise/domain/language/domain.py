@@ -12,10 +12,12 @@ from typing import Any, cast, final
 import torch
 from torch import Tensor, nn
 
-from groupwise.causal_lm import sampler, scoring
+from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig
+from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.loading import fit_tokenizer, load, save
+from groupwise.causal_lm.sampler import end_ids
 from groupwise.causal_lm.scratch import small_model
 from groupwise.config import ConfigError
 from groupwise.domain.language import evaluate
@@ -69,7 +71,8 @@ class LanguageDomain:
             self.module, self.tokenizer, self.backbone = _load(config, splits, streams, torch.device(device))
             # Taken now, before anything is trained; only the cache of a supervised stage asks for it.
             self._weights_hash = _hash_weights(self.module) if splits.demonstrations else ""
-        self._eos = sampler.end_ids(self.module, self.tokenizer)
+        self._eos = end_ids(self.module, self.tokenizer)
+        self._engine = open_engine(config.engine, self.backbone, self.tokenizer)
         self._chat = Chat(self.tokenizer, config.chat)
         self._rewards = Rewards(config.rewards)
         self._check_columns(splits)
@@ -93,6 +96,17 @@ class LanguageDomain:
             "num_dropped": self._train.num_dropped + self._held_out.num_dropped,
             "num_truncated": self._train.num_truncated + self._held_out.num_truncated,
         }
+
+    @property
+    def remarks(self) -> list[str]:
+        """What was left out of the data or cut, in sentences."""
+        counts, limit = self.counts, self._prompt_limit()
+        said = {
+            "num_removed": "rows left out of training, because a held-out prompt asks the same",
+            "num_dropped": f"prompts left out, longer than {limit} tokens (domain.overlong = 'drop')",
+            "num_truncated": f"prompts cut on the left, longer than {limit} tokens (domain.overlong = 'truncate')",
+        }
+        return [f"data: {text}: {counts[name]}" for name, text in said.items() if counts[name]]
 
     def adapted(self, config: LanguageConfig) -> LanguageDomain:
         """The same model under other settings, for a stage that changes them.
@@ -213,18 +227,8 @@ class LanguageDomain:
         columns = [prompt.columns for prompt in prompts for _ in range(group_size)]
         talk = None if environment is None else Conversations(environment, columns, self._chat, self._eos, sampling.max_new_tokens)
         ids = [self._prompt_ids(prompt) for prompt in prompts]
-        found = sampler.sample(
-            self.backbone,
-            ids,
-            group_size,
-            sampling,
-            seeds,
-            tokenizer=self.tokenizer,
-            eos=self._eos,
-            requires=_scored_fields(requires),
-            continue_with=None if talk is None else talk.answer,
-            max_members=self.config.max_members_together,
-        )
+        answer = None if talk is None else talk.answer
+        found = self._engine.sample(ids, group_size, sampling, seeds, requires=_scored_fields(requires), continue_with=answer)
         payload: dict[str, Any] = {
             "prompt_ids": [each for each in ids for _ in range(group_size)],
             "tokens": found.tokens,

@@ -18,6 +18,8 @@ class Pretrained(Config):
         path: a local folder or a hub id.
         dtype: dtype of the weights; `auto` takes the file's.
         attention: attention implementation of transformers; unset takes its default.
+        dropout: `off` trains without the dropout that the folder's configuration names (an adapter's own stays), so that the policy rescored is the one
+            that sampled; `kept` leaves it on while training.
         lora: an adapter to train instead of the whole model; the reference policy is the adapter switched off.
         revision: a branch, tag or commit of a hub id.
 
@@ -30,13 +32,14 @@ class Pretrained(Config):
     path: Annotated[str, Field(min_length=1)]
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
     attention: Literal["sdpa", "eager", "flash_attention_2"] | None = None
+    dropout: Literal["off", "kept"] = "off"
     lora: LoraConfig | None = None
     revision: str | None = None
 
     @property
     def loading(self) -> CausalLMConfig:
         """How it is loaded."""
-        return CausalLMConfig(path=self.path, dtype=self.dtype, attention=self.attention, lora=self.lora, revision=self.revision)
+        return CausalLMConfig(**self.model_dump(exclude={"kind", "lora"}), lora=self.lora)
 
 
 @final

@@ -13,7 +13,9 @@ from groupwise.objective.grouped import Grouped
 
 @final
 class Resample(Config):
-    """Admits groups that are not flat; the trainer draws further prompts until the batch is full, at most `max_rounds` times, then trains what there is and says so.
+    """Admits groups that are not flat. The trainer draws further prompts until the batch is full, at most `max_rounds` times.
+
+    After that it trains what there is and says so.
 
     Source: DAPO, arXiv 2503.14476, section 3.2.
     """

@@ -83,7 +83,7 @@ def scan(ratio: Tensor, beta: float, first: bool) -> Tensor:
     ends = torch.cat([start, inside[:, :-1, -1]], dim=1)
     carry = ends @ _powers(keep**size, num_blocks, ratio).T
     decay = keep ** torch.arange(1, size + 1, dtype=ratio.dtype, device=ratio.device)
-    return (inside + carry[:, :, None] * decay).reshape(members, -1)[:, :width]
+    return (inside + carry[:, :, None] * decay).reshape(members, num_blocks * size)[:, :width]
 
 
 def _powers(base: float, size: int, like: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from groupwise.domain.language.source.number import HiddenNumber, patient
 
 
 def test_demonstrations_are_games_the_environment_would_play():
-    source = HiddenNumber(num_guesses=4)
+    source = HiddenNumber(num_guesses=4, careless_share=0.0)
     found = 0
     for row in source.rows(200, seed=0):
         turns = source.demonstration(row, seed=0)
@@ -22,6 +22,17 @@ def test_demonstrations_are_games_the_environment_would_play():
         assert patient([messages], [row["low"]], [row["high"]], [row["secret"]]) == [1.0]
     # Guessing anything still possible finds the number sometimes, not always: that is what is left to learn.
     assert 40 < found < 160
+
+
+def test_a_careless_player_wins_less_often_and_its_share_is_as_asked():
+    rows = HiddenNumber().rows(300, seed=0)
+    won = {}
+    for share in (0.0, 0.4, 1.0):
+        games = [HiddenNumber(careless_share=share).demonstration(row, seed=0) for row in rows]
+        won[share] = sum(int(game[-1]) == row["secret"] for game, row in zip(games, rows, strict=True))
+    assert won[0.0] > won[0.4] > won[1.0]
+    # Four careless guesses at one of 16 numbers find it in about 1 - (15/16)^4 = .23 of the games; five standard errors are .12.
+    assert abs(won[1.0] / 300 - 0.23) < 0.12
 
 
 def test_the_judge_by_hand():

@@ -15,12 +15,14 @@ from groupwise.domain.language.source.base import Row, Source, Turns, distinct
 class HiddenNumber(Source):
     """`between 12 and 30 ?`, with a number that only the environment sees (`environment.kind = "guess_the_number"`).
 
-    The demonstrations play as somebody who listens but does not think ahead: any number that the answers so far leave possible.
+    The demonstrations play as somebody who does not think ahead and does not always listen: any number that the answers so far leave
+    possible, or, now and then, any number of the range.
 
     Args:
         largest: numbers run from 1 to this.
         min_size: fewest numbers in a range.
         max_size: most numbers in a range.
+        careless_share: chance that a guess of a demonstration ignores the answers before it.
         num_guesses: guesses in a demonstration, at most; give the environment the same.
 
     Example:
@@ -30,9 +32,10 @@ class HiddenNumber(Source):
     """
 
     kind: Literal["hidden_number"] = "hidden_number"
-    largest: Annotated[int, Field(ge=2)] = 40
+    largest: Annotated[int, Field(ge=2)] = 64
     min_size: Annotated[int, Field(ge=2)] = 12
-    max_size: Annotated[int, Field(ge=2)] = 16
+    max_size: Annotated[int, Field(ge=2)] = 20
+    careless_share: Annotated[float, Field(ge=0, le=1)] = 0.4
     num_guesses: Annotated[int, Field(ge=1)] = 4
 
     @model_validator(mode="after")
@@ -52,12 +55,13 @@ class HiddenNumber(Source):
         low, high, secret = row["low"], row["high"], row["secret"]
         turns: list[str] = []
         while True:
-            guess = draw.randint(low, high)
+            careless = draw.random() < self.careless_share
+            guess = draw.randint(row["low"], row["high"]) if careless else draw.randint(low, high)
             turns.append(str(guess))
             if guess == secret or len(turns) // 2 + 1 >= self.num_guesses:
                 return turns
             turns.append("higher" if guess < secret else "lower")
-            low, high = (guess + 1, high) if guess < secret else (low, guess - 1)
+            low, high = (max(low, guess + 1), high) if guess < secret else (low, min(high, guess - 1))
 
     def _draw(self, draw: random.Random) -> Iterator[Row]:
         while True:

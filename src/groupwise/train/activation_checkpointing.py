@@ -1,0 +1,41 @@
+"""Recomputing activations in the backward pass, switched on and off on any module that offers it: less memory for more time, the same gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+
+def offers_checkpointing(module: nn.Module) -> bool:
+    """Whether the module can be switched.
+
+    Example:
+        >>> offers_checkpointing(nn.Linear(1, 1))
+        False
+    """
+    return _method(module, "enable") is not None
+
+
+def checkpoint_activations(module: nn.Module, wanted: bool) -> None:
+    """Switches it on or off; a module that is as wanted already is left alone.
+
+    Args:
+        module: a model of transformers, perhaps with an adapter of peft around it; for `wanted`, one that offers it.
+        wanted: whether activations are recomputed.
+    """
+    if wanted == any(getattr(each, "gradient_checkpointing", False) for each in module.modules()):
+        return
+    if not wanted:
+        _method(module, "disable")()
+        return
+    enable = _method(module, "enable")
+    name = enable.__name__.removesuffix("_enable") + "_kwargs"
+    # The re-entrant form loses gradients where a block's input carries none, as under an adapter.
+    enable(**{name: {"use_reentrant": False}})
+
+
+def _method(module: Any, verb: str) -> Any:
+    """transformers renamed it, and warns at the old name."""
+    found = [getattr(module, f"{name}_checkpointing_{verb}", None) for name in ("activation", "gradient")]
+    return next((each for each in found if callable(each)), None)

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from groupwise.config import user_module
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # As a console command has it: the working directory is not on the path.
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", str(tmp_path))])
+    for name in ("lying_here", "lying_here_broken"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path
+
+
+def test_a_module_in_the_working_directory_is_found_after_installed_ones(here: Path):
+    (here / "lying_here.py").write_text("value = 3")
+    (here / "math.py").write_text("sqrt = None")
+    assert user_module("lying_here").value == 3
+    assert sys.path[-1] == str(here)
+    assert callable(user_module("math").sqrt)
+
+
+def test_what_fails_inside_is_told_as_it_is(here: Path):
+    (here / "lying_here_broken.py").write_text("import not_installed_anywhere")
+    with pytest.raises(ModuleNotFoundError, match="not_installed_anywhere"):
+        user_module("lying_here_broken")
+    with pytest.raises(ModuleNotFoundError, match="nowhere_at_all"):
+        user_module("nowhere_at_all")

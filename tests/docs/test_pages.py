@@ -1,0 +1,110 @@
+"""What the pages show works: Python runs, TOML and commands are read by the real schema, generated pages are complete."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from groupwise.config import merge
+from groupwise.experiment import load_experiment
+from groupwise.objective.preset import method_names
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "benchmarks" / "README.md"]
+BASE = {
+    "domain": {
+        "kind": "language",
+        "model": {"kind": "pretrained", "path": "models/small"},
+        "data": {"source": {"kind": "files", "paths": ["prompts.jsonl"]}},
+        "rewards": {"correct": {"kind": "exact_answer"}},
+    }
+}
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def commands() -> list[str]:
+    lines = [line.partition(" #")[0].strip() for page in PAGES for block in blocks(page, "bash") for line in block.splitlines()]
+    return sorted({line for line in lines if line})
+
+
+def paths() -> list[str]:
+    return sorted({path for page in PAGES for path in re.findall(r"`((?:src|tests|benchmarks|docs)/[\w/.]+)`", page.read_text(encoding="utf-8"))})
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=named)
+def test_python_runs(page: Path) -> None:
+    namespace: dict[str, object] = {}
+    for block in blocks(page, "python"):
+        exec(compile(block, str(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "toml")], ids=named)
+def test_toml_is_an_experiment(page: Path, tmp_path: Path) -> None:
+    for block in blocks(page, "toml"):
+        (tmp_path / "experiment.json").write_text(json.dumps(merge(BASE, tomllib.loads(block))))
+        load_experiment(tmp_path / "experiment.json")
+
+
+@pytest.mark.parametrize("command", [line for line in commands() if "groupwise " in line and not line.startswith(("pip", "cd"))])
+def test_the_command_exists(command: str) -> None:
+    from typer.main import get_command
+
+    from groupwise.cli.app import app
+
+    verb, *arguments = shlex.split(command[command.index("groupwise ") :])[1:]
+    known = get_command(app).commands
+    assert verb in known
+    options = {option for parameter in known[verb].params for option in parameter.opts}
+    assert {argument for argument in arguments if argument.startswith("--")} <= options
+    # LoRA belongs to a model folder, which `--model` names on the same line.
+    changes = [argument for argument in arguments[1:] if re.match(r"[a-z_.]+=[^,]*$", argument) and "lora" not in argument]
+    if verb in ("train", "check", "compare") and not arguments[0].startswith("runs/"):
+        load_experiment(arguments[0], changes)
+
+
+@pytest.mark.parametrize("command", [line for line in commands() if line.startswith("make ") or " make " in line])
+def test_the_target_exists(command: str) -> None:
+    target = command.split("make ")[1].split()[0]
+    assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", paths())
+def test_the_path_exists(path: str) -> None:
+    assert (ROOT / re.sub(r"/(?:NAME|SLOT)\b.*", "", path)).exists()
+
+
+def test_every_method_has_a_page_and_every_table_its_keys() -> None:
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        import generate
+    finally:
+        sys.path.remove(str(ROOT / "docs"))
+    found = dict(generate.pages())
+    for name in method_names():
+        page = found[f"methods/{name}.md"]
+        assert "## Slots" in page
+        assert f'Objective.preset("{name}")' in page
+    assert "`use_ema_smoothing: True` | `smoothing.kind=ema`" in found["tables/source_000.md"]
+    assert "### `gaussian`" in found["reference/objective.md"]
+    assert "| `sigma` | `0.2` | Width of the gate, in units of the ratio; infinity is no trust region. |" in found["reference/objective.md"]
+    assert "### `exact_answer`" in found["reference/rewards.md"]
+    assert "| `group_size` | `8` | members sampled for each prompt. |" in found["reference/experiment.md"]
+
+
+def test_the_map_of_the_readme_is_the_tree() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The map")[2]
+    rooms = {path.name for path in (ROOT / "src" / "groupwise").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert set(re.findall(r"^  (\w+)/ ", text, re.MULTILINE)) == rooms

@@ -1,0 +1,192 @@
+"""The command itself, in processes of its own: several joined by torchrun, killed, interrupted."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.integration.small import experiment, rows, weights
+
+from groupwise import train
+from groupwise.cli.app import main
+
+FORK = multiprocessing.get_context("fork")
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
+# Everything with a random draw or a sum in it, in fp64. A large eps: Adam divides small gradients by small moments, which would magnify rounding.
+SETTINGS = [
+    "domain.model.dtype=float64",
+    "entropy=0.01",
+    "optimiser.eps=1e-2",
+    "train.prompts_per_step=5",
+    "train.updates_per_batch=2",
+    "train.minibatches=2",
+    "train.micro_batch_members=3",
+    "track.console=lines",
+]
+
+
+def command(*arguments: str, processes: int = 1) -> list[str]:
+    start = [sys.executable] if processes == 1 else [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    return [*start, "-m", "groupwise.cli", *map(str, arguments)]
+
+
+def numbers(row: Mapping[str, Any], leave: Sequence[str]) -> dict[str, float]:
+    return {name: value for name, value in row.items() if isinstance(value, int | float) and name not in leave}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [["divergence.kind=k3", "divergence.beta=0.1"], ["method=dapo", "domain.model.lora.r=2"]])
+def test_two_processes_train_as_one_and_one_of_them_speaks(gpt2: Path, tmp_path: Path, more: list[str]) -> None:
+    settings = [*SETTINGS, *more]
+    one = train(experiment(gpt2, *settings), tmp_path / "one").folder.path
+    done = subprocess.run(
+        command("train", gpt2.parent / "small.toml", *settings, "--out", "two", processes=2),
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Warning" not in done.stderr
+    assert len(re.findall(r"step 2/2 ", done.stdout)) == 1
+    assert done.stdout.count("Run folder: two") == 1
+    found = weights(tmp_path / "two", 2)
+    for name, value in weights(one, 2).items():
+        torch.testing.assert_close(found[name], value, rtol=0, atol=1e-12)
+    # Padding depends on how members are cut; whether a rescored log-prob equals the sampler's to the last bit, on who stands beside a member.
+    leave = ("padding_share/update", "padding_share/sampling", "on_policy_fraction")
+    for mine, theirs in zip(rows(one), rows(tmp_path / "two"), strict=True):
+        assert numbers(theirs, leave) == pytest.approx(numbers(mine, leave), rel=1e-9, abs=1e-10)
+    environment = json.loads((tmp_path / "two" / "environment.json").read_text())
+    assert [start["num_processes"] for start in environment["starts"]] == [2]
+
+
+# Dropout in the adapter, an average that follows the policy, several updates: everything that a checkpoint must bring back.
+LONG = [
+    "divergence.kind=k3",
+    "divergence.beta=0.1",
+    "reference.kind=ema",
+    "domain.model.lora.r=2",
+    "domain.model.lora.dropout=0.2",
+    "train.num_steps=14",
+    "train.updates_per_batch=2",
+    "train.evaluate_every=5",
+    "checkpoint.every=3",
+    "track.rollouts_every=1",
+]
+
+
+def everything(run: Path) -> dict[str, Any]:
+    """What must not depend on a run's having been cut off."""
+    return {
+        "model": (run / "model" / "model.safetensors").read_bytes(),
+        "weights": {name: value.tolist() for name, value in weights(run, 14).items()},
+        "metrics": rows(run),
+        "rollouts": {path.name: path.read_text() for path in sorted((run / "rollouts").iterdir())},
+        "checkpoints": sorted(path.name for path in (run / "checkpoints").iterdir()),
+    }
+
+
+def say(*arguments: str) -> None:
+    """The command in a forked process, which spares the seconds of starting one."""
+    sys.argv = ["groupwise", *arguments]
+    # Tests that run in a process of their own have no terminal to speak to.
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    main()
+
+
+def forked(*arguments: str) -> Any:
+    process = FORK.Process(target=say, args=arguments)
+    process.start()
+    return process
+
+
+def spawned(*arguments: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command(*arguments), env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def signalled(process: Any, run: Path, number: signal.Signals, num_rows: int, delay: float) -> None:
+    """Sends a signal a moment after the run wrote its `num_rows`-th row, if it is still there then."""
+    while not (run / "metrics.jsonl").exists() or (run / "metrics.jsonl").read_bytes().count(b"\n") < num_rows:
+        assert exit_code(process) is None, "it ended before its first rows"
+        time.sleep(0.005)
+    time.sleep(delay)
+    if exit_code(process) is None:
+        os.kill(process.pid, number)
+
+
+def exit_code(process: Any) -> int | None:
+    return process.poll() if isinstance(process, subprocess.Popen) else process.exitcode
+
+
+def ended(process: Any) -> int:
+    process.wait() if isinstance(process, subprocess.Popen) else process.join()
+    code = exit_code(process)
+    assert code is not None
+    return code
+
+
+@pytest.fixture(scope="module")
+def untouched(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return everything(train(experiment(qwen, *LONG), tmp_path_factory.mktemp("untouched") / "run").folder.path)
+
+
+@pytest.mark.parametrize("start", [forked, pytest.param(spawned, marks=pytest.mark.slow)])
+def test_killed_at_random_moments_and_resumed(qwen: Path, tmp_path: Path, untouched: dict[str, Any], start: Callable[..., Any]) -> None:
+    experiment(qwen)
+    run, draw = tmp_path / "run", random.Random(0)
+    process = start("train", str(qwen.parent / "small.toml"), *LONG, "--out", str(run))
+    for num_rows in (1, 5, 9):
+        signalled(process, run, signal.SIGKILL, num_rows, draw.uniform(0, 0.1))
+        assert ended(process) == -signal.SIGKILL
+        process = start("resume", str(run))
+    assert ended(process) == 0
+    assert everything(run) == untouched
+
+
+def test_an_interrupt_saves_and_says_how_to_go_on(qwen: Path, tmp_path: Path, untouched: dict[str, Any]) -> None:
+    experiment(qwen)
+    run = tmp_path / "run"
+    process = forked("train", str(qwen.parent / "small.toml"), *LONG, "--out", str(run))
+    signalled(process, run, signal.SIGINT, 5, 0.0)
+    assert ended(process) == 0
+    saved = max(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").iterdir())
+    assert 4 <= saved == rows(run)[-1]["step"] < 14
+    assert not (run / "summary.json").exists()
+    assert ended(forked("resume", str(run))) == 0
+    # Its own checkpoint is one more than the untouched run has, and may have pushed out an older one.
+    assert {**everything(run), "checkpoints": []} == {**untouched, "checkpoints": []}
+
+
+@pytest.mark.slow
+def test_an_interrupt_on_the_screen(qwen: Path, tmp_path: Path) -> None:
+    experiment(qwen)
+    run = tmp_path / "run"
+    process = subprocess.Popen(
+        command("train", str(qwen.parent / "small.toml"), *LONG, "--out", str(run), "track.console=lines", "train.num_steps=400"),
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    signalled(process, run, signal.SIGINT, 3, 0.0)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert err == ""
+    assert "ending after this step, with a checkpoint" in out
+    assert f"Go on with it: groupwise resume {run}" in out
