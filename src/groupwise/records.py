@@ -5,6 +5,7 @@ A member is one sample of a group; a decision is one choice with a log-prob; `ma
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, final
@@ -71,18 +72,21 @@ class Rollouts:
             _check_decisions(name, getattr(self, name), self.mask, self.density or name == "step_size", required=name == "old_log_prob")
         if self.step_size is not None and bool((self.mask & ~(self.step_size > 0)).any()):
             raise ValueError(f"Rollouts.step_size must be positive where the mask is true; the lowest is {float(self.step_size[self.mask].min()):.6g}")
-        if self.truncated is not None and (self.truncated.shape != (members,) or self.truncated.dtype != torch.bool):
+        if self.truncated is not None and (not isinstance(self.truncated, Tensor) or self.truncated.shape != (members,) or self.truncated.dtype != torch.bool):
             raise ValueError(f"Rollouts.truncated must be a bool tensor [B] with B = {members}, got {_describe(self.truncated)}")
-        if self.member is not None and (self.member.shape != (members,) or self.member.is_floating_point()):
+        if self.member is not None and (not isinstance(self.member, Tensor) or self.member.shape != (members,) or self.member.is_floating_point()):
             raise ValueError(f"Rollouts.member must be an integer tensor [B] with B = {members}, got {_describe(self.member)}")
         values, present = {}, {}
         for name, given in self.rewards.items():
             values[name], present[name] = _reward_tensors(name, given, self.mask)
+        for name, weight in self.reward_weights.items():
+            if not math.isfinite(weight):
+                raise ValueError(f"Rollouts.reward_weights[{name!r}] is {weight}; a weight is a finite number")
         unknown = sorted(set(self.reward_weights) - set(values))
         if unknown:
             raise ValueError(f"Rollouts.reward_weights names {unknown}, which are no rewards; rewards are {sorted(values)}")
         for name, count in self.auxiliary_count.items():
-            if count.shape != (members,):
+            if not isinstance(count, Tensor) or count.shape != (members,):
                 raise ValueError(f"Rollouts.auxiliary_count[{name!r}] must be [B] with B = {members}, got {_describe(count)}")
         object.__setattr__(self, "rewards", values)
         object.__setattr__(self, "reward_present", present)
@@ -121,6 +125,9 @@ def _reward_tensors(name: str, given: RewardValues, mask: Tensor) -> tuple[Tenso
         value = given.detach().to(torch.float64)
         present = torch.ones_like(value, dtype=torch.bool)
     else:
+        for place, item in enumerate(given):
+            if item is not None and not isinstance(item, (int, float)) and not (isinstance(item, Tensor) and item.dim() == 0):
+                raise ValueError(f"Rollouts.rewards[{name!r}][{place}] is {item!r} ({type(item).__name__}); a list holds numbers and None, a map is a tensor [B, T]")
         value = torch.tensor([0.0 if item is None else float(item) for item in given], dtype=torch.float64, device=mask.device)
         present = torch.tensor([item is not None for item in given], dtype=torch.bool, device=mask.device)
     if value.shape not in ((members,), (members, decisions)):

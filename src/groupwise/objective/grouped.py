@@ -13,6 +13,9 @@ from torch import Tensor
 from groupwise.statistics import Reduce, alone
 
 
+_ROUNDING = 1e-14
+
+
 @final
 @dataclass(frozen=True)
 class Grouped:
@@ -85,8 +88,12 @@ class Grouped:
 
     @cached_property
     def group_flat(self) -> Tensor:
-        """`[num_groups, K]` bool: all present rewards equal, whatever their size, or fewer than two present."""
-        return (self.highest <= self.lowest) | (self.group_size < 2)
+        """`[num_groups, K]` bool: all present rewards equal, whatever their size, or fewer than two present.
+
+        Equal means within what rounding leaves of a weighted sum, 1e-14 of the larger one.
+        """
+        rounding = _ROUNDING * torch.maximum(self.highest.abs(), self.lowest.abs())
+        return (self.highest - self.lowest <= rounding) | (self.group_size < 2)
 
     @cached_property
     def flat(self) -> Tensor:

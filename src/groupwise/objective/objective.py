@@ -7,6 +7,7 @@ Tensors in, tensors out. State is passed in and returned.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, Self, final
 
@@ -152,11 +153,11 @@ class Objective(Config):
         return ObjectiveState(beta=self.divergence.beta.init())
 
     def adopt(self, state: ObjectiveState, previous: Objective) -> ObjectiveState:
-        """The state at the start of a stage: the adaptive beta and running statistics survive unless their kind changed."""
+        """The state at the start of a stage: schedules begin anew; the adaptive beta and running statistics survive unless their kind changed."""
         same_beta = self.divergence.beta.kind == previous.divergence.beta.kind
         same_running = self.advantage.kind == previous.advantage.kind
         fresh = self.init()
-        return ObjectiveState(step=state.step, beta=state.beta if same_beta else fresh.beta, running=state.running if same_running else fresh.running)
+        return ObjectiveState(beta=state.beta if same_beta else fresh.beta, running=state.running if same_running else fresh.running)
 
     def prepare(self, rollouts: Rollouts, state: ObjectiveState, reduce: Reduce = alone) -> Batch:
         """Advantages and admission of a batch of rollouts: whole groups, no gradient, once.
@@ -173,9 +174,13 @@ class Objective(Config):
             ValueError: a field that the objective reads is missing, densities where it reads probabilities, a reward map where it takes one advantage a member.
         """
         self._check_rollouts(rollouts)
+        if rollouts.rewards and self._policy_weight(state) != 0 and not any(rollouts.reward_weights.get(name, 1.0) for name in rollouts.rewards):
+            raise ValueError("Rollouts.reward_weights are all 0, so nothing is rewarded; give at least one reward a weight")
         if not rollouts.rewards and self._policy_weight(state) != 0:
             raise ValueError("Rollouts.rewards is empty: a policy term needs at least one reward; pass Rollouts(..., rewards={'name': values})")
-        rewards = grouped_rewards(rollouts, self.partial_rewards, self._reward_penalty(rollouts, state), reduce)
+        given = grouped_rewards(rollouts, self.partial_rewards, reduce)
+        penalty = self._reward_penalty(rollouts, state)
+        rewards = given if penalty is None else given.with_value(given.value - penalty[:, None])
         if rewards.value.shape[1] > 1 and getattr(self.trust, "whole_member", False):
             raise ValueError(
                 f"trust.kind = {self.trust.kind!r} takes one advantage a member, and a reward is a map [B, T]; "
@@ -184,7 +189,7 @@ class Objective(Config):
         advantage, running = self.advantage(rewards, state.running)
         groups = self.admission(rewards)
         members = groups[rewards.index]
-        statistics = measure_rewards(rewards, advantage, groups, rollouts.mask, rollouts.truncated) if rollouts.rewards else {}
+        statistics = measure_rewards(given, advantage, groups, rollouts.mask, rollouts.truncated) if rollouts.rewards else {}
         return Batch(
             mask=rollouts.mask,
             old_log_prob=rollouts.old_log_prob,
@@ -213,10 +218,9 @@ class Objective(Config):
         return self.policy_weight.at(state.step)
 
     def _reward_penalty(self, rollouts: Rollouts, state: ObjectiveState) -> Tensor | None:
-        if self.divergence.place != "reward" or self.divergence.kind == "none":
+        if self.divergence.place != "reward" or rollouts.reference_log_prob is None:
             return None
         beta = self.divergence.beta.at(state.step, state.beta)
-        assert rollouts.reference_log_prob is not None
         gap = torch.where(rollouts.mask, rollouts.old_log_prob - rollouts.reference_log_prob, 0.0)
         return beta * gap.sum(1, dtype=torch.float64)
 
@@ -281,6 +285,8 @@ class Objective(Config):
                 f"a slice of members' decisions was given, and this objective has scope {self.scope!r}; "
                 "use objective.cotangents(scored_without_gradient, plan) and backpropagate (cotangent * field).sum() over the slices"
             )
+        if plan.sliced and scored.auxiliary:
+            raise ValueError("a slice of members' decisions was given with auxiliary sums, which belong to whole members; use objective.cotangents")
         if not plan.whole and self.scope == "batch":
             raise ValueError("a micro-batch was given, and this objective has scope 'batch'; use objective.cotangents on the whole update")
         return self._loss(self._checked(scored, plan), plan)
@@ -305,11 +311,14 @@ class Objective(Config):
         return Cotangents(Scored.from_tensors(named), Loss(loss.total.detach(), loss.statistics))
 
     def observe(self, state: ObjectiveState, metrics: Mapping[str, float]) -> ObjectiveState:
-        """The state after an update, from its globally reduced metrics (`kl` moves an adaptive beta)."""
+        """The state after an update, from its globally reduced metrics (`kl` moves an adaptive beta; one that is not finite moves nothing)."""
+        measured = metrics.get("kl")
+        measured = measured if measured is not None and math.isfinite(measured) else None
+        beta = self.divergence.beta.init() if state.beta is None else state.beta
         running = state.running
         if "state/running_weight" in metrics:
             running = Running(mean_sum=metrics["state/running_mean_sum"], std_sum=metrics["state/running_std_sum"], weight=metrics["state/running_weight"])
-        return ObjectiveState(step=state.step + 1, beta=self.divergence.beta.observe(state.beta, metrics.get("kl")), running=running)
+        return ObjectiveState(step=state.step + 1, beta=self.divergence.beta.observe(beta, measured), running=running)
 
     def _checked(self, scored: Scored, plan: Plan) -> Scored:
         for name in sorted(self.requires):
@@ -347,6 +356,8 @@ class Objective(Config):
             statistics["entropy"] = Mean.of(entropy.detach(), decisions.mask)
             if plan.entropy != 0:
                 total = total - plan.entropy * (weight * entropy).sum()
+        for name in sorted(set(scored.auxiliary) & set(self.auxiliary) - set(plan.auxiliary)):
+            raise ValueError(f"Scored.auxiliary[{name!r}] has no divisor; pass Rollouts(..., auxiliary_count={{{name!r}: counts of each member}})")
         for name, coefficient in plan.auxiliary.items():
             if name not in scored.auxiliary:
                 raise ValueError(f"Scored.auxiliary[{name!r}] is missing, and auxiliary.{name} has a coefficient; it has {sorted(scored.auxiliary)}")

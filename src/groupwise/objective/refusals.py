@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from groupwise.schedule import AnySchedule
+
 if TYPE_CHECKING:
     from groupwise.objective.objective import Objective
 
@@ -26,6 +28,11 @@ def refusals(objective: Objective) -> Iterator[str]:
             f"smoothing.kind = {objective.smoothing.kind!r} is ineffective with trust.form = 'log_prob', which ignores the ratio; "
             "write trust.form = 'ratio', or smoothing.kind = 'identity'"
         )
+    if trust.kind == "unbounded" and trust.form == "log_prob" and ratio.kind in ("geometric", "arithmetic"):
+        yield (
+            f"ratio.kind = {ratio.kind!r} is ineffective with trust.form = 'log_prob', which ignores the ratio; "
+            "write trust.form = 'ratio', or ratio.kind = 'token'"
+        )
     yield from _trust_refusals(objective)
     divergence = objective.divergence
     if divergence.kind != "none":
@@ -38,12 +45,24 @@ def refusals(objective: Objective) -> Iterator[str]:
             yield "divergence.against = 'behaviour' is ineffective in the reward, where it is 0; write divergence.against = 'reference'"
         if divergence.kind == "exact" and divergence.against == "behaviour":
             yield "divergence.kind = 'exact' is measured against the reference; write divergence.against = 'reference', or another divergence.kind"
-        if divergence.beta.kind == "constant" and divergence.beta.value < 0:
-            yield f"divergence.beta is {divergence.beta.value}, and a penalty is not negative; write a number from 0 up"
+        if _lowest(divergence.beta) < 0:
+            yield f"divergence.beta reaches {_lowest(divergence.beta)}, and a penalty is not negative; write numbers from 0 up"
+    coefficients = {"entropy": objective.entropy, "policy_weight": objective.policy_weight}
+    coefficients |= {f"auxiliary.{name}": schedule for name, schedule in objective.auxiliary.items()}
+    for name, schedule in coefficients.items():
+        if _lowest(schedule) < 0:
+            yield f"{name} reaches {_lowest(schedule)}, and a coefficient is not negative; write numbers from 0 up"
     if objective.compat is not None:
         from groupwise.objective.compat import incompatible
 
         yield from incompatible(objective)
+
+
+def _lowest(schedule: AnySchedule) -> float:
+    """The lowest value of a schedule; adaptive kinds stay above 0."""
+    if schedule.kind == "constant":
+        return schedule.value
+    return min(schedule.start, schedule.end) if schedule.kind in ("linear", "cosine") else 0.0
 
 
 def _trust_refusals(objective: Objective) -> Iterator[str]:
