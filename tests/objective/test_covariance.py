@@ -68,20 +68,25 @@ def test_processes_choose_together() -> None:
 
 
 def test_lots_are_uniform_and_independent() -> None:
-    lots = keyed_uniform(torch.arange(-500, 500), 200, key=3)
+    lots = keyed_uniform(torch.arange(-500, 500)[:, None], torch.arange(200), key=3)
     assert float(lots.min()) >= 0.0
     assert float(lots.max()) < 1.0
     assert float(lots.mean()) == pytest.approx(0.5, abs=0.003)
     assert float(lots.var()) == pytest.approx(1 / 12, abs=0.001)
     neighbours = torch.stack(
-        [lots[1:, 1:].flatten(), lots[:-1, 1:].flatten(), lots[1:, :-1].flatten(), keyed_uniform(torch.arange(-499, 500), 199, 4).flatten()]
+        [
+            lots[1:, 1:].flatten(),
+            lots[:-1, 1:].flatten(),
+            lots[1:, :-1].flatten(),
+            keyed_uniform(torch.arange(-499, 500)[:, None], torch.arange(199), 4).flatten(),
+        ]
     )
     assert float((torch.corrcoef(neighbours) - torch.eye(4, dtype=torch.float64)).abs().max()) < 0.01
     assert lots.unique().numel() == lots.numel()
 
 
 def test_lots_go_with_member_decision_and_key() -> None:
-    members = torch.tensor([7, 3, 9])
-    lots = keyed_uniform(members, 4, key=1)
-    assert keyed_uniform(members[[2, 0]], 6, key=1)[:, :4].equal(lots[[2, 0]])
-    assert not (keyed_uniform(members, 4, key=2) == lots).any()
+    members, places = torch.tensor([[7], [3], [9]]), torch.arange(4)
+    lots = keyed_uniform(members, places, key=1)
+    assert keyed_uniform(members[[2, 0]], places[[3, 1]], key=1).equal(lots[[2, 0]][:, [3, 1]])
+    assert not (keyed_uniform(members, places, key=2) == lots).any()

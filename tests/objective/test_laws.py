@@ -105,7 +105,7 @@ def _drawn(objective: Objective, decisions: Decisions) -> Tensor:
     assert decisions.member is not None
     log_prob, advantage = (value - value[mask].mean() for value in (decisions.log_prob, decisions.advantage))
     eligible = mask & (log_prob * advantage > region.lower) & (log_prob * advantage < region.upper)
-    lots = torch.where(eligible, keyed_uniform(decisions.member, mask.shape[1], 0), 2.0).flatten()
+    lots = torch.where(eligible, keyed_uniform(decisions.member[:, None], torch.arange(mask.shape[1]), 0), 2.0).flatten()
     number = min(max(1, int(region.share * int(mask.sum()))), int(eligible.sum()))
     drawn = torch.zeros_like(mask).flatten()
     drawn[lots.argsort()[:number]] = True

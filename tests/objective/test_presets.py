@@ -77,7 +77,7 @@ def given_batch(seed: int, spread: float) -> tuple[Tensor, Given]:
         entropy=3 * draw(members, width),
         score_norm=draw(members, width),
         second=[0.5 if g == 3 else float((4 * draw(1)).round()) + 0.01 * i for i, g in enumerate(group)],
-        lot=keyed_uniform(torch.arange(members), width, 0),
+        lot=keyed_uniform(torch.arange(members)[:, None], torch.arange(width), 0),
         exact_divergence=draw(members, width),
         step_size=0.1 + draw(members, width),
         noise=0.1 + draw(members, width),

@@ -42,7 +42,7 @@ def test_at_least_one_is_drawn_and_the_smallest_lot_it_is() -> None:
     for step in range(5):
         now = replace(given, draw=step, member=torch.tensor([3, 8]))
         alive = ClipCov(share=0.0002, lower=-9.0, upper=9.0)(now.log_ratio, now).alive
-        lots = keyed_uniform(torch.tensor([3, 8]), 3, step)
+        lots = keyed_uniform(torch.tensor([[3], [8]]), torch.arange(3), step)
         assert (~alive).nonzero().tolist() == (lots == lots.min()).nonzero().tolist()
 
 

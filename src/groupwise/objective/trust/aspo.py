@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal, final
 
 import torch
@@ -9,10 +10,12 @@ from pydantic import Field
 from torch import Tensor
 
 from groupwise.config import Config
-from groupwise.objective.clipping import clip_shares, clipped
+from groupwise.objective.clipping import clip_shares
 from groupwise.objective.decisions import Decisions, Surrogate
 from groupwise.objective.stop_gradient import stop_gradient
 from groupwise.statistics import Mean
+
+_SMALLEST = 1e-300
 
 
 @final
@@ -43,13 +46,17 @@ class Aspo(Config):
     """The largest weight."""
 
     def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
-        advantage = decisions.advantage
-        value, too_low, too_high = clipped(log_ratio, advantage, self.low, self.high)
-        own = (decisions.log_prob - stop_gradient(decisions.log_prob)).exp()
-        inverse = stop_gradient(-log_ratio).exp()
-        good = torch.where(too_high, advantage / (1 + self.high), inverse.clamp(max=self.bound) * own * advantage)
-        capped_bad = (advantage < 0) & (log_ratio.exp() > self.bound)
-        bad = torch.where(capped_bad, self.bound * own * advantage, value)
-        capped = capped_bad | ((advantage > 0) & (inverse > self.bound))
+        advantage, now = decisions.advantage, stop_gradient(log_ratio)
+        good = advantage > 0
+        too_high = good & (now > math.log1p(self.high))
+        too_low = (advantage < 0) & (now < math.log(max(1 - self.low, _SMALLEST)))
+        held = too_high | too_low
+        power = torch.where(good, -now, now)
+        capped = (power > math.log(self.bound)) & ~held & (advantage != 0)
+        edge = torch.where(good, log_ratio.new_full((), 1 / (1 + self.high)), log_ratio.new_full((), 1 - self.low))
+        weight = torch.where(held, edge, power.clamp(max=math.log(self.bound)).exp())
+        # Weight times a one that carries the gradient: of the decision's own log-prob where the weight is none of the policy's, else of the ratio.
+        carrier = torch.where(good | capped, decisions.log_prob, log_ratio)
+        one = torch.where(held, torch.ones_like(carrier), 1 + (carrier - stop_gradient(carrier)))
         statistics = {**clip_shares(too_low, too_high, decisions.mask), "aspo/capped_mean": Mean.share(capped, decisions.mask)}
-        return Surrogate(torch.where(advantage > 0, good, bad), ~(too_low | too_high), statistics)
+        return Surrogate(weight * advantage * one, ~held, statistics)

@@ -45,7 +45,8 @@ class ClipCov(Config):
         spread = covariance(decisions)
         eligible = decisions.mask & (spread > self.lower) & (spread < self.upper) & ~(too_low | too_high)
         assert decisions.member is not None
-        lot = keyed_uniform(decisions.member, log_ratio.shape[1], decisions.draw)
+        row, place = eligible.nonzero(as_tuple=True)
+        lot = keyed_uniform(decisions.member[row], place, decisions.draw)
         drawn = largest(-lot, eligible, share_of(self.share, decisions), decisions.reduce)
         statistics = {**clip_shares(too_low, too_high, decisions.mask), "clip_cov/drawn_mean": Mean.share(drawn, decisions.mask)}
         return Surrogate(value * ~drawn, ~(too_low | too_high | drawn), statistics)
