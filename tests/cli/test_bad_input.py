@@ -55,7 +55,7 @@ def test_a_clear_error_before_anything_is_computed(case: str, groupwise, places:
 
 def test_the_installed_command_says_it_too(tmp_path: Path):
     ended = subprocess.run(
-        [sys.executable, "-m", "groupwise.cli", "train", "langage"], capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "COLUMNS": "60"}
+        [sys.executable, "-m", "groupwise", "train", "langage"], capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "COLUMNS": "60"}
     )
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("error: 'langage' is neither a shipped experiment nor a file")

@@ -102,3 +102,19 @@ def test_a_contradiction_inside_a_slot_is_said_once_with_its_key(tiny: Path):
     text = message(tiny, "credit.temporal_decay={}", "ratio.kind=arithmetic")
     assert text.count("ineffective") == 1
     assert "write ratio.gradient = 'token'" in text
+
+
+def test_naming_the_kind_already_in_force_keeps_what_lies_below(tmp_path: Path):
+    (tmp_path / "same.toml").write_text('extends = "language"\n[optimiser]\nkind = "adamw"\n')
+    assert load_experiment(tmp_path / "same.toml").optimiser == load_experiment("language").optimiser
+    (tmp_path / "below.toml").write_text('extends = "language"\nmethod = "dapo"\n[trust]\nhigh = 0.5\n')
+    (tmp_path / "above.toml").write_text('extends = "below"\n[objective.trust]\nkind = "clip"\n')
+    assert load_experiment(tmp_path / "above.toml").objective.trust.high == 0.5
+
+
+def test_a_slot_without_a_kind_is_of_the_kind_of_its_method(tmp_path: Path):
+    (tmp_path / "dual.toml").write_text('extends = "language"\nmethod = "dual_clip"\n[trust]\nbound = 4.0\n')
+    trust = load_experiment(tmp_path / "dual.toml").objective.trust
+    assert (trust.kind, trust.bound) == ("dual_clip", 4.0)
+    (tmp_path / "wrong.toml").write_text('extends = "language"\nmethod = "cispo"\n[trust]\nhigh = 4.0\n')
+    assert "trust.high = 4.0: unknown key; allowed: kind, maximum" in message(tmp_path / "wrong.toml")

@@ -44,6 +44,8 @@ def test_what_was_changed_in_the_method_is_said(tiny: Path):
     assert "advantage.kind z_score -> rank" in said[0]
     assert any("discards the size of differences" in line for line in said[1:])
     assert remarks(load_experiment(tiny, ["trust.high=0.28"])) == []
+    exchanged, *_ = remarks(load_experiment(tiny, ["trust.kind=gaussian", "trust.sigma=0.7"]))
+    assert exchanged == "method dapo+edited: trust.kind clip -> gaussian, trust.sigma unset -> 0.7"
 
 
 def test_a_trained_model_takes_the_place_of_the_model(tiny: Path):

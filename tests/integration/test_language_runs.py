@@ -16,8 +16,15 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from groupwise import load_experiment, train
 from groupwise.checkpoint import load_tree
 from groupwise.experiment.runner import job_of, open_domain, resume
+from groupwise.reference import AbsentReference
+from groupwise.reference.policy import ReferencePolicy
 from groupwise.streams import Streams
+from groupwise.train.fitting import _measure
 from groupwise.train.loop import _autocast
+from groupwise.train.memory import peak_bytes
+from groupwise.train.optimiser import build_optimiser
+from groupwise.train.progress import Progress
+from groupwise.train.state import TrainState
 
 LOG_PROB = frozenset({"log_prob"})
 KL = ["divergence.kind=k3", "divergence.beta=0.1"]
@@ -61,17 +68,39 @@ def test_what_saves_memory_changes_no_gradient(model: Path, tmp_path: Path) -> N
         "five": ["train.micro_batch_members=5"],
         "recomputed": ["train.gradient_checkpointing=true"],
         "both": ["train.gradient_checkpointing=true", "train.micro_batch_members=3"],
+        "fitted": ["train.micro_batch_members=auto", "train.memory_limit_gib=0.01"],
     }
     # GPT-2 computes in fp64 throughout; Qwen3's norms and rotations go through fp32.
     atol = 1e-12 if "gpt2" in str(model) else 1e-6
     expected = train(experiment(model, *usual), tmp_path / "usual").folder.path
     for name, settings in saving.items():
         found = train(experiment(model, *usual, *settings), tmp_path / name).folder.path
+        # A limit below what the process holds already: one member at a time, which is said.
+        assert {row.get("micro_batch_members") for row in rows(found)[1:]} == ({1} if name == "fitted" else {None})
         for tensor, value in weights(expected, 2).items():
             torch.testing.assert_close(weights(found, 2)[tensor], value, rtol=0, atol=atol, msg=lambda text, name=name: f"{name}: {text}")
         for one, other in zip(rows(found), rows(expected), strict=True):
             same = {key: value for key, value in one.items() if key not in ("padding_share/update", "on_policy_fraction") and isinstance(value, float)}
             assert same == pytest.approx({key: other[key] for key in same}, rel=100 * atol, abs=100 * atol), name
+
+
+def test_what_a_pass_will_take_is_foretold(model: Path) -> None:
+    chosen = experiment(model, "train.micro_batch_members=auto", "train.memory_limit_gib=100", "domain.sampling.max_new_tokens=30", "entropy=0.01")
+    domain, recipe = open_domain(chosen), job_of(chosen).recipes[0]
+    state = TrainState(
+        Progress(), recipe.objective.init(), build_optimiser(recipe.optimiser, domain.module), ReferencePolicy(AbsentReference(), domain.module), domain.module
+    )
+    requires = recipe.objective.requires
+    samples = domain.sample(domain.prompts(range(8)), 8, streams=Streams(0), step=0, settings={}, requires=requires)
+    one, per_member, _ = _measure(domain, recipe, state, samples, samples.mask.sum(1), requires)
+    assert all(parameter.grad is None for parameter in domain.module.parameters())
+
+    def whole() -> None:
+        scored = domain.score(samples, torch.arange(len(samples)), requires)
+        sum(value.sum() for value in scored.tensors().values()).backward()
+
+    whole()
+    assert peak_bytes(whole, torch.device("cpu")) == pytest.approx(one + (len(samples) - 1) * per_member, rel=0.15)
 
 
 def test_an_adapter_trains_alone_against_its_base_and_is_saved_merged(model: Path, tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_law_1_on_policy_gradient() -> None:
         for name, expected in _expected_on_policy(objective, given).items():
             same(-found[name], expected, f"{name}: {smoothing} {ratio} {trust} {credit}")
         tested += 1
-    assert tested >= 655
+    assert tested >= 651
 
 
 @pytest.mark.parametrize("aggregation", slot_tables("aggregation"), ids=str)

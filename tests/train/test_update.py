@@ -19,7 +19,7 @@ from groupwise.train.distributed import World
 from groupwise.train.optimiser import build_optimiser
 from groupwise.train.progress import Progress
 from groupwise.train.state import TrainState
-from groupwise.train.update import policy_gradient, supervised_gradient, update_policy
+from groupwise.train.update import policy_gradient, shown_now, supervised_gradient, update_policy
 
 
 def started(domain: ToyDomain, chosen: Recipe) -> TrainState:
@@ -121,8 +121,8 @@ def test_the_supervised_term_is_the_mean_over_its_own_decisions() -> None:
     chosen = supervised(demonstrations_per_step=6)
     toy = ToyDomain()
     state = started(toy, chosen)
-    parts = supervised_gradient(toy, chosen, state, Streams(0), World())
-    samples = toy.demonstrations(6, streams=Streams(0), step=0)
+    samples = shown_now(toy, chosen, state, Streams(0))
+    parts = supervised_gradient(toy, chosen, state, samples, World())
     by_hand = toy.score(samples, torch.arange(6), frozenset({"log_prob"})).auxiliary["supervised"].sum() / samples.auxiliary_count["supervised"].sum()
     assert float(sum(part["loss_sup"].sums for part in parts)) == pytest.approx(by_hand.item(), abs=1e-14)
     found = torch.cat([parameter.grad.reshape(-1) for parameter in toy.module.parameters()])

@@ -10,10 +10,15 @@ from pydantic import BaseModel
 from groupwise.config.shape import Shape
 
 
-def fill_kinds(model: type[BaseModel], tree: Mapping[str, Any]) -> dict[str, Any]:
+def fill_kinds(model: type[BaseModel], tree: Mapping[str, Any], defaults: BaseModel | None = None) -> dict[str, Any]:
     """The same table, where every table without a `kind` has the kind of the default of its key.
 
     Layers are filled before they are merged, so that naming the default kind again keeps the keys beside it.
+
+    Args:
+        model: what the table is of.
+        tree: the table.
+        defaults: a whole configuration that lies below the table, in place of the model's own defaults.
 
     Example:
         >>> from groupwise.config import Config
@@ -25,7 +30,7 @@ def fill_kinds(model: type[BaseModel], tree: Mapping[str, Any]) -> dict[str, Any
         >>> fill_kinds(Loss, {"trust": {"low": 0.1}})
         {'trust': {'kind': 'clip', 'low': 0.1}}
     """
-    filled = _fill(Shape.of(model), tree, None)
+    filled = _fill(Shape.of(model), tree, defaults)
     assert isinstance(filled, dict)
     return filled
 
@@ -40,8 +45,11 @@ def _fill(shape: Shape, value: Any, default: Any) -> Any:
     if kind is not None and "kind" not in tree:
         tree = {"kind": kind, **tree}
     shape = shape.narrow(tree["kind"]) if isinstance(tree.get("kind"), str) else shape
+    # What lies below says nothing about a table of another kind.
+    below = default if tree.get("kind") == kind else None
     for key, item in tree.items():
         inner = shape.inside(key)
         if inner is not None:
-            tree[key] = _fill(inner, item, shape.default(key))
+            known = below.get(key) if isinstance(below, Mapping) else getattr(below, key, None)
+            tree[key] = _fill(inner, item, shape.default(key) if known is None else known)
     return tree

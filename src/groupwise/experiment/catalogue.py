@@ -25,12 +25,14 @@ class Source:
         path: the file.
         tree: its table, with what it extends below it.
         resolved: whether it is a run's `config.json`, in which every key is written.
+        layers: the tables of the files it extends and its own, each as written, the lowest first.
     """
 
     name: str
     path: Path
     tree: Mapping[str, Any]
     resolved: bool
+    layers: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def description(self) -> str:
@@ -86,14 +88,16 @@ def _read(path: Path, through: tuple[Path, ...]) -> Source:
     tree = read_json(path) if resolved else read_toml(path)
     name = str(tree.get("name") or (path.stem if not resolved else path.parent.name))
     below = tree.pop("extends", None)
+    layers: tuple[Mapping[str, Any], ...] = (tree,)
     if below is not None:
         if not isinstance(below, str):
             raise ConfigError(
                 Problem(f"extends = {below!r}", 'must be the name or the path of one experiment, for example extends = "language"'), source=str(path)
             )
         # The name and the description of what is extended are not those of the file that extends it.
-        parent = {
-            key: value for key, value in _read(_locate(below, path.parent), (*through, path.resolve())).tree.items() if key not in ("name", "description")
-        }
-        tree = merge(parent, tree)
-    return Source(name, path, tree, resolved)
+        parents = _read(_locate(below, path.parent), (*through, path.resolve())).layers
+        layers = (*({key: value for key, value in each.items() if key not in ("name", "description")} for each in parents), tree)
+    whole: Mapping[str, Any] = {}
+    for layer in layers:
+        whole = merge(whole, layer)
+    return Source(name, path, whole, resolved, layers)

@@ -73,18 +73,28 @@ def resolve_objective(tree: Mapping[str, Any], source: str) -> Tree:
         ConfigError: no such method.
     """
     method = tree.get("method", "grpo")
-    if not isinstance(method, str):
-        raise ConfigError(Problem(f"method = {method!r}", "must be the name of a preset; see `groupwise methods`"), source=source)
+    preset = preset_of(method, source).model_dump(mode="json")
     edits = tree.get("objective") or {}
     if not isinstance(edits, Mapping):
         raise ConfigError(Problem("objective", "must be a table of slots, for example [objective.trust]"), source=source)
-    return {**tree, "method": method, "objective": merge(merge(preset_table(method), edits), {"name": method})}
+    return {**tree, "method": method, "objective": merge(merge(preset, edits), {"name": method})}
 
 
 def objective_edits(tree: Mapping[str, Any]) -> Tree:
     """The slots of a resolved objective that differ from the preset of its method: what stays when the method is exchanged."""
     preset = preset_table(tree["method"])
     return {key: value for key, value in tree["objective"].items() if key != "name" and value != preset.get(key)}
+
+
+def preset_of(method: object, source: str) -> Objective:
+    """A method by what stands for its name in a file.
+
+    Raises:
+        ConfigError: no such method.
+    """
+    if not isinstance(method, str):
+        raise ConfigError(Problem(f"method = {method!r}", "must be the name of a preset; see `groupwise methods`"), source=source)
+    return Objective.preset(method)
 
 
 def preset_table(method: str) -> Tree:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import difference, fill_kinds, parse_overrides
+from groupwise.config import difference, fill_kinds, merge, parse_overrides
 from groupwise.experiment.catalogue import find
-from groupwise.experiment.layers import lay, lift, objective_edits, preset_table, resolve_objective
+from groupwise.experiment.layers import lay, lift, objective_edits, preset_of, preset_table, resolve_objective
 from groupwise.experiment.schema import Experiment, read
+from groupwise.objective import Objective
 
 
 def load_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Experiment:
@@ -30,15 +31,28 @@ def load_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, An
         ('dapo+edited', 0.3)
     """
     source = find(name)
-    tree = fill_kinds(Experiment, lift(source.tree))
     over = parse_overrides(overrides) if not isinstance(overrides, Mapping) else dict(overrides)
+    label = str(name) if not over else f"{name} with {' '.join(overrides) if not isinstance(overrides, Mapping) else 'changes'}"
+    method = over.get("method", source.tree.get("method", "grpo"))
+    tree: dict[str, Any] = {}
+    for layer in source.layers:
+        tree = merge(tree, _with_kinds(layer, method, label))
     if source.resolved and over.get("method", tree.get("method")) != tree.get("method"):
         # A resolved file states every slot of its method; only what differs from that method is a wish of its own.
         tree["objective"] = objective_edits(tree)
     tree = lay(tree, over)
     tree.setdefault("name", source.name)
-    label = str(name) if not over else f"{name} with {' '.join(overrides) if not isinstance(overrides, Mapping) else 'changes'}"
     return read(resolve_objective(tree, label), label)
+
+
+def _with_kinds(layer: Mapping[str, Any], method: Any, source: str) -> dict[str, Any]:
+    """A layer in which every table says its kind, so that a layer above that names the same kind keeps the keys beside it; a slot's is the method's."""
+    tree = lift(layer)
+    slots = tree.pop("objective", None)
+    filled = fill_kinds(Experiment, tree)
+    if slots is None:
+        return filled
+    return {**filled, "objective": fill_kinds(Objective, slots, preset_of(method, source)) if isinstance(slots, Mapping) else slots}
 
 
 def edits(experiment: Experiment) -> dict[str, tuple[Any, Any]]:

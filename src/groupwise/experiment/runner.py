@@ -116,6 +116,9 @@ def remarks(experiment: Experiment) -> list[str]:
 
     said: dict[str, None] = {}
     changed = edits(experiment)
+    # Where a kind was exchanged, the settings that went with the old one say nothing more.
+    gone = tuple(key.removesuffix("kind") for key, (_, after) in changed.items() if key.endswith(".kind") and after is not None)
+    changed = {key: values for key, values in changed.items() if values[1] is not None or not key.startswith(gone)}
     if changed:
         listed = ", ".join(f"{key} {_show(before)} -> {_show(after)}" for key, (before, after) in changed.items())
         said[f"method {experiment.objective.name}: {listed}"] = None

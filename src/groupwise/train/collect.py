@@ -10,6 +10,7 @@ from typing import final
 import torch
 from torch import Tensor
 
+from groupwise.config import ConfigError
 from groupwise.domain.protocol import Domain, Samples
 from groupwise.objective import Batch
 from groupwise.records import Rollouts
@@ -18,7 +19,9 @@ from groupwise.statistics import Mean, Statistic, Total, add
 from groupwise.streams import Streams
 from groupwise.train.distributed import World
 from groupwise.train.draw import draw_prompts
+from groupwise.train.fitting import fit_micro_batch, members_at_once
 from groupwise.train.job import Recipe
+from groupwise.train.memory import is_out_of_memory
 from groupwise.train.micro_batches import micro_batches
 from groupwise.train.state import TrainState
 
@@ -59,6 +62,7 @@ class _Round:
     table: RewardTable
     reference_log_prob: Tensor | None
     batch: Batch
+    measured: str
 
 
 def collect(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams, world: World) -> Collected:
@@ -81,11 +85,13 @@ def collect(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams,
             break
     statistics = add([_measured(each) for each in rounds])
     numbers = {"num_rounds": float(len(rounds)), "num_prompts_drawn": float(num_drawn)}
+    remarks = [each.measured for each in rounds if each.measured]
     if not admission.resamples:
         only = rounds[0]
-        return Collected(only.samples, only.place, only.table, only.batch, statistics, numbers)
+        return Collected(only.samples, only.place, only.table, only.batch, statistics, numbers, remarks)
     keep = sorted(admitted)[:wanted]
-    remarks = [] if len(keep) == wanted else [f"{len(rounds)} rounds of sampling gave {len(keep)} of {wanted} groups that may train; the step trains those"]
+    if len(keep) < wanted:
+        remarks.append(f"{len(rounds)} rounds of sampling gave {len(keep)} of {wanted} groups that may train; the step trains those")
     return _joined(rounds, keep, domain.density, recipe, state, world, statistics, numbers, remarks)
 
 
@@ -144,18 +150,26 @@ def _round(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams, 
     # A later round may meet a prompt again (a small training set): its draws are keyed apart.
     keyed = streams if number == 0 else Streams(streams.seed("round", number))
     with progress.timed("sampling"):
-        samples = domain.sample(prompts, train.group_size, streams=keyed, step=progress.step, settings=settings, requires=objective.requires)
+        try:
+            samples = domain.sample(prompts, train.group_size, streams=keyed, step=progress.step, settings=settings, requires=objective.requires)
+        except RuntimeError as error:
+            if not is_out_of_memory(error):
+                raise
+            message = f"memory ran out while {len(prompts)} groups of {train.group_size} were sampled"
+            raise ConfigError(f"{message}; sample fewer at once (for a language model domain.engine.max_members), or shorter completions") from error
     with progress.timed("rewards"):
         table = domain.reward(samples)
+    with progress.timed("update"):
+        measured = fit_micro_batch(domain, recipe, state, samples, samples.mask.sum(1), objective.requires, world)
     if not share:
         samples, table = samples.select(torch.zeros(0, dtype=torch.long, device=samples.mask.device)), table.select([])
     place = samples.group + first_place + share.start
     reference_log_prob = None
     if "reference_log_prob" in objective.requires_rollouts:
         with progress.timed("scoring"), state.reference.active():
-            reference_log_prob = score_in_parts(domain, samples, frozenset({"log_prob"}), train.micro_batch_members)
+            reference_log_prob = score_in_parts(domain, samples, frozenset({"log_prob"}), members_at_once(recipe, state))
     rollouts = rollouts_of(samples, place, table, reference_log_prob, objective.requires_rollouts, domain.density)
-    return _Round(samples, place, table, reference_log_prob, objective.prepare(rollouts, state.objective, world.sum))
+    return _Round(samples, place, table, reference_log_prob, objective.prepare(rollouts, state.objective, world.sum), measured)
 
 
 def _joined(

@@ -38,7 +38,9 @@ class TrainConfig(Config):
         group_size: members sampled for each prompt.
         updates_per_batch: passes over a batch of rollouts.
         minibatches: optimiser steps a pass; groups are dealt to them at random.
-        micro_batch_members: members in one forward and backward pass; changes memory, never the result. Unset takes all at once.
+        micro_batch_members: members in one forward and backward pass; changes memory, never the result. Unset takes all at once. `auto` measures the first
+            batch (and any with longer members), takes as many as fit, and halves when memory runs out all the same; on a CPU it needs `memory_limit_gib`.
+        memory_limit_gib: for `auto`, all that a process may take on its device; unset takes what is free on the CUDA device.
         demonstrations_per_step: supervised members beside each optimiser step, where the objective has a supervised term.
         max_seconds: ends the stage after so much wall time, evaluations and checkpoints not counted.
         max_grad_norm: the global gradient norm is clipped to this; unset does not clip.
@@ -63,7 +65,8 @@ class TrainConfig(Config):
     group_size: Count = 8
     updates_per_batch: Count = 1
     minibatches: Count = 1
-    micro_batch_members: Count | None = None
+    micro_batch_members: Count | Literal["auto"] | None = None
+    memory_limit_gib: float | None = Field(default=None, gt=0)
     demonstrations_per_step: Count = 32
     max_seconds: float | None = Field(default=None, gt=0)
     max_grad_norm: float | None = Field(default=1.0, gt=0)
@@ -85,6 +88,8 @@ class TrainConfig(Config):
                 f"train.minibatches = {self.minibatches} is more than train.prompts_per_step = {self.prompts_per_step}: a minibatch holds whole groups; "
                 f"write at most {self.prompts_per_step}"
             )
+        if self.memory_limit_gib is not None and self.micro_batch_members != "auto":
+            raise ValueError('train.memory_limit_gib is what train.micro_batch_members = "auto" keeps to, and has no effect otherwise; write both or neither')
         if self.early_stopping is not None and self.evaluate_every == 0:
             raise ValueError("train.early_stopping looks at evaluations and train.evaluate_every = 0 makes none; write train.evaluate_every = 10")
         return self

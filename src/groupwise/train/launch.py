@@ -25,7 +25,7 @@ from groupwise.train.interrupt import Interrupt, listening
 from groupwise.train.job import Domains, Job, Recipe
 from groupwise.train.loop import Session, save
 from groupwise.train.optimiser import build_optimiser
-from groupwise.train.preflight import check_configuration, check_domain, precision_remarks
+from groupwise.train.preflight import check_configuration, check_domain, check_memory, precision_remarks
 from groupwise.train.progress import Progress
 from groupwise.train.restart import recall, take_back
 from groupwise.train.run_folder import RunFolder, append_environment, check_new, open_existing, write_json
@@ -143,6 +143,7 @@ def _build(job: Job, device: torch.device, streams: Streams, world: World) -> Do
     seed_everything(job.seed)
     domains = Domains(job.build_domain(device))
     for recipe in [*job.recipes, *(recipe for recipes in job.controls.values() for recipe in recipes)]:
+        check_memory(recipe, device)
         check_domain(domains.of(recipe), recipe, streams, world)
     _check_same_start(domains.base, world)
     seed_everything(streams.seed("global", world.rank))

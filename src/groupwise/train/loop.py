@@ -174,6 +174,10 @@ def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict
     domain.module.train()
     with progress.timed("update" if recipe.samples else "warm_up"):
         updates = update_policy(domain, recipe, state, collected, session.streams, world)
+    for remark in updates.remarks:
+        session.say(f"step {progress.step + 1}: {remark}")
+    if recipe.train.micro_batch_members == "auto":
+        values["micro_batch_members"] = progress.micro_batch_members
     _count(session, recipe, state, updates)
     outcome = _follow(session, state) if updates.taken else ""
     values |= updates.mean()

@@ -16,7 +16,7 @@ def trained_parameters(module: nn.Module) -> list[nn.Parameter]:
 
 
 def build_optimiser(config: OptimiserConfig, module: nn.Module) -> torch.optim.AdamW:
-    """AdamW in two groups: matrices, which decay, and vectors, which do not.
+    """AdamW in two groups: matrices, which decay, and vectors, which do not. One fused kernel a step.
 
     Example:
         >>> optimiser = build_optimiser(OptimiserConfig(weight_decay=0.1), nn.Linear(2, 2))
@@ -28,7 +28,7 @@ def build_optimiser(config: OptimiserConfig, module: nn.Module) -> torch.optim.A
         {"params": [parameter for parameter in parameters if parameter.dim() >= 2], "decays": True},
         {"params": [parameter for parameter in parameters if parameter.dim() < 2], "decays": False},
     ]
-    optimiser = torch.optim.AdamW([group for group in groups if group["params"]], lr=0.0)
+    optimiser = torch.optim.AdamW([group for group in groups if group["params"]], lr=0.0, fused=True)
     configure_optimiser(optimiser, config, 0)
     return optimiser
 

@@ -64,6 +64,20 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
         raise ConfigError(f"train.prompts_per_step = {train.prompts_per_step}: {world.size} processes need a prompt each; write {world.size} or more")
 
 
+def check_memory(recipe: Recipe, device: torch.device) -> None:
+    """Whether a size of micro-batches can be found by measuring.
+
+    Raises:
+        ConfigError: nothing says how much memory there is.
+    """
+    train = recipe.train
+    if train.micro_batch_members == "auto" and train.memory_limit_gib is None and device.type != "cuda":
+        raise ConfigError(
+            'train.micro_batch_members = "auto": on a CPU memory is shared with everything else; write train.memory_limit_gib = 4 (what this process may take '
+            "in all), or a number of members"
+        )
+
+
 def precision_remarks(domain: Domain) -> list[str]:
     """What is legal and rarely meant about the weights' precision."""
     half = sum(parameter.numel() for parameter in trained_parameters(domain.module) if parameter.dtype in (torch.bfloat16, torch.float16))

@@ -34,6 +34,8 @@ class Progress:
         score: the newest value of the deciding metric.
         best, best_step: the best held-out score and its step.
         evaluations_without_gain: for early stopping, inside the stage.
+        micro_batch_members: members in a pass as they were found by measuring, inside the stage; 0 before.
+        measured_decisions: decisions of the longest member that was measured.
         seconds: wall time by part.
 
     Example:
@@ -62,6 +64,8 @@ class Progress:
     best: float | None = None
     best_step: int = -1
     evaluations_without_gain: int = 0
+    micro_batch_members: int = 0
+    measured_decisions: int = 0
     seconds: dict[str, float] = field(default_factory=dict)
 
     def record(self) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: i
     if recipe.samples:
         progress.sampled_seconds += progress.stage_seconds
     progress.stage, progress.stage_step, progress.stage_seconds, progress.stage_ended = index + 1, 0, 0.0, ""
-    progress.evaluations_without_gain = 0
+    progress.evaluations_without_gain = progress.micro_batch_members = progress.measured_decisions = 0
     if index + 1 < len(job.recipes):
         state.objective = job.recipes[index + 1].objective.adopt(state.objective, recipe.objective)
     save(session, state, best=progress.best_step == progress.step)

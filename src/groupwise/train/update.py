@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import final
 
@@ -14,16 +15,15 @@ from groupwise.domain.protocol import Domain, Samples
 from groupwise.objective import Batch, Objective, Plan
 from groupwise.records import Scored
 from groupwise.schedule import Constant
-from groupwise.statistics import Mean, Statistic, add, finish
+from groupwise.statistics import Mean, add, finish
 from groupwise.streams import Streams
 from groupwise.train.collect import Collected
 from groupwise.train.distributed import World
+from groupwise.train.fitting import Parts, fit_micro_batch, members_at_once, retrying
 from groupwise.train.job import Recipe
 from groupwise.train.micro_batches import micro_batches, num_micro_batches
 from groupwise.train.optimiser import gradient_norm, trained_parameters
 from groupwise.train.state import TrainState
-
-Parts = list[dict[str, Statistic]]
 
 
 @final
@@ -35,6 +35,7 @@ class Updates:
         metrics: one dictionary an optimiser step, reduced over processes.
         log_ratio: `[B]` mean log-ratio of each member at its last scoring; 0 where it was only updated on-policy.
         taken, skipped, not_finite: how many.
+        remarks: sentences for people.
     """
 
     log_ratio: Tensor
@@ -42,6 +43,7 @@ class Updates:
     taken: int = 0
     skipped: int = 0
     not_finite: int = 0
+    remarks: list[str] = field(default_factory=list)
 
     def mean(self) -> dict[str, float]:
         """The mean of every metric over the optimiser steps that have it."""
@@ -94,11 +96,14 @@ def _step(
     on_policy: bool,
 ) -> None:
     state.optimiser.zero_grad(set_to_none=True)
-    parts: Parts = []
+    accumulate: list[Callable[[], Parts]] = []
     if collected is not None and rows is not None:
-        parts += policy_gradient(domain, recipe, state, collected, rows, updates.log_ratio, world, on_policy=on_policy)
-        parts.append({"on_policy_share": Mean.number(float(on_policy))})
-    parts += supervised_gradient(domain, recipe, state, streams, world)
+        accumulate.append(lambda: policy_gradient(domain, recipe, state, collected, rows, updates.log_ratio, world, on_policy=on_policy))
+    if (shown := shown_now(domain, recipe, state, streams)) is not None:
+        measured = fit_micro_batch(domain, recipe, state, shown, shown.auxiliary_count["supervised"], frozenset({"log_prob"}), world)
+        updates.remarks += [measured] if measured else []
+        accumulate.append(lambda: supervised_gradient(domain, recipe, state, shown, world))
+    parts = retrying(accumulate, recipe, state, world, updates.remarks.append)
     parameters = trained_parameters(domain.module)
     world.sum_gradients(parameters)
     norm = gradient_norm(parameters)
@@ -130,17 +135,18 @@ def policy_gradient(
     before the model runs, which the sampler's own fields allow for the first update, and scope `batch` requires.
     """
     assert collected.batch is not None
-    objective, size = recipe.objective, recipe.train.micro_batch_members
+    objective, size = recipe.objective, members_at_once(recipe, state)
     update, samples = collected.batch.select(rows), collected.samples
+    parts: Parts = [{"on_policy_share": Mean.number(float(on_policy))}]
     plan = objective.plan(update, state.objective, world.sum)
     recorded = samples.recorded
     if on_policy and recorded is not None and objective.requires <= set(recorded.tensors()) and not plan.auxiliary:
-        return _by_cotangents(domain, objective, samples, rows, recorded.select(rows).detach(), plan, size)
+        return parts + _by_cotangents(domain, objective, samples, rows, recorded.select(rows).detach(), plan, size)
     if objective.scope == "batch":
         scored = _scored(domain, samples, rows, objective.requires, size)
         _note_log_ratio(log_ratio, rows, scored, update)
-        return _by_cotangents(domain, objective, samples, rows, scored, plan, size)
-    return _by_loss(domain, objective, samples, rows, update, plan, log_ratio, size, world)
+        return parts + _by_cotangents(domain, objective, samples, rows, scored, plan, size)
+    return parts + _by_loss(domain, objective, samples, rows, update, plan, log_ratio, size, world)
 
 
 def _by_loss(
@@ -199,20 +205,26 @@ def _scored(domain: Domain, samples: Samples, rows: Tensor, requires: frozenset[
     return Scored.from_tensors(whole or dict.fromkeys(requires, samples.old_log_prob[rows]))
 
 
-def supervised_gradient(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams, world: World) -> Parts:
-    """Accumulates the gradient of the supervised term, where it has a coefficient; its sum is divided by its own count over all processes."""
+def shown_now(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams) -> Samples | None:
+    """The demonstrations beside this optimiser step; `None` where the supervised term has no coefficient."""
     schedule = recipe.objective.auxiliary.get("supervised")
     if schedule is None or schedule.at(state.objective.step) == 0:
-        return []
+        return None
     samples = domain.demonstrations(recipe.train.demonstrations_per_step, streams=streams, step=state.objective.step)
     assert samples is not None, "checked before the first step"
-    alone = Objective(name="supervised", policy_weight=Constant(value=0.0), auxiliary={"supervised": schedule})
+    return samples
+
+
+def supervised_gradient(domain: Domain, recipe: Recipe, state: TrainState, samples: Samples, world: World) -> Parts:
+    """Accumulates the gradient of the supervised term; its sum is divided by its own count over all processes."""
+    coefficient = recipe.objective.auxiliary["supervised"]
+    alone = Objective(name="supervised", policy_weight=Constant(value=0.0), auxiliary={"supervised": coefficient})
     share = world.share(len(samples))
     rows = torch.arange(share.start, share.stop, device=samples.mask.device)
     counts = samples.auxiliary_count["supervised"]
     plan = alone.plan(_bare_batch(samples, rows, state), state.objective, world.sum)
     parts: Parts = []
-    for chosen in micro_batches(counts[rows], recipe.train.micro_batch_members):
+    for chosen in micro_batches(counts[rows], members_at_once(recipe, state)):
         loss = alone.loss(domain.score(samples, rows[chosen], alone.requires), plan.select(chosen))
         if loss.total.requires_grad:
             loss.backward()

@@ -108,3 +108,11 @@ def test_data_that_cannot_be_used_say_why(tmp_path, rows, settings, message):
 def test_a_task_that_has_too_few_prompts_is_an_error():
     with pytest.raises(ConfigError, match=r"ask for more different prompts than the 4 rows"):
         split(DataConfig(source=Cups(num_cups=2, num_swaps=1), num_train=10, num_held_out=2))
+
+
+def test_a_template_that_makes_one_prompt_of_several_rows_still_gives_as_many_as_asked():
+    """Only the first swap is left of a game, so most games share their prompt: more are drawn until the prompts differ."""
+    settings = DataConfig(source=Cups(num_cups=4), num_train=6, num_held_out=3, prompt_template="{prompt:.15}")
+    splits = split(settings, DemonstrationsConfig(num=4))
+    shown = [each.columns["prompt"] for each in (*splits.train, *splits.held_out, *(told.prompt for told in splits.demonstrations))]
+    assert len(shown) == len(set(shown)) == 13

@@ -12,6 +12,7 @@ from typing import Any, final
 from groupwise.config import ConfigError, nearest
 from groupwise.domain.language.config import DataConfig, DemonstrationsConfig
 from groupwise.domain.language.source import Row, Source
+from groupwise.domain.language.source.base import distinct
 from groupwise.domain.protocol import Prompt
 from groupwise.reward.callable import find
 
@@ -54,7 +55,7 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
     source, apart = data.source, (demonstrations.num or 0) if demonstrations is not None else 0
     held_out = source.held_out_rows(data.num_held_out, data.seed)
     asked = (data.num_train or 0) + apart + (data.num_held_out if held_out is None else 0)
-    rows = _prompted(source.rows(asked if source.endless else None, data.seed), data)
+    rows = _drawn(data, asked) if source.endless else _prompted(source.rows(None, data.seed), data)
     if not rows:
         raise ConfigError(f"data.source = {_named(source)} holds no rows; give a source with at least one prompt for training and one held out")
     num_rows = len(rows)
@@ -74,6 +75,16 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
         )
     written = () if demonstrations is None else tuple(_demonstrations(shown or train, demonstrations, source, data.seed))
     return Splits(_prompts(train, source), _prompts(held_out, source), written, num_removed)
+
+
+def _drawn(data: DataConfig, num: int) -> list[Row]:
+    """`num` rows of an endless source whose prompts differ. A template may make one prompt of two rows, so more are drawn until there are enough."""
+    rows: list[Row] = []
+    for factor in (1, 2, 4, 8):
+        rows = distinct(iter(_prompted(data.source.rows(factor * num, data.seed), data)), data.source.identity, num)
+        if len(rows) == num:
+            break
+    return rows
 
 
 def _named(source: Source) -> str:

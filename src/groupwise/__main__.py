@@ -1,4 +1,4 @@
-"""`python -m groupwise.cli`, for where the command is not on the path."""
+"""`python -m groupwise`, for where the command is not on the path."""
 
 from __future__ import annotations
 

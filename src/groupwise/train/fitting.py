@@ -1,0 +1,150 @@
+"""How many members one pass takes: a number as configured, or as many as the memory at hand holds, found by measuring.
+
+    size = floor((share * available - optimiser - fixed) / per member),   fixed and per member from a pass of one member and a pass of a few
+
+How members are cut never changes a gradient beyond rounding. The size that was found is part of a checkpoint, so that a resumed run cuts alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from groupwise.config import ConfigError
+from groupwise.domain.protocol import Domain, Samples
+from groupwise.statistics import Statistic
+from groupwise.train.distributed import World
+from groupwise.train.job import Recipe
+from groupwise.train.memory import available_bytes, is_out_of_memory, peak_bytes
+from groupwise.train.optimiser import trained_parameters
+from groupwise.train.state import TrainState
+
+Parts = list[dict[str, Statistic]]
+
+SHARE = 0.9
+"""Of the memory at hand, what is planned with: allocators round up, and leave holes."""
+
+LONGER = 1.1
+"""Members that are longer than the measured ones by this factor are measured anew."""
+
+_FEW = 4
+
+
+def members_at_once(recipe: Recipe, state: TrainState) -> int | None:
+    """Members in a pass; `None` takes all. Where nothing was measured yet, one."""
+    given = recipe.train.micro_batch_members
+    return (state.progress.micro_batch_members or 1) if given == "auto" else given
+
+
+def fit_micro_batch(domain: Domain, recipe: Recipe, state: TrainState, samples: Samples, lengths: Tensor, requires: frozenset[str], world: World) -> str:
+    """Measures, where `micro_batch_members = "auto"` and these members are longer than any measured before.
+
+    The passes are real ones on the longest members; gradients, modes, buffers and random numbers are afterwards as if they had not been.
+
+    Args:
+        domain, recipe, state, world: of the run; every process must call.
+        samples: at least one member.
+        lengths: `[B]` decisions of each.
+        requires: fields that the loss reads.
+
+    Returns:
+        What was found, in a sentence; empty where nothing was measured.
+    """
+    if recipe.train.micro_batch_members != "auto":
+        return ""
+    longest, most = world.max(int(lengths.max())), world.max(len(samples))
+    if longest <= LONGER * state.progress.measured_decisions:
+        return ""
+    one, per_member, available = _measure(domain, recipe, state, samples, lengths, requires)
+    room = SHARE * available - (one - per_member)
+    own = most if per_member <= 0 else max(1, min(most, int(room // per_member)))
+    size = min(world.gather(own))
+    state.progress.micro_batch_members, state.progress.measured_decisions = size, longest
+    found = f"micro-batches of {size} members: one pass takes {_mib(one - per_member)} and {_mib(per_member)} a member, {_mib(available)} are at hand"
+    return found if room >= per_member else f"{found}, which is too little for one; the run goes on and may fail"
+
+
+def retrying(accumulate: list[Callable[[], Parts]], recipe: Recipe, state: TrainState, world: World, say: Callable[[str], None]) -> Parts:
+    """Accumulates a gradient in parts. Where the size is found by measuring and memory runs out on any process, halves it and begins anew.
+
+    Args:
+        accumulate: each adds to `.grad` and returns its statistics; all collective work of one is done before its first pass.
+        recipe, state, world: of the run.
+        say: receives a sentence when the size was halved.
+
+    Raises:
+        ConfigError: memory ran out with a fixed size, or with one member in a pass.
+    """
+    fitted = recipe.train.micro_batch_members == "auto"
+    while True:
+        parts: Parts = []
+        failure: BaseException | None = None
+        for part in accumulate:
+            try:
+                parts += part()
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                failure = error
+            if any(world.gather(failure is not None)) if fitted else failure is not None:
+                break
+        else:
+            return parts
+        size = members_at_once(recipe, state)
+        if not fitted or size == 1:
+            raise ConfigError(_advice(size, fitted)) from failure
+        assert size is not None
+        state.progress.micro_batch_members = size // 2
+        state.optimiser.zero_grad(set_to_none=True)
+        # The failed pass is held by its error, whose frames hold its tensors.
+        failure = None
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+        say(f"memory ran out with {size} members in a pass; the update is made again with {size // 2}")
+
+
+def _measure(
+    domain: Domain, recipe: Recipe, state: TrainState, samples: Samples, lengths: Tensor, requires: frozenset[str]
+) -> tuple[float, float, float]:
+    """Bytes of a pass of the longest member, of each further one, and at hand beside what the optimiser will still take."""
+    device = samples.mask.device
+    order = torch.argsort(lengths, descending=True, stable=True)
+    few = min(_FEW, len(order))
+    buffers = [(buffer, buffer.clone()) for buffer in domain.module.buffers()]
+    training = domain.module.training
+
+    def run(count: int) -> None:
+        fields = domain.score(samples, order[:count], requires).tensors()
+        total = sum(value.sum() for value in fields.values())
+        if isinstance(total, Tensor) and total.requires_grad:
+            total.backward()
+
+    with torch.enable_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        domain.module.train()
+        # The first pass makes the gradients, which then stay.
+        run(1)
+        available = available_bytes(device, recipe.train.memory_limit_gib) - _to_come(state)
+        one, several = (peak_bytes(lambda count=count: run(count), device) for count in (1, few))
+    domain.module.train(training)
+    for buffer, before in buffers:
+        buffer.data.copy_(before)
+    state.optimiser.zero_grad(set_to_none=True)
+    return one, (several - one) / max(few - 1, 1) if few > 1 else one, available
+
+
+def _to_come(state: TrainState) -> int:
+    """Bytes of AdamW's two moments, where the first step has yet to make them."""
+    parameters = [] if state.optimiser.state else trained_parameters(state.module)
+    return sum(2 * parameter.numel() * parameter.element_size() for parameter in parameters)
+
+
+def _advice(size: int | None, fitted: bool) -> str:
+    said = f"memory ran out with {'all members' if size is None else f'{size} members'} in a pass"
+    more = "train.gradient_checkpointing = true, train.autocast = bfloat16, shorter completions, or an adapter"
+    return f"{said}; write {more}" if fitted else f'{said}; write train.micro_batch_members = "auto" or a smaller number, {more}'
+
+
+def _mib(size: float) -> str:
+    return f"{size / 2**20:.1f} MiB"
