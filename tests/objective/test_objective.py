@@ -38,7 +38,7 @@ def make(**slots: Any) -> Objective:
         ({"divergence": {"kind": "k1", "place": "reward"}}, {"log_prob", "entropy"}, {"reference_log_prob"}),
         ({"entropy": 0.0}, {"log_prob"}, set()),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 def test_what_it_reads(slots: dict[str, Any], fields: set[str], rollout_fields: set[str]) -> None:
     objective = make(**slots)
@@ -61,7 +61,7 @@ def test_what_it_reads(slots: dict[str, Any], fields: set[str], rollout_fields: 
         ({"trust": {"kind": "kl_cov"}}, "batch"),
         ({"trust": {"kind": "clip_cov"}, "smoothing": {"kind": "ema"}}, "batch"),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 def test_scope(slots: dict[str, Any], scope: str) -> None:
     assert make(**slots).scope == scope

@@ -43,7 +43,7 @@ from groupwise.objective.refusals import warnings
         ({"trust.kind": "gausian"}, ["trust", "gausian", "gaussian"]),
         ({"advantage.kind": "z_score", "advantage.ddof": 2}, ["advantage", "ddof", "2"]),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 def test_refused_when_the_configuration_is_read(keys: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(ConfigError) as raised:
@@ -65,7 +65,7 @@ def test_refused_when_the_configuration_is_read(keys: dict[str, Any], words: lis
         {"ratio.kind": "transition", "credit.inverse_step.raw": False},
         {"divergence.kind": "k1", "divergence.place": "reward"},
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 def test_sound_neighbours_are_taken(keys: dict[str, Any]) -> None:
     assert Objective.preset("bnpo", **keys).name == "bnpo+edited"
@@ -80,7 +80,7 @@ def test_sound_neighbours_are_taken(keys: dict[str, Any]) -> None:
         ({"divergence.kind": "k1", "divergence.against": "behaviour"}, 4, set(), "against the behaviour policy"),
         ({"advantage.kind": "running_std", "advantage.baseline": "running"}, 4, set(), "difficulty of its prompt"),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 def test_doubtful_settings_warn(keys: dict[str, Any], updates: int, chosen: set[str], word: str) -> None:
     said = list(warnings(Objective.preset("bnpo", **keys), updates, frozenset(chosen)))
