@@ -7,7 +7,7 @@ import torch
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig
-from groupwise.causal_lm.draw import kept
+from groupwise.causal_lm.draw import DistributionError, kept
 from groupwise.causal_lm.sampler import sample
 from groupwise.config import ConfigError
 
@@ -161,3 +161,15 @@ def test_bad_input_is_named(model_of):
     backbone.model.generation_config.eos_token_id = backbone.model.config.eos_token_id = None
     with pytest.raises(ConfigError, match="end-of-sequence"):
         sample(backbone, PROMPTS, 1, settings(), range(3))
+
+
+@pytest.mark.parametrize("changes", [{}, {"greedy": True}, {"top_k": 5}])
+def test_a_model_that_gives_nan_is_named_instead_of_an_index(model_of, changes):
+    model = model_of("gpt2", torch.float32)
+    backbone = Backbone(model)
+    with torch.no_grad():
+        model.transformer.ln_f.weight[0] = float("nan")
+    with pytest.raises(ConfigError, match="NaN or infinite"):
+        Backbone(model)
+    with pytest.raises(DistributionError, match=r"not finite \(4 of 4 members\).*optimiser.learning_rate"):
+        sample(backbone, PROMPTS[:1], 4, settings(**changes), range(4))

@@ -85,6 +85,11 @@ def test_stages_and_controls_are_experiments_of_their_own(tiny: Path):
         (["method=dappo"], "did you mean dapo?"),
         (["method=dapo+tsi"], "did you mean tis?"),
         (["train.group_size=1"], "write train.group_size = 2 or more"),
+        (["optimiser.learning_rate=nan"], "optimiser.learning_rate: nan is no finite number"),
+        (["optimiser.learning_rate=inf"], "optimiser.learning_rate: inf is no finite number"),
+        (["optimiser.learning_rate=-1"], "optimiser.learning_rate: comes down to -1 and must not be negative"),
+        ([f"optimiser.learning_rate.{item}" for item in ("kind=linear", "start=0.1", "end=-0.5", "num_steps=5")], "optimiser.learning_rate: comes down to -0.5"),
+        (["auxiliary.supervised=-1"], "auxiliary.supervised comes down to -1"),
         (["train.num_steps=3"], "write stages.grpo.num_steps"),
         (["stages.grpo.set.trust.hihg=1"], "stages.grpo: trust.hihg = 1: unknown key"),
         (["stages.grpo.set.seed=1"], "stages.grpo.set.seed: belongs to the whole run"),
@@ -118,3 +123,7 @@ def test_a_slot_without_a_kind_is_of_the_kind_of_its_method(tmp_path: Path):
     assert (trust.kind, trust.bound) == ("dual_clip", 4.0)
     (tmp_path / "wrong.toml").write_text('extends = "language"\nmethod = "cispo"\n[trust]\nhigh = 4.0\n')
     assert "trust.high = 4.0: unknown key; allowed: kind, maximum" in message(tmp_path / "wrong.toml")
+
+
+def test_infinity_stays_legal_where_it_means_something(tiny: Path):
+    assert load_experiment(tiny, ["trust.kind=gaussian", "trust.sigma=inf"]).objective.trust.sigma == float("inf")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from groupwise.schedule import AnySchedule, Constant, Linear, Multiplicative, Schedule
+from groupwise.schedule import AnySchedule, Constant, Linear, Multiplicative, NotNegative, Schedule
 
 
 def test_a_plain_number_is_a_constant() -> None:
@@ -24,3 +24,28 @@ def test_kinds_that_follow_a_measurement_are_taken_only_where_one_is_made() -> N
 def test_a_flag_is_no_number() -> None:
     with pytest.raises(ValidationError):
         TypeAdapter(Schedule).validate_python(True)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        float("nan"),
+        float("inf"),
+        {"kind": "linear", "start": float("nan"), "end": 1.0, "num_steps": 3},
+        {"kind": "cosine", "start": 1.0, "end": float("-inf"), "num_steps": 3},
+        {"kind": "constant", "value": float("nan")},
+        {"kind": "adaptive", "initial": float("inf"), "target": 1.0},
+        {"kind": "multiplicative", "initial": 0.1, "lower": 0.0, "upper": float("inf")},
+    ],
+)
+def test_numbers_that_are_not_finite_are_refused(table: object) -> None:
+    with pytest.raises(ValidationError, match="finite"):
+        TypeAdapter(AnySchedule).validate_python(table)
+
+
+def test_a_schedule_that_goes_below_zero_is_refused_where_that_makes_no_sense() -> None:
+    adapter = TypeAdapter(NotNegative)
+    assert adapter.validate_python(0) == Constant(value=0.0)
+    for table in (-1.0, {"kind": "linear", "start": 1.0, "end": -0.5, "num_steps": 3}, {"kind": "cosine", "start": -0.5, "end": 1.0, "num_steps": 3}):
+        with pytest.raises(ValidationError, match="must not be negative"):
+            adapter.validate_python(table)

@@ -77,7 +77,7 @@ class SamplingConfig(Config):
     """
 
     max_new_tokens: Positive = 256
-    temperature: Annotated[float, Field(gt=0)] = 1.0
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     top_k: Annotated[int, Field(ge=0)] = 0
     greedy: bool = False
@@ -168,7 +168,7 @@ class VllmEngine(Config):
     """Sampling by a vLLM server, through its OpenAI-compatible completions with token ids.
 
     The server must hold the weights that are trained; whoever runs it refreshes them. What it really sampled from is recorded as the behaviour policy, so a
-    server that lags behind is seen by a behaviour correction. Tested against a stand-in server only, not against vLLM itself.
+    server that lags behind is seen by a behaviour correction. Held-out evaluation samples in this process, from the weights as they are. Tested against a stand-in server only, not against vLLM itself.
 
     Args:
         address: of the server, without the path.

@@ -12,6 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+class DistributionError(RuntimeError):
+    """The model gave no distribution to draw from: NaN or infinite numbers."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"the model's distribution over tokens is not finite ({what}): a weight is NaN or infinite, or a number overflows on the way. After some training, "
+            "go on from an earlier checkpoint with a lower optimiser.learning_rate, or with train.max_grad_norm = 1.0; with bfloat16 or float16 weights, "
+            "write dtype = float32; before any training, the model folder is damaged"
+        )
+
+
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -77,9 +88,9 @@ def draw(probability: Tensor, uniform: Tensor) -> Tensor:
         >>> draw(torch.tensor([[0.25, 0.0, 0.75]]), torch.tensor([0.25])).item()
         2
 
-    A token of mass 0 is never drawn.
+    A token of mass 0 is never drawn. Masses that are NaN give some token, so that no index is out of range; who keeps its log-prob sees it.
     """
     # fp64: an fp32 running sum over 150,000 tokens would be off by more than the rarest of them weigh.
     cumulative = probability.cumsum(1, dtype=torch.float64)
     threshold = cumulative[:, -1:] * uniform.unsqueeze(1)
-    return torch.searchsorted(cumulative, threshold, right=True).squeeze(1)
+    return torch.searchsorted(cumulative, threshold, right=True).squeeze(1).clamp_max_(probability.shape[1] - 1)

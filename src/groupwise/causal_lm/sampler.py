@@ -16,7 +16,7 @@ from torch import Tensor
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig
 from groupwise.causal_lm.decode import Decoder, prefill
-from groupwise.causal_lm.draw import draw, kept, uniforms
+from groupwise.causal_lm.draw import DistributionError, draw, kept, uniforms
 from groupwise.causal_lm.stop import Stops
 from groupwise.config import ConfigError
 
@@ -127,6 +127,7 @@ def sample(
     Raises:
         ConfigError: an empty prompt, or prompt and completion longer than the model's context.
         ValueError: not one seed a member.
+        DistributionError: NaN or infinite numbers from the model.
 
     Dropout is off and every module's mode is restored. Autocast is as the caller has it, but never reaches the head. A group of one is legal.
     """
@@ -320,6 +321,10 @@ class _Run:
             for start, stop in spans:
                 mask[row, start:stop] = False
         columns = {name: torch.where(mask, value[:longest].t(), 0) for name, value in self.columns.items()}
+        # Once a batch: a look at every token would wait for the device at every token.
+        broken = int((~columns["log_prob"].isfinite()).any(1).sum())
+        if broken:
+            raise DistributionError(f"{broken} of {len(columns['log_prob'])} members")
         return Completions(
             tokens=torch.where(valid, self.steps[:longest].t(), 0),
             mask=mask,

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from groupwise.schedule import AnySchedule
-
 if TYPE_CHECKING:
     from groupwise.objective.objective import Objective
 
@@ -45,24 +43,20 @@ def refusals(objective: Objective) -> Iterator[str]:
             yield "divergence.against = 'behaviour' is ineffective in the reward, where it is 0; write divergence.against = 'reference'"
         if divergence.kind == "exact" and divergence.against == "behaviour":
             yield "divergence.kind = 'exact' is measured against the reference; write divergence.against = 'reference', or another divergence.kind"
-        if _lowest(divergence.beta) < 0:
-            yield f"divergence.beta reaches {_lowest(divergence.beta)}, and a penalty is not negative; write numbers from 0 up"
-    coefficients = {"entropy": objective.entropy, "policy_weight": objective.policy_weight}
-    coefficients |= {f"auxiliary.{name}": schedule for name, schedule in objective.auxiliary.items()}
+        if (lowest := divergence.beta.extremes()[0]) < 0:
+            yield f"divergence.beta comes down to {lowest:g}, and a penalty is not negative; write numbers from 0 up"
+    coefficients = {
+        "entropy": objective.entropy,
+        "policy_weight": objective.policy_weight,
+        **{f"auxiliary.{name}": schedule for name, schedule in objective.auxiliary.items()},
+    }
     for name, schedule in coefficients.items():
-        if _lowest(schedule) < 0:
-            yield f"{name} reaches {_lowest(schedule)}, and a coefficient is not negative; write numbers from 0 up"
+        if (lowest := schedule.extremes()[0]) < 0:
+            yield f"{name} comes down to {lowest:g}, and below 0 the term would be unlearned; write numbers from 0 up"
     if objective.compat is not None:
         from groupwise.objective.compat import incompatible
 
         yield from incompatible(objective)
-
-
-def _lowest(schedule: AnySchedule) -> float:
-    """The lowest value of a schedule; adaptive kinds stay above 0."""
-    if schedule.kind == "constant":
-        return schedule.value
-    return min(schedule.start, schedule.end) if schedule.kind in ("linear", "cosine") else 0.0
 
 
 def _trust_refusals(objective: Objective) -> Iterator[str]:

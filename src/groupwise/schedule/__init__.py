@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from groupwise.schedule.adaptive import Adaptive
 from groupwise.schedule.constant import Constant
@@ -12,18 +13,31 @@ from groupwise.schedule.cosine import Cosine
 from groupwise.schedule.linear import Linear
 from groupwise.schedule.multiplicative import Multiplicative
 
-__all__ = ["Adaptive", "AnySchedule", "Constant", "Cosine", "Linear", "Multiplicative", "Schedule"]
+__all__ = ["Adaptive", "AnySchedule", "Constant", "Cosine", "Linear", "Multiplicative", "NotNegative", "Schedule"]
 
 
 def _number(value: Any) -> Any:
-    return Constant(value=float(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else value
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return value
+    if not math.isfinite(value):
+        raise ValueError(f"{value} is no finite number; write one")
+    return Constant(value=float(value))
 
 
 _Fixed = Constant | Linear | Cosine
 _Any = _Fixed | Adaptive | Multiplicative
 
+def _not_negative(schedule: Any) -> Any:
+    if schedule.extremes()[0] < 0:
+        raise ValueError(f"comes down to {schedule.extremes()[0]:g} and must not be negative; write numbers from 0 up")
+    return schedule
+
+
 Schedule = Annotated[Annotated[_Fixed, Field(discriminator="kind")], BeforeValidator(_number, json_schema_input_type=float | _Fixed)]
 """A value that depends on the step alone."""
+
+NotNegative = Annotated[Schedule, AfterValidator(_not_negative)]
+"""The same, never below 0."""
 
 AnySchedule = Annotated[Annotated[_Any, Field(discriminator="kind")], BeforeValidator(_number, json_schema_input_type=float | _Any)]
 """A value that depends on the step, or follows a measurement."""

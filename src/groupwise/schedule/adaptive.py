@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, final
 
 from pydantic import Field
@@ -27,9 +28,9 @@ class Adaptive(Config):
     """
 
     kind: Literal["adaptive"] = "adaptive"
-    initial: float = Field(gt=0)
-    target: float = Field(gt=0)
-    horizon: float = Field(default=100.0, ge=1)
+    initial: float = Field(gt=0, allow_inf_nan=False)
+    target: float = Field(gt=0, allow_inf_nan=False)
+    horizon: float = Field(default=100.0, ge=1, allow_inf_nan=False)
 
     def init(self) -> float | None:
         return self.initial
@@ -45,3 +46,7 @@ class Adaptive(Config):
 
     def may_be_positive(self) -> bool:
         return True
+
+    def extremes(self) -> tuple[float, float]:
+        """The least and the greatest value it may come to: it is multiplied, so it stays above 0 and has no other bound."""
+        return 0.0, math.inf

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, final
 
+from pydantic import Field
+
 from groupwise.config import Config
 
 
@@ -17,7 +19,7 @@ class Constant(Config):
     """
 
     kind: Literal["constant"] = "constant"
-    value: float
+    value: float = Field(allow_inf_nan=False)
 
     def init(self) -> float | None:
         return None
@@ -30,3 +32,7 @@ class Constant(Config):
 
     def may_be_positive(self) -> bool:
         return self.value > 0
+
+    def extremes(self) -> tuple[float, float]:
+        """The least and the greatest value it ever has."""
+        return self.value, self.value

@@ -20,8 +20,8 @@ class Cosine(Config):
     """
 
     kind: Literal["cosine"] = "cosine"
-    start: float
-    end: float
+    start: float = Field(allow_inf_nan=False)
+    end: float = Field(allow_inf_nan=False)
     num_steps: int = Field(ge=1)
 
     def init(self) -> float | None:
@@ -35,3 +35,7 @@ class Cosine(Config):
 
     def may_be_positive(self) -> bool:
         return max(self.start, self.end) > 0
+
+    def extremes(self) -> tuple[float, float]:
+        """The least and the greatest value it ever has."""
+        return min(self.start, self.end), max(self.start, self.end)

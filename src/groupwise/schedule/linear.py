@@ -19,8 +19,8 @@ class Linear(Config):
     """
 
     kind: Literal["linear"] = "linear"
-    start: float
-    end: float
+    start: float = Field(allow_inf_nan=False)
+    end: float = Field(allow_inf_nan=False)
     num_steps: int = Field(ge=1)
 
     def init(self) -> float | None:
@@ -34,3 +34,7 @@ class Linear(Config):
 
     def may_be_positive(self) -> bool:
         return max(self.start, self.end) > 0
+
+    def extremes(self) -> tuple[float, float]:
+        """The least and the greatest value it ever has."""
+        return min(self.start, self.end), max(self.start, self.end)

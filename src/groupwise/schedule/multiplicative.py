@@ -20,12 +20,12 @@ class Multiplicative(Config):
     """
 
     kind: Literal["multiplicative"] = "multiplicative"
-    initial: float = Field(gt=0)
-    lower: float = Field(ge=0)
-    upper: float = Field(gt=0)
-    factor: float = Field(default=1.5, gt=1)
-    minimum: float = Field(default=1e-6, gt=0)
-    maximum: float = Field(default=1e3, gt=0)
+    initial: float = Field(gt=0, allow_inf_nan=False)
+    lower: float = Field(ge=0, allow_inf_nan=False)
+    upper: float = Field(gt=0, allow_inf_nan=False)
+    factor: float = Field(default=1.5, gt=1, allow_inf_nan=False)
+    minimum: float = Field(default=1e-6, gt=0, allow_inf_nan=False)
+    maximum: float = Field(default=1e3, gt=0, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -49,3 +49,7 @@ class Multiplicative(Config):
 
     def may_be_positive(self) -> bool:
         return True
+
+    def extremes(self) -> tuple[float, float]:
+        """The least and the greatest value it may come to."""
+        return self.minimum, self.maximum

@@ -34,6 +34,12 @@ def test_it_survives_json(config):
         ({"model": {"kind": "pretrained"}}, r"model.path: is missing"),
         ({"model": {"kind": "scrach"}}, r"did you mean scratch\?"),
         ({"sampling_schedule": {"temprature": 1.0}}, r"temprature"),
+        (
+            {"sampling_schedule": {"temperature": {"kind": "linear", "start": 1.0, "end": -1.0, "num_steps": 9}}},
+            r"sampling_schedule.temperature comes to -1: must be greater than 0",
+        ),
+        ({"sampling_schedule": {"top_p": 1.5}}, r"sampling_schedule.top_p comes to 1.5: must be less than or equal to 1"),
+        ({"sampling_schedule": {"max_new_tokens": 0.5}}, r"sampling_schedule.max_new_tokens comes to 0.5"),
     ],
 )
 def test_contradictions_are_errors(over, message):

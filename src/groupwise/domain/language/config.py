@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
 from groupwise.config import Config
@@ -166,6 +166,14 @@ class LanguageConfig(Config):
             raise ValueError(
                 "sampling.greedy = true gives a group of equal members, from which nothing is learned; leave it out (evaluation is greedy as well)"
             )
+        for name, schedule in self.sampling_schedule.items():
+            for value in schedule.extremes():
+                given = int(value) if name in ("top_k", "max_new_tokens") else value
+                try:
+                    SamplingConfig.model_validate({name: given})
+                except ValidationError as error:
+                    allowed = error.errors()[0]["msg"].replace("Input should be", "must be", 1)
+                    raise ValueError(f"sampling_schedule.{name} comes to {value:g}: {allowed} at every step") from None
         return self
 
     @property
