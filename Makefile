@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test slow lint check docs bench clean
+.PHONY: help train test slow lint check docs bench oracles clean
 
 help:
 	@echo "make train   train the default language model (first time: sets up $(VENV))"
@@ -25,6 +25,7 @@ help:
 	@echo "make docs    the documentation, into site/"
 	@echo "make check   lint, docs and test: what CI runs"
 	@echo "make bench   the benchmarks, on a quiet machine"
+	@echo "make oracles records anew what other systems' own losses give"
 	@echo "make clean   remove what was built (environments, site, caches; never runs/)"
 
 $(BIN)/python:
@@ -64,6 +65,13 @@ bench: $(RUN)
 	$(BIN)/python benchmarks/objective.py
 	$(BIN)/python benchmarks/actor_critic_memory.py
 	$(BIN)/python benchmarks/language_step.py
+
+# What other systems' own code gives, recorded for the tests, in an environment of its own.
+oracles:
+	$(PYTHON) -m venv .venv-oracles
+	.venv-oracles/bin/python -m pip install --quiet trl==1.16.0 $(shell grep -E '^(torch|transformers|accelerate|datasets)==' constraints.txt)
+	.venv-oracles/bin/python tests/oracles/record_trl.py
+	rm -rf .venv-oracles
 
 clean:
 	rm -rf .venv .venv-trl site build dist .pytest_cache .ruff_cache .import_linter_cache

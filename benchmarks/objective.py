@@ -59,7 +59,8 @@ def main() -> None:
     mask = torch.arange(decisions)[None] < torch.randint(decisions // 2, decisions + 1, (members, 1))
     rewards = torch.rand(members).round(decimals=1)
     group = torch.arange(members) // group_size
-    extra = {"entropy": torch.rand(members, decisions), "score_norm": torch.rand(members, decisions)}
+    extra = {name: torch.rand(members, decisions) for name in ("entropy", "score_norm", "exact_divergence", "mean_shift")}
+    stored = {"reference_log_prob": reference, "step_size": torch.ones(members, decisions)}
 
     def hand() -> None:
         leaf = log_prob.clone().requires_grad_()
@@ -67,13 +68,13 @@ def main() -> None:
 
     def ours(objective: Objective) -> Callable[[], None]:
         needed = {name: value for name, value in extra.items() if name in objective.requires}
-        beside = {"reference_log_prob": reference} if "reference_log_prob" in objective.requires_rollouts else {}
+        beside = {name: value for name, value in stored.items() if name in objective.requires_rollouts}
 
         def run() -> None:
             leaf = log_prob.clone().requires_grad_()
             batch = objective.prepare(Rollouts(group, mask, old, {"reward": rewards}, **beside), objective.init())
             plan = objective.plan(batch, detail=False)
-            scored = Scored(leaf, **needed)
+            scored = Scored(leaf, **{name: value.clone().requires_grad_() for name, value in needed.items()})
             (objective.cotangents(scored, plan) if objective.scope == "batch" else objective.loss(scored, plan).backward())
 
         return run

@@ -65,12 +65,23 @@ def _options(kind: type[Config]) -> Iterator[Table]:
                 yield {key: value}
 
 
+# Kinds whose defaults would pick or hold nothing in a world this small.
+BUSY: dict[str, Table] = {
+    "clip_cov": {"share": 0.3, "lower": -1.0},
+    "kl_cov": {"share": 0.3},
+    "dppo": {"threshold": 0.02},
+}
+# Kinds that refuse negative rewards by design.
+NON_NEGATIVE = {"mean_scaled"}
+
+
 def slot_tables(slot: str, switches: bool = False) -> list[Table]:
     """One table a kind of the slot, with `switches` also one for every switch of every kind."""
     tables: list[Table] = [{}] if slot == "credit" else []
     for kind in slot_kinds(slot):
         changes: list[Table] = [{}, *(_options(kind) if switches else ())]
-        tables += [{name_of(kind): change} if slot == "credit" else {"kind": name_of(kind)} | change for change in changes]
+        busy = BUSY.get(name_of(kind), {})
+        tables += [{name_of(kind): change} if slot == "credit" else {"kind": name_of(kind)} | busy | change for change in changes]
     return tables
 
 
@@ -150,11 +161,9 @@ class World:
     def to(self, dtype: torch.dtype) -> World:
         return replace(self, wide={k: v.to(dtype) for k, v in self.wide.items()}, tall={k: v.to(dtype) for k, v in self.tall.items()})
 
-    def rollouts(self) -> Rollouts:
-        rewards = {
-            name: [None if value != value else value for value in self.tall[name].tolist()] if self.tall[name].isnan().any() else self.tall[name]
-            for name in ("correct", "format")
-        }
+    def rollouts(self, density: bool = False, shift: float = 0.0) -> Rollouts:
+        tall = {"correct": self.tall["correct"] + shift, "format": self.tall["format"]}
+        rewards = {name: [None if value != value else value for value in given.tolist()] if given.isnan().any() else given for name, given in tall.items()}
         return Rollouts(
             group=self.group,
             mask=self.mask,
@@ -164,7 +173,8 @@ class World:
             behaviour_log_prob=self.wide["behaviour"],
             reference_log_prob=self.wide["reference"],
             step_size=self.wide["step_size"],
-            density=True,
+            member=self.tall["member"].long(),
+            density=density,
             auxiliary_count={"supervised": self.tall["count"]},
         )
 
@@ -200,11 +210,15 @@ def world(seed: int = 0, spread: float = 0.5, width: int = 5) -> World:
     log_prob = -4 * draw(members, width) - 0.1
     old = log_prob - signed(spread)
     old[2] = log_prob[2]
+    behaviour, reference = old + signed(0.5), log_prob + signed(0.5)
+    # All of a decision's log-probs move down together until none is above zero.
+    above = torch.stack([log_prob, old, behaviour, reference]).amax(0) + 0.01
+    log_prob, old, behaviour, reference = (value - above.clamp(min=0) for value in (log_prob, old, behaviour, reference))
     wide = {
         "log_prob": log_prob,
         "old": old,
-        "behaviour": old + signed(0.5),
-        "reference": log_prob + signed(0.5),
+        "behaviour": behaviour,
+        "reference": reference,
         "step_size": 0.5 + draw(members, width),
         "entropy": 3 * draw(members, width),
         "exact_divergence": draw(members, width),
@@ -213,7 +227,13 @@ def world(seed: int = 0, spread: float = 0.5, width: int = 5) -> World:
     }
     correct = torch.tensor([0.0, 1.0, 1.0, 0.3, 0.3, 1.0, -0.5], dtype=torch.float64)
     form = torch.tensor([0.5, 0.25, float("nan"), 0.5, 0.5, 0.75, 0.0], dtype=torch.float64)
-    tall = {"correct": correct, "format": form, "count": torch.tensor([0.0, 3.0, 0, 2, 0, 5, 0], dtype=torch.float64), "supervised": draw(members)}
+    tall = {
+        "correct": correct,
+        "format": form,
+        "count": torch.tensor([0.0, 3.0, 0, 2, 0, 5, 0], dtype=torch.float64),
+        "supervised": draw(members),
+        "member": torch.tensor([11.0, 3, 7, 20, 2, 5, 8], dtype=torch.float64),
+    }
     broken = torch.where(draw(members, width) < 0.5, float("nan"), float("inf")).double()
     masked = {name: torch.where(mask, value, broken) for name, value in wide.items()}
     return World(mask, torch.tensor([4, 4, 4, 9, 9, 2, 2]), masked, tall)
@@ -243,7 +263,8 @@ def outcome(objective: Objective, given: World) -> Outcome:
 
 def prepared(objective: Objective, given: World, reduce: Reduce = alone) -> Batch:
     """The batch of these rollouts."""
-    return objective.prepare(given.rollouts(), objective.init(), reduce)
+    shift = 0.5 if objective.advantage.kind in NON_NEGATIVE else 0.0
+    return objective.prepare(given.rollouts(shift=shift), objective.init(), reduce)
 
 
 def plan_of(objective: Objective, given: World) -> Plan:
@@ -306,21 +327,30 @@ def slices(objective: Objective, given: World, whole: Outcome) -> None:
     found = Outcome(cotangents.loss.total, cotangents.scored.tensors(), finish(cotangents.loss.statistics))
     same_outcome(found, whole, "cotangents")
     everyone = torch.arange(given.mask.shape[0])
-    if objective.scope != "decision":
+    if objective.scope != "decision" or objective.auxiliary:
         with pytest.raises(ValueError, match="cotangents"):
-            objective.loss(_slice(scored, slice(0, 2), True), plan.select(everyone, slice(0, 2)))
+            objective.loss(_slice(scored, slice(0, 2), auxiliary=True), plan.select(everyone, slice(0, 2)))
+    if objective.scope != "decision":
         return
-    leaf = given.scored()
+    # An auxiliary sum belongs to whole members: the other terms are what a slice can have.
+    bare = objective.model_copy(update={"auxiliary": {}})
+    leaf, bare_plan = given.scored(), plan_of(bare, given)
     cuts = (slice(0, 2), slice(2, given.mask.shape[1]))
-    losses = [objective.loss(_slice(leaf, cut, first=cut.start == 0), plan.select(everyone, cut)).total for cut in cuts]
-    total = torch.stack(losses).sum()
-    same_outcome(Outcome(total.detach(), gradients_of(total, leaf), {}), whole, "slices", metrics=False)
+    total = torch.stack([bare.loss(_slice(leaf, cut), bare_plan.select(everyone, cut)).total for cut in cuts]).sum()
+    same_outcome(Outcome(total.detach(), gradients_of(total, leaf), {}), outcome(bare, given), "slices", metrics=False)
 
 
-def _slice(scored: Scored, cut: slice, first: bool) -> Scored:
-    tensors = scored.tensors()
-    auxiliary = {name: value if first else 0 * value for name, value in tensors.items() if name.startswith("auxiliary.")}
-    return Scored.from_tensors({name: value[:, cut] for name, value in tensors.items() if not name.startswith("auxiliary.")} | auxiliary)
+def _slice(scored: Scored, cut: slice, auxiliary: bool = False) -> Scored:
+    return Scored.from_tensors(
+        {
+            name: value if name.startswith("auxiliary.") else value[:, cut]
+            for name, value in scored.tensors().items()
+            if auxiliary or not name.startswith("auxiliary.")
+        }
+    )
+
+
+_POOL = ThreadPoolExecutor(2)
 
 
 class Together:
@@ -350,8 +380,7 @@ class Together:
                 self._barrier.abort()
                 raise
 
-        with ThreadPoolExecutor(len(self._parts)) as pool:
-            return [future.result() for future in [pool.submit(guarded, rank) for rank in range(len(self._parts))]]
+        return [future.result() for future in [_POOL.submit(guarded, rank) for rank in range(len(self._parts))]]
 
 
 def processes(objective: Objective, given: World, whole: Outcome) -> None:

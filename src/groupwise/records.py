@@ -5,6 +5,7 @@ A member is one sample of a group; a decision is one choice with a log-prob; `ma
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, final
@@ -30,8 +31,9 @@ class Rollouts:
         reward_weights: name -> weight in the sum; 1 where unnamed.
         behaviour_log_prob: `[B, T]` log-prob under what really sampled (top-p, another engine), where that differs.
         reference_log_prob: `[B, T]` log-prob under the reference policy.
-        step_size: `[B, T]` step sizes of a transition, for methods that use them.
+        step_size: `[B, T]` positive, the time step `dt` of a transition, for methods that weigh by it.
         truncated: `[B]` bool, true where a member was cut off by a limit.
+        member: `[B]` integer ids, unique over processes, for methods that draw at random; the place in the batch if not given.
         density: the log-probs are of densities, which may exceed zero.
         auxiliary_count: name -> `[B]`: what an auxiliary term's sum is divided by (over the whole update).
 
@@ -53,6 +55,7 @@ class Rollouts:
     reference_log_prob: Tensor | None = None
     step_size: Tensor | None = None
     truncated: Tensor | None = None
+    member: Tensor | None = None
     density: bool = False
     auxiliary_count: Mapping[str, Tensor] = field(default_factory=dict)
     reward_present: Mapping[str, Tensor] = field(init=False)
@@ -67,16 +70,23 @@ class Rollouts:
             raise ValueError(f"Rollouts.group must be an integer tensor [B] with B = {members} as in mask, got {_describe(self.group)}")
         for name in ("old_log_prob", "behaviour_log_prob", "reference_log_prob", "step_size"):
             _check_decisions(name, getattr(self, name), self.mask, self.density or name == "step_size", required=name == "old_log_prob")
-        if self.truncated is not None and (self.truncated.shape != (members,) or self.truncated.dtype != torch.bool):
+        if self.step_size is not None and bool((self.mask & ~(self.step_size > 0)).any()):
+            raise ValueError(f"Rollouts.step_size must be positive where the mask is true; the lowest is {float(self.step_size[self.mask].min()):.6g}")
+        if self.truncated is not None and (not isinstance(self.truncated, Tensor) or self.truncated.shape != (members,) or self.truncated.dtype != torch.bool):
             raise ValueError(f"Rollouts.truncated must be a bool tensor [B] with B = {members}, got {_describe(self.truncated)}")
+        if self.member is not None and (not isinstance(self.member, Tensor) or self.member.shape != (members,) or self.member.is_floating_point()):
+            raise ValueError(f"Rollouts.member must be an integer tensor [B] with B = {members}, got {_describe(self.member)}")
         values, present = {}, {}
         for name, given in self.rewards.items():
             values[name], present[name] = _reward_tensors(name, given, self.mask)
+        for name, weight in self.reward_weights.items():
+            if not math.isfinite(weight):
+                raise ValueError(f"Rollouts.reward_weights[{name!r}] is {weight}; a weight is a finite number")
         unknown = sorted(set(self.reward_weights) - set(values))
         if unknown:
             raise ValueError(f"Rollouts.reward_weights names {unknown}, which are no rewards; rewards are {sorted(values)}")
         for name, count in self.auxiliary_count.items():
-            if count.shape != (members,):
+            if not isinstance(count, Tensor) or count.shape != (members,):
                 raise ValueError(f"Rollouts.auxiliary_count[{name!r}] must be [B] with B = {members}, got {_describe(count)}")
         object.__setattr__(self, "rewards", values)
         object.__setattr__(self, "reward_present", present)
@@ -115,6 +125,9 @@ def _reward_tensors(name: str, given: RewardValues, mask: Tensor) -> tuple[Tenso
         value = given.detach().to(torch.float64)
         present = torch.ones_like(value, dtype=torch.bool)
     else:
+        for place, item in enumerate(given):
+            if item is not None and not isinstance(item, (int, float)) and not (isinstance(item, Tensor) and item.dim() == 0):
+                raise ValueError(f"Rollouts.rewards[{name!r}][{place}] is {item!r} ({type(item).__name__}); a list holds numbers and None, a map is a tensor [B, T]")
         value = torch.tensor([0.0 if item is None else float(item) for item in given], dtype=torch.float64, device=mask.device)
         present = torch.tensor([item is not None for item in given], dtype=torch.bool, device=mask.device)
     if value.shape not in ((members,), (members, decisions)):
@@ -137,7 +150,8 @@ class Scored:
         entropy: `[B, T]` nats, with gradient.
         exact_divergence: `[B, T]` nats, the exact divergence from the reference per decision, with gradient.
         score_norm: `[B, T]` norm of the score (gradient of the log-prob by the distribution's own parameters).
-        mean_shift: `[B, T]` what bias-corrected transition ratios add.
+        mean_shift: `[B, T]` `mean(eps (mu - mu_old))` over the dimensions of a Gaussian transition `mu_old + sigma sqrt(dt) eps`, with gradient: how far its
+            mean has moved along the noise that was drawn (`ratio.kind = "transition"`).
         auxiliary: name -> `[B]` per-member sums of an auxiliary loss, with gradient.
     """
 

@@ -34,6 +34,14 @@ class Statistic(ABC):
         """The numbers of the whole sum, by metric name. A statistic over nothing gives no number."""
 
 
+def _count(where: Tensor) -> Tensor:
+    return where.count_nonzero().to(torch.float64)
+
+
+def _kept(values: Tensor, where: Tensor) -> Tensor:
+    return torch.where(where, values.detach(), torch.zeros((), dtype=values.dtype, device=values.device))
+
+
 @final
 class Mean(Statistic):
     """`sum(x) / count`."""
@@ -41,13 +49,12 @@ class Mean(Statistic):
     @staticmethod
     def of(values: Tensor, where: Tensor) -> Mean:
         """The mean of `values` over the places where `where` is true (NaN elsewhere has no effect)."""
-        total = torch.where(where, values, torch.zeros((), dtype=values.dtype, device=values.device)).sum(dtype=torch.float64)
-        return Mean(torch.stack([total, where.sum(dtype=torch.float64)]))
+        return Mean(torch.stack([_kept(values, where).sum().to(torch.float64), _count(where)]))
 
     @staticmethod
     def share(hits: Tensor, where: Tensor) -> Mean:
         """The share of the places of `where` at which `hits` holds."""
-        return Mean(torch.stack([(hits & where).sum(dtype=torch.float64), where.sum(dtype=torch.float64)]))
+        return Mean(torch.stack([_count(hits & where), _count(where)]))
 
     @staticmethod
     def ratio(total: Tensor, count: Tensor) -> Mean:
@@ -76,13 +83,19 @@ class Total(Statistic):
         return {name: float(self.sums)}
 
 
+_ROUNDING = 1e-13
+
+
 def _moments(values: Tensor, where: Tensor) -> Tensor:
-    kept = torch.where(where, values.detach(), torch.zeros((), dtype=values.dtype, device=values.device)).to(torch.float64)
-    return torch.stack([where.sum(dtype=torch.float64), kept.sum(), (kept * kept).sum()])
+    kept = _kept(values, where).to(torch.float64).reshape(-1)
+    return torch.stack([_count(where), kept.sum(), kept.dot(kept)])
 
 
 def _variance(count: float, total: float, squares: float) -> float:
-    return max(0.0, squares / count - (total / count) ** 2)
+    """The variance, 0 where it is below what rounding leaves of equal values."""
+    mean_square = squares / count
+    variance = mean_square - (total / count) ** 2
+    return variance if variance > _ROUNDING * mean_square else 0.0
 
 
 @final

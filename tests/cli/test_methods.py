@@ -15,6 +15,8 @@ def test_the_list_names_every_method_and_its_slots(groupwise):
     assert "clip 0.2/0.28" in rows["dapo"]
     assert "2503.14476" in rows["dapo"]
     assert "asymmetric_clip 0.3/0.1" in rows["asymmetric_clip"]
+    assert "constant 0 " in rows["topr"]
+    assert "dppo 0.15/20 " in rows["dppo_tv"]
 
 
 def test_a_narrow_terminal_gets_two_lines_a_method(groupwise, monkeypatch):

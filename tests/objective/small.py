@@ -13,11 +13,13 @@ from groupwise.objective.decisions import Decisions
 Row = Sequence[float | None]
 
 
-def member_ratios(*rows: Row, advantage: float | Sequence[float] = 1.0, old: float = -1.0, score_norm: Tensor | None = None) -> Decisions:
-    """Decisions with these ratios, `lp_old = old`, one advantage for all or one a member; `log_prob` is a leaf with gradient."""
+def member_ratios(
+    *rows: Row, advantage: float | Sequence[float] = 1.0, old: float = -1.0, score_norm: Tensor | None = None, dtype: torch.dtype = torch.float64
+) -> Decisions:
+    """Decisions with these ratios, `lp_old = old`, one advantage for all or one a member, ids 0, 1, ...; `log_prob` is a leaf with gradient."""
     width = max(len(row) for row in rows)
     mask = torch.tensor([[t < len(row) and row[t] is not None for t in range(width)] for row in rows])
-    log_prob = torch.zeros(len(rows), width, dtype=torch.float64)
+    log_prob = torch.zeros(len(rows), width, dtype=dtype)
     for b, row in enumerate(rows):
         for t, ratio in enumerate(row):
             if ratio is not None:
@@ -26,9 +28,10 @@ def member_ratios(*rows: Row, advantage: float | Sequence[float] = 1.0, old: flo
     return Decisions(
         mask=mask,
         log_prob=log_prob.requires_grad_(),
-        old_log_prob=torch.where(mask, old, 0.0).double(),
-        advantage=torch.where(mask, torch.tensor(given, dtype=torch.float64)[:, None], 0.0),
+        old_log_prob=torch.where(mask, torch.full((), old, dtype=dtype), 0.0),
+        advantage=torch.where(mask, torch.tensor(given, dtype=dtype)[:, None], 0.0),
         score_norm=score_norm,
+        member=torch.arange(len(rows)),
     )
 
 

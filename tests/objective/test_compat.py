@@ -50,6 +50,7 @@ def plan_of(objective: Objective, case: dict[str, Any]) -> Plan:
         admitted=torch.ones(members, dtype=torch.bool),
         prompt=torch.zeros(members, dtype=torch.long),
         num_prompts=1,
+        member=torch.arange(members),
         state=objective.init(),
     )
     return objective.plan(batch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from groupwise.config import validate
 from groupwise.objective import Objective
-from groupwise.objective.advantage import RunningStd
+from groupwise.objective.covariance import keyed_uniform
 from groupwise.objective.decisions import Decisions
 from groupwise.objective.running import Running
 from groupwise.objective.stop_gradient import recording, replaying
@@ -22,23 +23,63 @@ from groupwise.records import Scored
 SINGLES = list(singles())
 LOSS_SLOTS = ("smoothing", "ratio", "trust", "credit", "correction", "aggregation", "divergence")
 
-# Law 1: the gradient of a region by the log-ratio is that of S = rho A, or of S = A lp whatever the level.
+# Law 1: at ratio 1 a region's gradient is that of S = rho A ("ratio"), of S = A lp whatever the level ("log_prob"), of the latter for good decisions and
+# the former for others ("mixed"), or one shared by a member ("member"). A region that draws has none on the drawn decisions.
 REGIONS = {
     "unbounded": "ratio",
     "clip": "ratio",
     "asymmetric_clip": "ratio",
     "dual_clip": "ratio",
     "gaussian": "ratio",
+    "sapo": "ratio",
+    "clip_cov": "ratio",
+    "kl_cov": "ratio",
     "cispo": "log_prob",
+    "topr": "log_prob",
+    "vespo": "log_prob",
+    "dppo": "log_prob",
+    "aspo": "mixed",
+    "gmpo": "member",
 }
-LEVELS = {"token", "geometric", "arithmetic", "product"}
+LEVELS = {"token", "geometric", "arithmetic", "product", "transition"}
 SMOOTHINGS = {"identity", "ema"}
-# Law 5: what scaling the rewards by 10 does.
-SCALING = {"z_score": 1.0, "rank": 1.0, "batch_std": 1.0, "running_std": 1.0, "centred": 10.0, "leave_one_out": 10.0, "accepted": None}
+
+
+@dataclass(frozen=True)
+class Keeps:
+    """Law 5: what an advantage keeps."""
+
+    flat: bool
+    """A flat group is exactly 0."""
+    shift: bool
+    """Adding a number to every reward changes nothing."""
+    scale: float | None
+    """What ten times the rewards does; `None` for nothing that can be said."""
+
+
+COMPARES = Keeps(flat=True, shift=True, scale=1.0)
+CENTRES = Keeps(flat=True, shift=True, scale=10.0)
+ADVANTAGES = {
+    "z_score": COMPARES,
+    "rank": COMPARES,
+    "batch_std": COMPARES,
+    "per_reward": COMPARES,
+    "centred": CENTRES,
+    "leave_one_out": CENTRES,
+    "length_weighted": CENTRES,
+    "mean_scaled": Keeps(flat=True, shift=False, scale=1.0),
+    "accepted": Keeps(flat=False, shift=False, scale=None),
+    "constant": Keeps(flat=False, shift=False, scale=10.0),
+    "running_std": COMPARES,
+    "running_std running": Keeps(flat=False, shift=True, scale=1.0),
+    "whiten": Keeps(flat=False, shift=True, scale=1.0),
+    "whiten group": COMPARES,
+}
 
 
 def _on_policy(given: World) -> World:
-    return World(given.mask, given.group, {**given.wide, "old": given.wide["log_prob"]}, given.tall)
+    now = given.wide["log_prob"]
+    return World(given.mask, given.group, {**given.wide, "old": now, "behaviour": now, "mean_shift": 0 * now}, given.tall)
 
 
 def _recursion(objective: Objective, mask: Tensor) -> Tensor:
@@ -58,30 +99,57 @@ def _recursion(objective: Objective, mask: Tensor) -> Tensor:
     return matrix
 
 
-def _expected_on_policy(objective: Objective, given: World) -> Tensor:
-    """`-dL/dlp` of the policy term at `d = 0`, from the aggregation weights, the credit and the advantage alone."""
+def _drawn(objective: Objective, decisions: Decisions) -> Tensor:
+    """Where clip_cov draws, by sorting."""
+    region, mask = objective.trust, decisions.mask
+    assert decisions.member is not None
+    log_prob, advantage = (value - value[mask].mean() for value in (decisions.log_prob, decisions.advantage))
+    eligible = mask & (log_prob * advantage > region.lower) & (log_prob * advantage < region.upper)
+    lots = torch.where(eligible, keyed_uniform(decisions.member[:, None], torch.arange(mask.shape[1]), 0), 2.0).flatten()
+    number = min(max(1, int(region.share * int(mask.sum()))), int(eligible.sum()))
+    drawn = torch.zeros_like(mask).flatten()
+    drawn[lots.argsort()[:number]] = True
+    return drawn.view_as(mask)
+
+
+def _expected_on_policy(objective: Objective, given: World) -> dict[str, Tensor]:
+    """`-dL/dlp` and `-dL/dshift` of the policy term at ratio 1, from the aggregation weights, the credit and the advantage alone."""
     plan = plan_of(objective, given)
-    log_prob = torch.where(given.mask, given.wide["log_prob"], 0.0)
-    advantage = torch.where(plan.mask, plan.advantage, 0.0)
-    norm = torch.where(given.mask, given.wide["score_norm"], 0.0)
-    credit = objective.credit(Decisions(plan.mask, log_prob, log_prob, advantage, score_norm=norm))
-    own = plan.weight * credit * advantage
-    region = objective.trust
-    if (getattr(region, "form", None) or REGIONS[region.kind]) == "log_prob":
-        return own
+    fields = {name: torch.where(given.mask, given.wide[name], 0.0) for name in ("log_prob", "score_norm", "step_size")}
+    now = fields.pop("log_prob")
+    decisions = Decisions(plan.mask, now, now, torch.where(plan.mask, plan.advantage, 0.0), member=plan.member, **fields)
+    own, nothing = plan.weight * objective.credit(decisions) * decisions.advantage, torch.zeros_like(now)
+    form = getattr(objective.trust, "form", None) or REGIONS[objective.trust.kind]
+    if form == "log_prob":
+        return {"log_prob": own, "mean_shift": nothing}
+    if form == "member":
+        return {"log_prob": torch.where(plan.mask, own.sum(1, keepdim=True) / decisions.count, 0.0), "mean_shift": nothing}
+    direct = torch.where(decisions.advantage > 0, own, 0.0) if form == "mixed" else nothing
+    by_ratio = own - direct
+    if objective.trust.kind == "clip_cov":
+        drawn = _drawn(objective, decisions)
+        assert 0 < int(drawn.sum()) < int(plan.mask.sum())
+        by_ratio = own * ~drawn
+    if objective.ratio.kind == "transition":
+        return {"log_prob": direct, "mean_shift": by_ratio}
+    return {"log_prob": direct + _to_log_probs(objective, plan.mask, by_ratio), "mean_shift": nothing}
+
+
+def _to_log_probs(objective: Objective, mask: Tensor, by_ratio: Tensor) -> Tensor:
+    """The gradient by the log-probs from that by each decision's log-ratio at the level."""
     if getattr(objective.ratio, "gradient", "token") == "sequence":
-        total = own.sum(1, keepdim=True) / (1 if objective.ratio.kind == "product" else plan.mask.sum(1, keepdim=True).clamp(min=1))
-        own = torch.where(plan.mask, total, 0.0)
+        total = by_ratio.sum(1, keepdim=True) / (1 if objective.ratio.kind == "product" else mask.sum(1, keepdim=True).clamp(min=1))
+        by_ratio = torch.where(mask, total, 0.0)
     elif objective.ratio.kind != "token":
-        return own
-    return (_recursion(objective, plan.mask).transpose(1, 2) @ own[:, :, None])[:, :, 0]
+        return by_ratio
+    return (_recursion(objective, mask).transpose(1, 2) @ by_ratio[:, :, None])[:, :, 0]
 
 
 def test_every_kind_states_its_laws() -> None:
     assert {laws.name_of(kind) for kind in slot_kinds("trust")} == set(REGIONS), "state law 1 for the new region in REGIONS"
     assert {laws.name_of(kind) for kind in slot_kinds("ratio")} == LEVELS, "state law 1 for the new level in _expected_on_policy"
     assert {laws.name_of(kind) for kind in slot_kinds("smoothing")} == SMOOTHINGS, "state law 1 for the new smoothing in _recursion"
-    assert {laws.name_of(kind) for kind in slot_kinds("advantage")} == set(SCALING), "state law 5 for the new advantage in SCALING"
+    assert {laws.name_of(kind) for kind in slot_kinds("advantage")} == {name.split()[0] for name in ADVANTAGES}, "state law 5 for the new advantage"
 
 
 def test_law_1_on_policy_gradient() -> None:
@@ -91,14 +159,16 @@ def test_law_1_on_policy_gradient() -> None:
     for smoothing, ratio, trust, credit in (
         *itertools.product(smoothings, ratios, trusts, [{}]),
         *itertools.product([{"kind": "ema"}], [{"kind": "token"}, {"kind": "arithmetic", "gradient": "token"}], trusts, credits),
+        *itertools.product([{"kind": "identity"}], [{"kind": "transition"}], trusts, credits),
     ):
         objective = build(smoothing=smoothing, ratio=ratio, trust=trust, credit=credit)
         if objective is None:
             continue
-        actual = -outcome(objective, given).gradients["log_prob"]
-        same(actual, _expected_on_policy(objective, given), f"{smoothing} {ratio} {trust} {credit}")
+        found = outcome(objective, given).gradients
+        for name, expected in _expected_on_policy(objective, given).items():
+            same(-found[name], expected, f"{name}: {smoothing} {ratio} {trust} {credit}")
         tested += 1
-    assert tested >= 247
+    assert tested >= 651
 
 
 @pytest.mark.parametrize("aggregation", slot_tables("aggregation"), ids=str)
@@ -107,7 +177,9 @@ def test_law_1_holds_under_every_aggregation(aggregation: laws.Table) -> None:
     for ratio in slot_tables("ratio", switches=True):
         objective = build(ratio=ratio, aggregation=aggregation)
         assert objective is not None
-        same(-outcome(objective, given).gradients["log_prob"], _expected_on_policy(objective, given), str(ratio))
+        found = outcome(objective, given).gradients
+        for name, expected in _expected_on_policy(objective, given).items():
+            same(-found[name], expected, f"{name}: {ratio}")
 
 
 @pytest.mark.parametrize(("name", "objective"), SINGLES, ids=[name for name, _ in SINGLES])
@@ -140,29 +212,21 @@ def test_law_3_gradient_is_the_finite_difference(name: str, objective: Objective
     assert (at(width) - at(-width)) / (2 * width) == pytest.approx(slope, rel=1e-6, abs=1e-7)
 
 
-@pytest.mark.parametrize("kind", slot_kinds("advantage"), ids=laws.name_of)
-def test_law_5_advantages(kind: type) -> None:
+@pytest.mark.parametrize("table", slot_tables("advantage", switches=True), ids=str)
+def test_law_5_advantages(table: laws.Table) -> None:
+    advantage = validate(Objective, {"advantage": table}, source="law").advantage
+    keeps = ADVANTAGES.get(f"{table['kind']} {table.get('baseline')}", ADVANTAGES[table["kind"]])
     rewards = ([0.0, 1.0, 3.0], [0.1, 0.1, 0.1], [1e6 + 0.1] * 2, [5.0, 4.0])
 
     def of(*groups: list[float]) -> Tensor:
-        return kind()(grouped(*groups), Running())[0][:, 0]
+        return advantage(grouped(*groups, lengths=range(1, 11)), Running())[0][:, 0]
 
     actual = of(*rewards)
-    if kind.group_baseline:
-        assert actual[3:8].tolist() == [0.0] * 5
-        shifted = of(*([reward + 7.0 for reward in group] for group in rewards))
-        same(shifted, actual, "shift", within=1e-9)
-    factor = SCALING[laws.name_of(kind)]
-    if factor is not None:
-        same(of(*([10 * reward for reward in group] for group in rewards)), factor * actual, "scale", within=1e-9)
-
-
-def test_law_5_the_running_baseline_keeps_shift_but_not_flatness() -> None:
-    advantage = RunningStd(baseline="running")
-    flat, _ = advantage(grouped([1.0, 3.0], [3.0, 3.0]), Running())
-    moved, _ = advantage(grouped([2.0, 4.0], [4.0, 4.0]), Running())
-    assert flat[2:].abs().min() > 0
-    same(moved, flat, "shift")
+    assert (actual[3:8].tolist() == [0.0] * 5) == keeps.flat
+    shifted = of(*([reward + 7.0 for reward in group] for group in rewards))
+    assert (float((shifted - actual).abs().max()) <= 1e-9 * float(actual.abs().max())) == keeps.shift
+    if keeps.scale is not None:
+        same(of(*([10 * reward for reward in group] for group in rewards)), keeps.scale * actual, "scale", within=1e-9)
 
 
 @pytest.mark.parametrize("table", slot_tables("credit", switches=True), ids=str)
@@ -171,12 +235,29 @@ def test_law_5_credits(table: laws.Table) -> None:
     assert objective is not None
     given = world(9, width=9)
     leaves = {name: torch.where(given.mask, given.wide[name], 0.0).requires_grad_() for name in ("log_prob", "score_norm")}
-    credit = objective.credit(Decisions(given.mask, leaves["log_prob"], leaves["log_prob"].detach(), given.mask.double(), score_norm=leaves["score_norm"]))
+    now, step_size = leaves["log_prob"], torch.where(given.mask, given.wide["step_size"], 0.0)
+    decisions = Decisions(given.mask, now, now.detach(), given.mask.double(), score_norm=leaves["score_norm"], step_size=step_size)
+    credit = objective.credit(decisions)
     assert not credit.requires_grad
     assert not credit[~given.mask].any()
-    assert float(credit[5, 2]) == 1.0
     if not objective.credit.raw:
+        assert float(credit[5, 2]) == 1.0
         same(credit.sum(1), given.mask.double().sum(1), "mean one")
+
+
+@pytest.mark.parametrize(("name", "objective"), SINGLES, ids=[name for name, _ in SINGLES])
+def test_densities_are_served_unless_a_stage_reads_probabilities(name: str, objective: Objective) -> None:
+    given = world(15)
+    shift = 0.5 if objective.advantage.kind in laws.NON_NEGATIVE else 0.0
+    rollouts = given.rollouts(density=True, shift=shift)
+    if objective.trust.kind == "dppo" or any(getattr(link, "signal", None) == "surprisal" for link in objective.credit.links()):
+        with pytest.raises(
+            ValueError, match=r"density=True.*needs the probabilities of discrete decisions; write (trust.kind|credit.gradient_adaptive.signal)"
+        ):
+            objective.prepare(rollouts, objective.init())
+        return
+    loss = objective.loss(given.scored(), objective.plan(objective.prepare(rollouts, objective.init()))).total
+    same(loss.detach(), outcome(objective, given).value, "density")
 
 
 IDENTITIES = [
@@ -189,6 +270,14 @@ IDENTITIES = [
     ({"trust": {"kind": "asymmetric_clip", "eps_pos": 0.3, "eps_neg": 0.1}}, {"trust": {"kind": "clip", "low": 0.1, "high": 0.3}}),
     ({"trust": {"kind": "dual_clip", "bound": 1e12}}, {"trust": {"kind": "clip"}}),
     ({"trust": {"kind": "clip", "low": 1e12, "high": 1e12}}, {"trust": {"kind": "unbounded"}}),
+    ({"trust": {"kind": "gmpo", "low": 1e12, "high": 1e12}}, {"trust": {"kind": "unbounded"}, "ratio": {"kind": "geometric"}}),
+    ({"trust": {"kind": "clip_cov", "low": 0.2, "high": 0.2, "lower": 50.0, "upper": 60.0}}, {"trust": {"kind": "clip"}}),
+    ({"trust": {"kind": "kl_cov", "coefficient": 1e-15}}, {"trust": {"kind": "unbounded"}}),
+    (
+        {"trust": {"kind": "vespo", "k_pos": 1e-15, "lambda_pos": 1e-15, "k_neg": 1e-15, "lambda_neg": 1e-15}},
+        {"trust": {"kind": "unbounded", "form": "log_prob"}},
+    ),
+    ({"advantage": {"kind": "batch_std", "of": "advantage"}}, {"advantage": {"kind": "whiten", "baseline": "group"}}),
     ({"correction": {"kind": "mask", "maximum": 1e-30}, "entropy": 0.0}, {"policy_weight": 0.0, "entropy": 0.0}),
     ({"divergence": {"kind": "k3", "beta": 0.0}}, {"divergence": {"kind": "none"}}),
     ({"admission": {"kind": "positive_share", "threshold": -1e9}}, {"admission": {"kind": "informative"}}),
@@ -205,7 +294,9 @@ def test_law_6_identities(special: laws.Table, plain: laws.Table) -> None:
 def test_law_6_under_every_level() -> None:
     for ratio in slot_tables("ratio", switches=True):
         one, other = build(ratio=ratio, smoothing={"kind": "ema", "beta": 1.0}), build(ratio=ratio)
-        assert one is not None
+        if one is None:
+            assert ratio["kind"] == "transition"  # it reads no log-ratio that smoothing could act on
+            continue
         assert other is not None
         same_outcome(outcome(one, world(10)), outcome(other, world(10)), str(ratio), metrics=False)
 

@@ -31,8 +31,14 @@ def make(**slots: Any) -> Objective:
         ({"divergence": {"kind": "k3", "beta": 0.0}}, {"log_prob", "entropy"}, set()),
         ({"divergence": {"kind": "k3", "against": "behaviour"}}, {"log_prob", "entropy"}, set()),
         ({"correction": {"kind": "mask"}}, {"log_prob", "entropy"}, {"behaviour_log_prob"}),
+        ({"credit": {"gradient_adaptive": {}}}, {"log_prob", "entropy"}, set()),
+        ({"trust": {"kind": "dppo"}}, {"log_prob", "entropy"}, set()),
+        ({"ratio": {"kind": "transition"}}, {"log_prob", "entropy", "mean_shift"}, set()),
+        ({"credit": {"inverse_step": {}}}, {"log_prob", "entropy"}, {"step_size"}),
+        ({"divergence": {"kind": "k1", "place": "reward"}}, {"log_prob", "entropy"}, {"reference_log_prob"}),
+        ({"entropy": 0.0}, {"log_prob"}, set()),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 def test_what_it_reads(slots: dict[str, Any], fields: set[str], rollout_fields: set[str]) -> None:
     objective = make(**slots)
@@ -50,8 +56,12 @@ def test_what_it_reads(slots: dict[str, Any], fields: set[str], rollout_fields: 
         ({"credit": {"temporal_decay": {}}}, "member"),
         ({"correction": {"kind": "mask"}}, "decision"),
         ({"trust": {"kind": "gaussian"}}, "decision"),
+        ({"ratio": {"kind": "transition"}}, "decision"),
+        ({"trust": {"kind": "gmpo"}}, "member"),
+        ({"trust": {"kind": "kl_cov"}}, "batch"),
+        ({"trust": {"kind": "clip_cov"}, "smoothing": {"kind": "ema"}}, "batch"),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
 def test_scope(slots: dict[str, Any], scope: str) -> None:
     assert make(**slots).scope == scope
@@ -162,7 +172,51 @@ def test_state_survives_a_stage_unless_its_kind_changed() -> None:
     before = make(advantage={"kind": "running_std"}, divergence=adaptive)
     running = Running().follow(mean=1.0, std=2.0, decay=0.9)
     state = before.init().model_copy(update={"step": 5, "beta": 0.3, "running": running})
-    assert before.adopt(state, before) == state
+    assert before.adopt(state, before) == state.model_copy(update={"step": 0})
     after = make(divergence={"kind": "k3", "beta": 0.1})
     adopted = after.adopt(state, before)
-    assert (adopted.step, adopted.beta, adopted.running) == (5, None, Running())
+    assert (adopted.step, adopted.beta, adopted.running) == (0, None, Running())
+
+
+def test_a_schedule_begins_anew_with_its_stage() -> None:
+    objective = make(entropy={"kind": "linear", "start": 1.0, "end": 0.0, "num_steps": 2})
+    state = objective.init().model_copy(update={"step": 600})
+    rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), torch.full((2, 1), -1.0), {"reward": [1.0, 0.0]})
+    assert objective.plan(objective.prepare(rollouts, objective.adopt(state, objective))).entropy == 1.0
+
+
+def test_a_divergence_that_is_no_number_moves_nothing() -> None:
+    objective = make(divergence={"kind": "k3", "beta": {"kind": "adaptive", "initial": 0.1, "target": 0.05}})
+    assert objective.observe(objective.init(), {"kl": float("nan")}).beta == 0.1
+    assert objective.observe(type(objective.init())(), {"kl": 1.0}).beta == pytest.approx(0.1 * 1.002)
+
+
+def test_auxiliary_sums_need_a_divisor_and_whole_members() -> None:
+    objective = Objective.preset("bnpo", **{"auxiliary.supervised": 1.0})
+    mask = torch.ones(2, 2, dtype=torch.bool)
+    old = torch.full((2, 2), -1.0)
+    scored = Scored(old.clone(), auxiliary={"supervised": torch.ones(2)})
+    bare = Rollouts(torch.tensor([0, 0]), mask, old, {"reward": [1.0, 0.0]})
+    with pytest.raises(ValueError, match=r"auxiliary_count=\{'supervised'"):
+        objective.loss(scored, objective.plan(objective.prepare(bare, objective.init())))
+    counted = Rollouts(torch.tensor([0, 0]), mask, old, {"reward": [1.0, 0.0]}, auxiliary_count={"supervised": torch.ones(2)})
+    plan = objective.plan(objective.prepare(counted, objective.init()))
+    half = Scored(old[:, :1].clone(), auxiliary=scored.auxiliary)
+    with pytest.raises(ValueError, match="use objective.cotangents"):
+        objective.loss(half, plan.select(torch.arange(2), slice(0, 1)))
+
+
+def test_a_penalty_of_zero_in_the_reward_needs_no_reference() -> None:
+    objective = Objective.preset("rloo", **{"divergence.beta": 0.0})
+    assert objective.requires_rollouts == frozenset()
+    rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), torch.full((2, 1), -1.0), {"reward": [1.0, 0.0]})
+    assert objective.prepare(rollouts, objective.init()).advantage[:, 0].tolist() == [1.0, -1.0]
+
+
+def test_the_reward_that_is_logged_is_the_reward_not_less_its_penalty() -> None:
+    objective = Objective.preset("rloo", **{"divergence.beta": 1.0})
+    mask = torch.ones(2, 1, dtype=torch.bool)
+    rollouts = Rollouts(torch.tensor([0, 0]), mask, torch.full((2, 1), -1.0), {"reward": [1.0, 1.0]}, reference_log_prob=torch.tensor([[-2.0], [-1.0]]))
+    batch = objective.prepare(rollouts, objective.init())
+    assert batch.advantage[:, 0].tolist() == [-1.0, 1.0]
+    assert finish(batch.statistics)["reward"] == 1.0

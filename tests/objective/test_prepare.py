@@ -24,19 +24,19 @@ def rollouts(group: Sequence[int], rewards: Mapping[str, Any], weights: Mapping[
 
 def test_rewards_are_summed_by_weight() -> None:
     given = rollouts([0, 0], {"correct": [1.0, 0.0], "format": [0.5, 1.0]}, {"format": 3.0})
-    assert grouped_rewards(given, "renormalise", None, alone).value.tolist() == [[2.5], [3.0]]
+    assert grouped_rewards(given, "renormalise", alone).value.tolist() == [[2.5], [3.0]]
 
 
 @pytest.mark.parametrize(("partial", "expected"), [("renormalise", 4.0), ("sum", 1.0)])
 def test_a_missing_reward_leaves_the_sum(partial: Any, expected: float) -> None:
     # Weights 1 and 3, only the first present: 1 * (4 / 1), or 1.
     given = rollouts([0, 0], {"correct": [1.0, 1.0], "format": [None, 1.0]}, {"format": 3.0})
-    assert grouped_rewards(given, partial, None, alone).value.tolist() == [[expected], [4.0]]
+    assert grouped_rewards(given, partial, alone).value.tolist() == [[expected], [4.0]]
 
 
 def test_a_reward_of_weight_zero_is_measured_and_never_counted() -> None:
     given = rollouts([0, 0], {"correct": [1.0, None], "length": [7.0, 9.0]}, {"length": 0.0})
-    rewards = grouped_rewards(given, "renormalise", None, alone)
+    rewards = grouped_rewards(given, "renormalise", alone)
     assert rewards.value.tolist() == [[1.0], [0.0]]
     assert rewards.present.tolist() == [[True], [False]]
     assert finish(OBJECTIVE.prepare(given, OBJECTIVE.init()).statistics)["rewards/length/mean"] == 8.0
@@ -118,3 +118,22 @@ def test_a_policy_term_needs_a_reward_and_a_supervised_stage_does_not() -> None:
     supervised = Objective.preset("bnpo", policy_weight=0.0)
     batch = supervised.prepare(rollouts([0, 0], {}), supervised.init())
     assert not batch.advantage.any()
+
+
+def test_weights_are_fp64() -> None:
+    objective = Objective.preset("dr_grpo")
+    batch = objective.prepare(rollouts([0, 0], {"correct": [1.0, 0.0]}, {"correct": 0.7}), objective.init())
+    assert batch.advantage[:, 0].tolist() == [0.35, -0.35]
+
+
+def test_members_that_differ_only_in_what_is_missing_are_a_flat_group() -> None:
+    # Weights 0.1 and 0.2: 0.1 + 0.2 against 0.1 / 0.1 * 0.3, equal but for rounding.
+    given = rollouts([0, 0, 0], {"a": [1.0, 1.0, None], "b": [1.0, None, 1.0]}, {"a": 0.1, "b": 0.2})
+    batch = OBJECTIVE.prepare(given, OBJECTIVE.init())
+    assert batch.advantage[:, 0].tolist() == [0.0, 0.0, 0.0]
+    assert finish(batch.statistics)["groups/flat"] == 1.0
+
+
+def test_rewards_that_all_weigh_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match="reward_weights are all 0"):
+        OBJECTIVE.prepare(rollouts([0, 0], {"a": [1.0, 0.0]}, {"a": 0.0}), OBJECTIVE.init())

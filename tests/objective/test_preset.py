@@ -57,3 +57,10 @@ def test_an_unknown_name_gets_the_nearest(name: str, near: str) -> None:
 def test_an_unknown_key_is_named_with_its_path() -> None:
     with pytest.raises(ConfigError, match=r"trust.*hihg"):
         Objective.preset("dapo", **{"trust.hihg": 0.3})
+
+
+def test_the_order_of_overrides_does_not_matter() -> None:
+    for keys in ({"trust.kind": "gaussian", "trust.sigma": 0.3}, {"trust.sigma": 0.3, "trust.kind": "gaussian"}):
+        assert Objective.preset("dapo", **keys).trust.model_dump() == {"kind": "gaussian", "sigma": 0.3}
+    with pytest.raises(ConfigError, match="as a whole and in parts"):
+        Objective.preset("dapo", **{"trust.sigma": 0.3, "trust": {"kind": "gaussian"}})

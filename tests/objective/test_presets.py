@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
@@ -15,6 +15,7 @@ from tests.oracles.common import Given, Hand, hand_inputs
 from torch import Tensor
 
 from groupwise.objective import Objective
+from groupwise.objective.covariance import keyed_uniform
 from groupwise.objective.preset import method_names, overlay_names
 from groupwise.records import Rollouts, Scored
 
@@ -26,6 +27,11 @@ KEYS = {
     ("cispo", "ratio_max"): "trust.maximum",
     ("dual_clip", "bound"): "trust.bound",
     ("rloo", "beta"): "divergence.beta",
+    ("reinforce_pp", "beta"): "divergence.beta",
+    ("topr", "baseline"): "advantage.value",
+    ("aspo", "bound"): "trust.bound",
+    ("clip_cov", "lower"): "trust.lower",
+    ("clip_cov", "upper"): "trust.upper",
     ("temporal_decay", "gamma"): "credit.temporal_decay.gamma",
     ("conservative", "gamma"): "credit.temporal_decay.gamma",
     ("all_compatible", "gamma"): "credit.temporal_decay.gamma",
@@ -52,6 +58,7 @@ def given_batch(seed: int, spread: float) -> tuple[Tensor, Given]:
     old = -spread * draw(members, width) - 1e-3
     log_prob = -spread * draw(members, width) - 1e-3
     log_prob[::3] = old[::3] + 0.02 * (draw(4, width) - 0.5) * min(spread, 1.0)
+    log_prob = log_prob.clamp(max=-5e-4)
     mask = draw(members, width) < 0.7
     mask[:, 0] |= ~mask.any(1)
     mask[5] = False
@@ -60,32 +67,68 @@ def given_batch(seed: int, spread: float) -> tuple[Tensor, Given]:
     level = [2.0 * draw(1).item() - 1.0 for _ in range(4)]
     rewards = [level[g] if g == 3 else float((4 * draw(1)).round()) / 2 - 1 + 0.01 * i for i, g in enumerate(group)]
     reference, behaviour = log_prob + 0.5 * (draw(members, width) - 0.5), old + 4.0 * (draw(members, width) - 0.5)
-    given = Given(old, mask, group, rewards, reference.clamp(max=-1e-4), behaviour.clamp(max=-1e-4), 3 * draw(members, width), draw(members, width))
+    given = Given(
+        old,
+        mask,
+        group,
+        rewards,
+        reference.clamp(max=-1e-4),
+        behaviour.clamp(max=-1e-4),
+        entropy=3 * draw(members, width),
+        score_norm=draw(members, width),
+        second=[0.5 if g == 3 else float((4 * draw(1)).round()) + 0.01 * i for i, g in enumerate(group)],
+        lot=keyed_uniform(torch.arange(members)[:, None], torch.arange(width), 0),
+        exact_divergence=draw(members, width),
+        step_size=0.1 + draw(members, width),
+        noise=0.1 + draw(members, width),
+        drift=draw(members, width),
+    )
     return log_prob, given
 
 
+def suited(name: str, given: Given) -> Given:
+    """The batch as the method takes it: MaxRL's rewards are not negative."""
+    return replace(given, rewards=[reward + 1.5 for reward in given.rewards]) if name == "max_rl" else given
+
+
 def ours(objective: Objective, log_prob: Tensor, given: Given) -> tuple[Tensor, list[Tensor]]:
-    """Our loss with its gradients by log_prob and entropy."""
+    """Our loss with its gradients by log_prob, entropy and exact divergence. A reference is given where it is read."""
+    reference = given.reference_log_prob if "reference_log_prob" in objective.requires_rollouts else None
+    rewards = {"reward": given.rewards} | ({"second": given.second} if objective.advantage.kind == "per_reward" and given.second is not None else {})
     rollouts = Rollouts(
         group=torch.tensor(given.group),
         mask=given.mask,
         old_log_prob=given.old_log_prob,
-        rewards={"reward": torch.tensor(given.rewards, dtype=torch.float64)},
-        reference_log_prob=given.reference_log_prob,
+        rewards=rewards,
+        reward_weights={name: 0.5 for name in rewards if name == "second"},
+        reference_log_prob=reference,
         behaviour_log_prob=given.behaviour_log_prob,
-        density=True,  # the hand-worked reference exceeds probability one on a decision, which the formulas do not mind
+        step_size=given.step_size,
+        density=reference is not None,  # the hand-worked reference exceeds probability one on a decision, which the formulas do not mind
     )
     batch = objective.prepare(rollouts, objective.init())
-    return differentiate(
-        lambda live, entropy: objective.loss(Scored(live, entropy=entropy, score_norm=given.score_norm), objective.plan(batch)).total, log_prob, given
-    )
+
+    def loss(live: Tensor, given: Given) -> Tensor:
+        assert given.noise is not None
+        assert given.drift is not None
+        scored = Scored(
+            live,
+            entropy=given.entropy,
+            exact_divergence=given.exact_divergence,
+            score_norm=given.score_norm,
+            mean_shift=given.noise * (live - given.old_log_prob + given.drift),  # mean(eps (mu - mu_old)) of a Gaussian transition
+        )
+        return objective.loss(scored, objective.plan(batch)).total
+
+    return differentiate(loss, log_prob, given)
 
 
-def differentiate(loss: Any, log_prob: Tensor, given: Given) -> tuple[Tensor, list[Tensor]]:
-    """The value of `loss(log_prob, entropy)` and its gradients."""
+def differentiate(loss: Callable[[Tensor, Given], Tensor], log_prob: Tensor, given: Given) -> tuple[Tensor, list[Tensor]]:
+    """The value of `loss(log_prob, given)` and its gradients by log_prob, entropy and exact divergence."""
     assert given.entropy is not None
-    leaves = [log_prob.clone().requires_grad_(), given.entropy.clone().requires_grad_()]
-    value = loss(*leaves)
+    assert given.exact_divergence is not None
+    leaves = [leaf.clone().requires_grad_() for leaf in (log_prob, given.entropy, given.exact_divergence)]
+    value = loss(leaves[0], replace(given, entropy=leaves[1], exact_divergence=leaves[2]))
     gradients = torch.autograd.grad(value, leaves, allow_unused=True)
     return value.detach(), [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, gradients, strict=True)]
 
@@ -98,7 +141,7 @@ def agree(actual: Tensor, expected: Tensor, within: float = TOLERANCE) -> None:
 
 def compare(objective: Objective, module: ModuleType, log_prob: Tensor, given: Given, parameters: Mapping[str, Any]) -> None:
     value, gradients = ours(objective, log_prob, given)
-    expected, by_hand = differentiate(lambda live, entropy: module.loss(live, replace(given, entropy=entropy), **parameters), log_prob, given)
+    expected, by_hand = differentiate(lambda live, given: module.loss(live, given, **parameters), log_prob, given)
     agree(value, expected)
     for actual, gradient in zip(gradients, by_hand, strict=True):
         agree(actual, gradient)
@@ -114,7 +157,7 @@ def test_every_preset_has_an_oracle(name: str) -> None:
 def test_oracle_gives_the_hand_worked_numbers(name: str) -> None:
     log_prob, given = hand_inputs()
     hand: Hand = oracle(name).HAND
-    value, gradients = differentiate(lambda live, entropy: oracle(name).loss(live, replace(given, entropy=entropy), **hand.parameters), log_prob, given)
+    value, gradients = differentiate(lambda live, given: oracle(name).loss(live, given, **hand.parameters), log_prob, given)
     _is_hand(value, gradients, hand)
 
 
@@ -130,10 +173,11 @@ def test_preset_gives_the_hand_worked_numbers(name: str) -> None:
 def _is_hand(value: Tensor, gradients: list[Tensor], hand: Hand) -> None:
     assert float(value) == pytest.approx(hand.value, abs=1e-9)
     agree(gradients[0], torch.tensor(hand.gradient, dtype=torch.float64), within=1e-9)
-    if hand.entropy_gradient is not None:
-        agree(gradients[1], torch.tensor(hand.entropy_gradient, dtype=torch.float64), within=1e-9)
-    else:
-        assert not gradients[1].any()
+    for actual, expected in zip(gradients[1:], (hand.entropy_gradient, hand.exact_gradient), strict=True):
+        if expected is not None:
+            agree(actual, torch.tensor(expected, dtype=torch.float64), within=1e-9)
+        else:
+            assert not actual.any()
 
 
 @pytest.mark.parametrize("spread", [0.5, 3.0, 20.0])
@@ -141,13 +185,41 @@ def _is_hand(value: Tensor, gradients: list[Tensor], hand: Hand) -> None:
 @pytest.mark.parametrize("name", method_names())
 def test_preset_equals_its_oracle(name: str, seed: int, spread: float) -> None:
     log_prob, given = given_batch(seed, spread)
-    compare(Objective.preset(name), oracle(name), log_prob, replace(given, score_norm=None), {})
+    compare(Objective.preset(name), oracle(name), log_prob, suited(name, replace(given, score_norm=None)), {})
 
 
 @pytest.mark.parametrize("name", ["gradient_adaptive", "aggressive", "balanced", "all_compatible"])
 def test_the_exact_signal_equals_its_oracle(name: str) -> None:
     log_prob, given = given_batch(3, 2.0)
     compare(Objective.preset(name, **{"credit.gradient_adaptive.signal": "score_norm"}), oracle(name), log_prob, given, {})
+
+
+VARIANTS = [
+    ("clip_cov", {"trust.share": 0.2, "trust.lower": -0.5, "trust.high": 0.3}, {"share": 0.2, "lower": -0.5, "clip_high": 0.3}),
+    ("kl_cov", {"trust.share": 0.3, "trust.coefficient": 0.7}, {"share": 0.3, "coefficient": 0.7}),
+    ("sapo", {"trust.tau_pos": 0.7, "trust.tau_neg": 1.3}, {"tau_pos": 0.7, "tau_neg": 1.3}),
+    ("vespo", {"trust.k_pos": 1.3, "trust.lambda_neg": 0.7, "trust.limit": 0.9}, {"k_pos": 1.3, "lambda_neg": 0.7, "limit": 0.9}),
+    ("dppo_tv", {"trust.threshold": 0.01, "trust.maximum": 1.3}, {"threshold": 0.01, "maximum": 1.3}),
+    ("dppo_kl", {"trust.threshold": 0.001, "trust.maximum": 1.3}, {"threshold": 0.001, "maximum": 1.3}),
+    ("aspo", {"trust.low": 0.1, "trust.high": 0.4, "trust.bound": 1.5}, {"low": 0.1, "high": 0.4, "bound": 1.5}),
+    ("gmpo", {"trust.low": 0.1, "trust.high": 0.3}, {"low": 0.1, "high": 0.3}),
+    ("topr", {"advantage.value": 0.25}, {"baseline": 0.25}),
+    ("grpo_guard", {"trust.low": 0.2, "trust.high": 0.2}, {"clip": 0.2}),
+    ("flow_grpo", {"trust.low": 0.2, "trust.high": 0.2, "divergence.beta": 0.5}, {"clip": 0.2, "beta": 0.5}),
+]
+
+
+@pytest.mark.parametrize("sampler", [True, False], ids=["sampler", "no sampler"])
+@pytest.mark.parametrize("spread", [0.5, 3.0])
+@pytest.mark.parametrize(("name", "keys", "parameters"), VARIANTS, ids=[name for name, _, _ in VARIANTS])
+def test_parameters_do_what_the_oracle_says(name: str, keys: dict[str, Any], parameters: dict[str, Any], spread: float, sampler: bool) -> None:
+    log_prob, given = given_batch(5, spread)
+    given = given if sampler else replace(given, behaviour_log_prob=None)
+    objective = Objective.preset(name, **keys)
+    compare(objective, oracle(name), log_prob, given, parameters)
+    plain, _ = ours(Objective.preset(name), log_prob, given)
+    edited, _ = ours(objective, log_prob, given)
+    assert plain != edited
 
 
 @pytest.mark.parametrize("spread", [0.5, 20.0])

@@ -30,6 +30,17 @@ class Given:
     behaviour_log_prob: Tensor | None = None
     entropy: Tensor | None = None
     score_norm: Tensor | None = None
+    second: list[float] | None = None
+    """A second reward of weight 1/2, for methods that treat rewards apart."""
+    lot: Tensor | None = None
+    """Uniform random numbers, one a decision, for methods that draw."""
+    exact_divergence: Tensor | None = None
+    step_size: Tensor | None = None
+    """dt of a transition."""
+    noise: Tensor | None = None
+    """sigma sqrt(dt) of a transition."""
+    drift: Tensor | None = None
+    """|mu - mu_old|^2 / (2 sigma^2 dt) of a transition, the mean over dimensions."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,7 @@ class Hand:
     gradient: list[list[float]]
     parameters: dict[str, float] = field(default_factory=dict)
     entropy_gradient: list[list[float]] | None = None
+    exact_gradient: list[list[float]] | None = None
 
 
 def hand_inputs() -> tuple[Tensor, Given]:
@@ -49,6 +61,8 @@ def hand_inputs() -> tuple[Tensor, Given]:
     Ratios: member 0 (1.5, 0.5), member 1 (2), member 2 (1.1, 1.5, 0.5), members 3 and 4 (1). So B = 5, N = 8.
     lp_old = -1 everywhere, so |lp| = 1 - ln r and exp(|lp|) = e / r. The reference is the policy itself except on the
     first decision of member 0, where lp_ref - lp = ln 2. Entropy 0.5 everywhere.
+    Transitions: sigma sqrt(dt) = 2; dt = 1/2, of member 2 1/4; drift ln 2 on the second decision of member 0, elsewhere 0. Exact divergence 1/4.
+    A second reward 1, 0, 2 | 0, 1 (z-scores 0, -1, 1 and -+0.7071068). Lots are 0.5.
     """
     ratios = [[1.5, 0.5], [2.0], [1.1, 1.5, 0.5], [1.0], [1.0]]
     old = torch.full((5, 3), -1.0, dtype=torch.float64)
@@ -60,7 +74,22 @@ def hand_inputs() -> tuple[Tensor, Given]:
             log_prob[b, t] += math.log(ratio)
     reference = log_prob.clone()
     reference[0, 0] += math.log(2.0)
-    given = Given(old, mask, [0, 0, 0, 1, 1], [0.0, 1.0, 2.0, 1.0, 1.0], reference, None, torch.full_like(old, 0.5), None)
+    step_size, drift = torch.full_like(old, 0.5), torch.zeros_like(old)
+    step_size[2], drift[0, 1] = 0.25, math.log(2.0)
+    given = Given(
+        old,
+        mask,
+        [0, 0, 0, 1, 1],
+        [0.0, 1.0, 2.0, 1.0, 1.0],
+        reference,
+        entropy=torch.full_like(old, 0.5),
+        second=[1.0, 0.0, 2.0, 0.0, 1.0],
+        lot=torch.full_like(old, 0.5),
+        exact_divergence=torch.full_like(old, 0.25),
+        step_size=step_size,
+        noise=torch.full_like(old, 2.0),
+        drift=drift,
+    )
     return log_prob, given
 
 
@@ -96,6 +125,35 @@ def z_score(given: Given, ddof: int = 1) -> list[float]:
         variance = math.fsum((r - mean) ** 2 for r in rewards) / (len(rewards) - ddof)
         advantages.append((given.rewards[b] - mean) / math.sqrt(variance))
     return advantages
+
+
+def group_mean(given: Given, b: int) -> float:
+    """The mean reward of the group of member b."""
+    rewards = [given.rewards[i] for i in group_of(given, b)]
+    return math.fsum(rewards) / len(rewards)
+
+
+def deviation(values: list[float], ddof: int = 1) -> float:
+    """The standard deviation."""
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - ddof))
+
+
+def covariances(log_prob: Tensor, given: Given, advantages: list[float]) -> dict[tuple[int, int], float]:
+    """(A - mean A) (lp - mean lp), the means over all decisions of the batch; arXiv 2505.22617, equation 9."""
+    places = [(b, t) for b in range(len(given.group)) for t in decisions(given, b)]
+    mean_advantage = math.fsum(advantages[b] for b, _ in places) / len(places)
+    mean_log_prob = math.fsum(float(log_prob[b, t].detach()) for b, t in places) / len(places)
+    return {(b, t): (advantages[b] - mean_advantage) * (float(log_prob[b, t].detach()) - mean_log_prob) for b, t in places}
+
+
+def token_clip(log_prob: Tensor, given: Given, advantages: list[float], clip_low: float, clip_high: float) -> Tensor:
+    """-1/N sum_bt min(r A, clip(r) A): the surrogate of the methods whose own idea is the advantage."""
+    total = zero(log_prob)
+    for b, advantage in enumerate(advantages):
+        for ratio in ratios_of(log_prob, given, b):
+            total = total - clipped(ratio, advantage, clip_low, clip_high)
+    return total / num_decisions(given)
 
 
 def clipped(rho: Tensor, advantage: float, low: float, high: float) -> Tensor:

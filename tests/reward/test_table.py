@@ -39,7 +39,7 @@ def test_the_objective_forms_the_same_sum() -> None:
 
     rollouts = Rollouts(torch.zeros(4, dtype=torch.long), torch.ones(4, 1, dtype=torch.bool), torch.zeros(4, 1), VALUES, WEIGHTS)
     for partial in ("renormalise", "sum"):
-        theirs = grouped_rewards(rollouts, partial, None, lambda tensor: tensor)
+        theirs = grouped_rewards(rollouts, partial, lambda tensor: tensor)
         ours = RewardTable(VALUES, WEIGHTS).total(partial)
         assert theirs.present[:, 0].tolist() == [value is not None for value in ours]
         assert theirs.value[:3, 0].tolist() == pytest.approx(ours[:3])

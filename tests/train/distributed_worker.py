@@ -36,6 +36,12 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sequence": ({"method": "gspo"}, {"recorded": False}),
     "batch_std": ({"method": "dapo", "objective": {"advantage.kind": "batch_std", "aggregation.kind": "prompt_mean"}}, {}),
     "resample": ({"method": "dapo", "objective": {"admission.kind": "resample", "admission.max_rounds": 3}}, {"num_prompts": 14, "reward_of": only_late}),
+    "draws_over_the_batch": ({"method": "clip_cov", "objective": {"trust.share": 0.3, "trust.lower": -1.0}}, {}),
+    "tops_of_the_batch": (
+        {"method": "kl_cov", "objective": {"trust.share": 0.3, "admission.kind": "informative", "entropy": 0.1}},
+        {"reward_of": only_late, "recorded": False},
+    ),
+    "whitened": ({"method": "reinforce_pp_baseline"}, {}),
     "supervised": ({"method": "dapo", "objective": {"auxiliary.supervised": 0.3}, "demonstrations_per_step": 5}, {}),
 }
 

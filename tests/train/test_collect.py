@@ -9,7 +9,7 @@ from tests.train.test_update import gathered, started
 from tests.train.toy import ToyDomain, recipe
 
 from groupwise.streams import Streams
-from groupwise.train.collect import collect
+from groupwise.train.collect import _member_ids, collect
 from groupwise.train.distributed import World
 from groupwise.train.draw import draw_prompts
 
@@ -80,3 +80,20 @@ def test_the_reference_scores_under_its_own_weights() -> None:
         expected = toy.score(collected.samples, torch.arange(len(collected.samples)), frozenset({"log_prob"})).log_prob
     assert torch.equal(collected.batch.reference_log_prob, expected)
     assert (collected.batch.reference_log_prob - collected.samples.recorded.log_prob).abs().max() > 0.1
+
+
+def test_members_carry_the_same_ids_however_groups_are_dealt_out() -> None:
+    collected = gathered(recipe(group_size=3))[2]
+    ids = collected.batch.member
+    assert ids.unique().numel() == len(ids)
+    assert torch.equal(ids >> 32, collected.place)
+    assert sorted((ids & 0xFFFF).tolist()) == sorted([0, 1, 2] * 4)
+    shuffled = torch.tensor([4, 0, 9, 4, 0, 4])
+    assert [(number >> 32, number & 0xFFFF) for number in _member_ids(shuffled).tolist()] == [(4, 0), (0, 0), (9, 0), (4, 1), (0, 1), (4, 2)]
+
+
+def test_a_batch_of_several_rounds_is_as_discrete_as_its_domain() -> None:
+    objective = RESAMPLE | {"credit.gradient_adaptive.signal": "surprisal"}
+    collected = gathered(recipe(objective=objective, group_size=8), num_prompts=24, reward_of=only_even)[2]
+    assert collected.numbers["num_rounds"] >= 2
+    assert collected.batch.admitted.all()

@@ -35,6 +35,15 @@ def test_a_field_the_domain_cannot_supply(monkeypatch: pytest.MonkeyPatch) -> No
     refused(recipe(objective={"entropy": 0.1}), r"reads \['entropy'\], and this domain supplies \['log_prob'\]")
 
 
+def test_step_sizes_the_domain_does_not_have() -> None:
+    refused(recipe(objective={"credit.inverse_step.raw": True}), r"reads \['step_size'\], and this domain supplies")
+
+
+def test_probabilities_where_decisions_are_continuous(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ToyDomain, "density", True)
+    refused(recipe(objective={"trust.kind": "dppo"}), r"trust.kind = 'dppo' needs the probabilities of discrete decisions.*decisions are continuous")
+
+
 def test_a_model_without_trained_parameters() -> None:
     toy = ToyDomain()
     toy.module.requires_grad_(False)

@@ -122,7 +122,9 @@ class Backbone:
             expected = self.model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits[0]
             expected = expected if expected.dtype == torch.float64 else expected.float()
             if not bool(expected.isfinite().all()):
-                raise ConfigError(f"{type(self.model).__name__} gives logits that are NaN or infinite: its weights are damaged, or overflow; load other weights")
+                raise ConfigError(
+                    f"{type(self.model).__name__} gives logits that are NaN or infinite: its weights are damaged, or overflow; load other weights"
+                )
             hidden = self.hidden(ids, use_cache=False)[0]
             tolerance = (2e-2 if hidden.dtype.itemsize < 4 else 1e-4) * max(expected.abs().max().item(), 1e-6)
             for scale, softcap in self._candidates():

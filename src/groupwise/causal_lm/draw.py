@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+
 class DistributionError(RuntimeError):
     """The model gave no distribution to draw from: NaN or infinite numbers."""
 

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 _COLUMNS = ("advantage", "ratio", "trust", "aggregation")
 _OTHERS = ("admission", "smoothing", "credit", "correction", "divergence", "entropy", "compat")
-_NUMBERS = ("low", "high", "positive", "negative", "sigma", "eps_pos", "eps_neg", "maximum", "beta")
+_CONSTANT = {"kind", "value"}
+"""The keys of a schedule that is one number; an advantage of that kind has more."""
+_NUMBERS = ("low", "high", "positive", "negative", "sigma", "eps_pos", "eps_neg", "tau_pos", "tau_neg", "threshold", "share", "maximum", "value", "beta")
 """Keys whose values tell one setting of a slot from another."""
 _PLAIN = {"all", "identity", "uniform", "none", "0", "-"}
 """What a slot says when it does nothing; the list leaves it out."""
@@ -104,7 +106,7 @@ def _brief(slot: Any) -> str:
         return _value(slot)
     if "kind" not in slot:
         return " ".join(key for key, value in slot.items() if value is not None) or "uniform"
-    if slot["kind"] == "constant":
+    if set(slot) == _CONSTANT:
         return _value(slot["value"])
     shown = [_brief(value) for key, value in slot.items() if key in _NUMBERS and value is not None]
     return " ".join([slot["kind"], "/".join(shown)]).strip()
@@ -114,7 +116,7 @@ def _full(slot: Any) -> str:
     if not isinstance(slot, dict):
         return _value(slot)
     head = slot.get("kind", "")
-    if head == "constant":
+    if set(slot) == _CONSTANT:
         return _value(slot["value"])
     rest = [
         f"{key} = {_full(value) if not isinstance(value, dict) or 'kind' in value else '{' + _full(value) + '}'}"

@@ -23,6 +23,7 @@ class Batch:
         admitted: `[B]` bool, members of admitted groups.
         prompt: `[B]` integers from 0, the member's group.
         num_prompts: how many groups there are.
+        member: `[B]` stable ids.
         auxiliary_count: name -> `[B]`.
         state: the objective's state after it has seen this batch.
         statistics: what was measured on the rewards and advantages.
@@ -34,6 +35,7 @@ class Batch:
     admitted: Tensor
     prompt: Tensor
     num_prompts: int
+    member: Tensor
     state: ObjectiveState
     behaviour_log_prob: Tensor | None = None
     reference_log_prob: Tensor | None = None
@@ -57,6 +59,7 @@ class Batch:
             advantage=self.advantage[rows],
             admitted=self.admitted[rows],
             prompt=self.prompt[rows],
+            member=self.member[rows],
             behaviour_log_prob=pick(self.behaviour_log_prob),
             reference_log_prob=pick(self.reference_log_prob),
             step_size=pick(self.step_size),

@@ -29,8 +29,9 @@ def incompatible(objective: Objective) -> Iterator[str]:
         kind = getattr(objective, slot).kind
         if kind not in kinds:
             yield f"compat = 'verl_rl' knows {slot}.kind = {', '.join(kinds)}, not {kind!r}; change it, or leave compat out"
-    if objective.credit.log_decay is not None:
-        yield "compat = 'verl_rl' knows no credit.log_decay; leave one of them out"
+    for link in objective.credit.links():
+        if link.kind not in ("temporal_decay", "gradient_adaptive"):
+            yield f"compat = 'verl_rl' knows no credit.{link.kind}; leave one of them out"
 
 
 def compat_weight(objective: Objective, counts: Counts) -> Tensor:

@@ -28,6 +28,8 @@ class Decisions:
         advantage: one number a decision.
         behaviour_log_prob: nats, under what really sampled.
         score_norm, step_size, mean_shift: where the objective requires them.
+        member: `[B]` ids that do not depend on how members are dealt out.
+        draw: the key of this step's random draws.
         reduce: sum over processes.
     """
 
@@ -39,6 +41,8 @@ class Decisions:
     score_norm: Tensor | None = None
     step_size: Tensor | None = None
     mean_shift: Tensor | None = None
+    member: Tensor | None = None
+    draw: int = 0
     reduce: Reduce = alone
 
     @cached_property
@@ -55,6 +59,21 @@ class Decisions:
     def position(self) -> Tensor:
         """`[B, T]` integers: the place of a valid decision among the valid ones of its member, from 0."""
         return (self.mask.cumsum(1) - 1).clamp(min=0)
+
+    @cached_property
+    def first(self) -> Tensor:
+        """`[B, 1]`, the place of each member's first valid decision; 0 for a member without any."""
+        return self.mask.to(torch.uint8).argmax(1, keepdim=True)
+
+    @cached_property
+    def last(self) -> Tensor:
+        """`[B, 1]`, the place of each member's last valid decision; the last place for a member without any."""
+        return self.mask.shape[1] - 1 - self.mask.flip(1).to(torch.uint8).argmax(1, keepdim=True)
+
+    @cached_property
+    def packed(self) -> bool:
+        """True when every member's valid decisions are its first ones."""
+        return not bool((self.mask[:, 1:] & ~self.mask[:, :-1]).any())
 
     def mean(self, values: Tensor) -> Tensor:
         """`[B, 1]`, the mean over the valid decisions of each member; 0 for a member without any."""

@@ -13,6 +13,9 @@ from torch import Tensor
 from groupwise.statistics import Reduce, alone
 
 
+_ROUNDING = 1e-14
+
+
 @final
 @dataclass(frozen=True)
 class Grouped:
@@ -85,8 +88,12 @@ class Grouped:
 
     @cached_property
     def group_flat(self) -> Tensor:
-        """`[num_groups, K]` bool: all present rewards equal, whatever their size, or fewer than two present."""
-        return (self.highest <= self.lowest) | (self.group_size < 2)
+        """`[num_groups, K]` bool: all present rewards equal, whatever their size, or fewer than two present.
+
+        Equal means within what rounding leaves of a weighted sum, 1e-14 of the larger one.
+        """
+        rounding = _ROUNDING * torch.maximum(self.highest.abs(), self.lowest.abs())
+        return (self.highest - self.lowest <= rounding) | (self.group_size < 2)
 
     @cached_property
     def flat(self) -> Tensor:
@@ -97,13 +104,13 @@ class Grouped:
         """`advantage` where the group gives a comparison and the reward is present, exactly 0 elsewhere."""
         return torch.where(self.present & ~self.flat, advantage, torch.zeros_like(advantage))
 
-    def batch_moments(self, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Count, mean and unbiased standard deviation of `values` over all present rewards of all processes."""
+    def batch_moments(self, values: Tensor, ddof: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+        """Count, mean and standard deviation of `values` over all present rewards of all processes."""
         kept = torch.where(self.present, values, torch.zeros_like(values))
         count, total = self.reduce(torch.stack([self.present.double().sum(), kept.sum()]))
         mean = total / count.clamp(min=1)
         squares = self.reduce(torch.where(self.present, (values - mean).square(), torch.zeros_like(values)).sum())
-        return count, mean, (squares / (count - 1).clamp(min=1)).sqrt()
+        return count, mean, (squares / (count - ddof).clamp(min=1)).sqrt()
 
     def with_value(self, value: Tensor) -> Grouped:
         """The same groups with other rewards."""

@@ -7,6 +7,7 @@ Tensors in, tensors out. State is passed in and returned.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Literal, Self, final
 
@@ -39,6 +40,8 @@ from groupwise.statistics import EffectiveSampleSize, Mean, Percentiles, Reduce,
 
 _AUXILIARY_NAMES = {"supervised": "sup", "consistency": "cons"}
 _SCOPES = ("decision", "member", "batch")
+_LOSS_SLOTS = ("smoothing", "ratio", "trust", "correction", "divergence")
+_ROLLOUT_FIELDS = frozenset({"behaviour_log_prob", "reference_log_prob", "step_size"})
 
 
 @final
@@ -107,29 +110,35 @@ class Objective(Config):
     @property
     def requires(self) -> frozenset[str]:
         """The fields of `Scored` that the loss reads."""
-        needed = {"log_prob"}
-        if self.entropy.may_be_positive():
-            needed.add("entropy")
-        if any(getattr(link, "signal", None) == "score_norm" for link in self.credit.links()):
-            needed.add("score_norm")
-        if self.divergence.kind == "exact":
-            needed.add("exact_divergence")
-        return frozenset(needed)
+        entropy = {"entropy"} if self.entropy.may_be_positive() else set()
+        return frozenset({"log_prob"} | entropy | self._reads() - _ROLLOUT_FIELDS)
 
     @property
     def requires_rollouts(self) -> frozenset[str]:
         """The optional fields of `Rollouts` that the objective reads."""
-        needed = set()
-        if self.divergence.kind not in ("none", "exact") and self.divergence.against == "reference" and self.divergence.beta.may_be_positive():
-            needed.add("reference_log_prob")
-        if self.correction.needs_behaviour:
-            needed.add("behaviour_log_prob")
-        return frozenset(needed)
+        return self._reads() & _ROLLOUT_FIELDS
+
+    def _stages(self) -> dict[str, Any]:
+        """The stages of the loss by what a configuration calls them. One that reads more than log-probs and advantages names the fields in `reads`."""
+        slots = {f"{slot}.kind = {getattr(self, slot).kind!r}": getattr(self, slot) for slot in _LOSS_SLOTS}
+        return slots | {f"credit.{link.kind}": link for link in self.credit.links()}
+
+    def _reads(self) -> frozenset[str]:
+        return frozenset().union(*(getattr(stage, "reads", ()) for stage in self._stages().values()))
 
     @property
     def needs_reference(self) -> bool:
         """True when a reference policy takes part."""
         return "reference_log_prob" in self.requires_rollouts or (self.divergence.kind == "exact" and self.divergence.beta.may_be_positive())
+
+    @property
+    def discrete_only(self) -> str | None:
+        """Why densities cannot be served, and what to write; `None` where they can."""
+        for called, stage in self._stages().items():
+            instead = getattr(stage, "discrete_only", None)
+            if instead is not None:
+                return f"{called} needs the probabilities of discrete decisions; {instead}"
+        return None
 
     @property
     def scope(self) -> str:
@@ -144,11 +153,11 @@ class Objective(Config):
         return ObjectiveState(beta=self.divergence.beta.init())
 
     def adopt(self, state: ObjectiveState, previous: Objective) -> ObjectiveState:
-        """The state at the start of a stage: the adaptive beta and running statistics survive unless their kind changed."""
+        """The state at the start of a stage: schedules begin anew; the adaptive beta and running statistics survive unless their kind changed."""
         same_beta = self.divergence.beta.kind == previous.divergence.beta.kind
         same_running = self.advantage.kind == previous.advantage.kind
         fresh = self.init()
-        return ObjectiveState(step=state.step, beta=state.beta if same_beta else fresh.beta, running=state.running if same_running else fresh.running)
+        return ObjectiveState(beta=state.beta if same_beta else fresh.beta, running=state.running if same_running else fresh.running)
 
     def prepare(self, rollouts: Rollouts, state: ObjectiveState, reduce: Reduce = alone) -> Batch:
         """Advantages and admission of a batch of rollouts: whole groups, no gradient, once.
@@ -162,18 +171,25 @@ class Objective(Config):
             The batch. `batch.statistics` holds the reward metrics, `batch.state` the state with the running statistics of this batch.
 
         Raises:
-            ValueError: a field that the objective reads is missing.
+            ValueError: a field that the objective reads is missing, densities where it reads probabilities, a reward map where it takes one advantage a member.
         """
-        for name in sorted(self.requires_rollouts):
-            if getattr(rollouts, name) is None:
-                raise ValueError(f"Rollouts.{name} is missing, and {self._reader(name)} reads it; pass Rollouts(..., {name}=...)")
+        self._check_rollouts(rollouts)
+        if rollouts.rewards and self._policy_weight(state) != 0 and not any(rollouts.reward_weights.get(name, 1.0) for name in rollouts.rewards):
+            raise ValueError("Rollouts.reward_weights are all 0, so nothing is rewarded; give at least one reward a weight")
         if not rollouts.rewards and self._policy_weight(state) != 0:
             raise ValueError("Rollouts.rewards is empty: a policy term needs at least one reward; pass Rollouts(..., rewards={'name': values})")
-        rewards = grouped_rewards(rollouts, self.partial_rewards, self._reward_penalty(rollouts, state), reduce)
+        given = grouped_rewards(rollouts, self.partial_rewards, reduce)
+        penalty = self._reward_penalty(rollouts, state)
+        rewards = given if penalty is None else given.with_value(given.value - penalty[:, None])
+        if rewards.value.shape[1] > 1 and getattr(self.trust, "whole_member", False):
+            raise ValueError(
+                f"trust.kind = {self.trust.kind!r} takes one advantage a member, and a reward is a map [B, T]; "
+                "pass one number a member, or write another trust.kind"
+            )
         advantage, running = self.advantage(rewards, state.running)
         groups = self.admission(rewards)
         members = groups[rewards.index]
-        statistics = measure_rewards(rewards, advantage, groups, rollouts.mask, rollouts.truncated) if rollouts.rewards else {}
+        statistics = measure_rewards(given, advantage, groups, rollouts.mask, rollouts.truncated) if rollouts.rewards else {}
         return Batch(
             mask=rollouts.mask,
             old_log_prob=rollouts.old_log_prob,
@@ -181,6 +197,7 @@ class Objective(Config):
             admitted=members,
             prompt=rewards.index,
             num_prompts=rewards.num_groups,
+            member=torch.arange(len(rollouts.group), device=rollouts.group.device) if rollouts.member is None else rollouts.member,
             state=state.model_copy(update={"running": running}),
             behaviour_log_prob=rollouts.behaviour_log_prob,
             reference_log_prob=rollouts.reference_log_prob,
@@ -189,17 +206,21 @@ class Objective(Config):
             statistics=statistics,
         )
 
-    def _reader(self, name: str) -> str:
-        return f"divergence.kind = {self.divergence.kind!r}" if name == "reference_log_prob" else f"correction.kind = {self.correction.kind!r}"
+    def _check_rollouts(self, rollouts: Rollouts) -> None:
+        for called, stage in self._stages().items():
+            for name in sorted(_ROLLOUT_FIELDS & frozenset(getattr(stage, "reads", ()))):
+                if getattr(rollouts, name) is None:
+                    raise ValueError(f"Rollouts.{name} is missing, and {called} reads it; pass Rollouts(..., {name}=...)")
+        if rollouts.density and self.discrete_only is not None:
+            raise ValueError(f"Rollouts(density=True) holds densities, and {self.discrete_only}")
 
     def _policy_weight(self, state: ObjectiveState) -> float:
         return self.policy_weight.at(state.step)
 
     def _reward_penalty(self, rollouts: Rollouts, state: ObjectiveState) -> Tensor | None:
-        if self.divergence.place != "reward" or self.divergence.kind == "none":
+        if self.divergence.place != "reward" or rollouts.reference_log_prob is None:
             return None
         beta = self.divergence.beta.at(state.step, state.beta)
-        assert rollouts.reference_log_prob is not None
         gap = torch.where(rollouts.mask, rollouts.old_log_prob - rollouts.reference_log_prob, 0.0)
         return beta * gap.sum(1, dtype=torch.float64)
 
@@ -217,7 +238,7 @@ class Objective(Config):
         real = torch.ones_like(update.admitted)
         counts = Counts(mask, update.admitted, real, update.prompt, update.num_prompts, reduce)
         correction = torch.ones_like(mask, dtype=torch.float64)
-        if self.correction.needs_behaviour:
+        if self.correction.kind != "none":
             assert update.behaviour_log_prob is not None
             gap = torch.where(mask, update.old_log_prob - update.behaviour_log_prob, 0.0)
             correction = self.correction(gap.double(), mask)
@@ -234,6 +255,8 @@ class Objective(Config):
             weight=self.aggregation(counts) if self.compat is None else compat_weight(self, counts),
             correction=correction,
             advantage=update.advantage,
+            member=update.member,
+            draw=now.step,
             old_log_prob=update.old_log_prob,
             policy_weight=self.policy_weight.at(now.step),
             beta=self.divergence.beta.at(now.step, now.beta) if self.divergence.place == "loss" else 0.0,
@@ -262,6 +285,8 @@ class Objective(Config):
                 f"a slice of members' decisions was given, and this objective has scope {self.scope!r}; "
                 "use objective.cotangents(scored_without_gradient, plan) and backpropagate (cotangent * field).sum() over the slices"
             )
+        if plan.sliced and scored.auxiliary:
+            raise ValueError("a slice of members' decisions was given with auxiliary sums, which belong to whole members; use objective.cotangents")
         if not plan.whole and self.scope == "batch":
             raise ValueError("a micro-batch was given, and this objective has scope 'batch'; use objective.cotangents on the whole update")
         return self._loss(self._checked(scored, plan), plan)
@@ -286,11 +311,14 @@ class Objective(Config):
         return Cotangents(Scored.from_tensors(named), Loss(loss.total.detach(), loss.statistics))
 
     def observe(self, state: ObjectiveState, metrics: Mapping[str, float]) -> ObjectiveState:
-        """The state after an update, from its globally reduced metrics (`kl` moves an adaptive beta)."""
+        """The state after an update, from its globally reduced metrics (`kl` moves an adaptive beta; one that is not finite moves nothing)."""
+        measured = metrics.get("kl")
+        measured = measured if measured is not None and math.isfinite(measured) else None
+        beta = self.divergence.beta.init() if state.beta is None else state.beta
         running = state.running
         if "state/running_weight" in metrics:
             running = Running(mean_sum=metrics["state/running_mean_sum"], std_sum=metrics["state/running_std_sum"], weight=metrics["state/running_weight"])
-        return ObjectiveState(step=state.step + 1, beta=self.divergence.beta.observe(state.beta, metrics.get("kl")), running=running)
+        return ObjectiveState(step=state.step + 1, beta=self.divergence.beta.observe(beta, measured), running=running)
 
     def _checked(self, scored: Scored, plan: Plan) -> Scored:
         for name in sorted(self.requires):
@@ -328,6 +356,8 @@ class Objective(Config):
             statistics["entropy"] = Mean.of(entropy.detach(), decisions.mask)
             if plan.entropy != 0:
                 total = total - plan.entropy * (weight * entropy).sum()
+        for name in sorted(set(scored.auxiliary) & set(self.auxiliary) - set(plan.auxiliary)):
+            raise ValueError(f"Scored.auxiliary[{name!r}] has no divisor; pass Rollouts(..., auxiliary_count={{{name!r}: counts of each member}})")
         for name, coefficient in plan.auxiliary.items():
             if name not in scored.auxiliary:
                 raise ValueError(f"Scored.auxiliary[{name!r}] is missing, and auxiliary.{name} has a coefficient; it has {sorted(scored.auxiliary)}")
@@ -358,6 +388,8 @@ class Objective(Config):
             score_norm=clean(scored.score_norm),
             step_size=clean(plan.step_size),
             mean_shift=clean(scored.mean_shift),
+            member=plan.member,
+            draw=plan.draw,
             reduce=plan.reduce,
         )
 
@@ -373,10 +405,12 @@ class Objective(Config):
         factor = weight
         alive = surrogate.alive
         if not self.credit.uniform:
-            credit = self.credit(decisions)
+            parts = self.credit.parts(decisions)
+            credit = self.credit.combine(parts, decisions)
+            statistics.update(self.credit.measure(parts, decisions))
             factor = factor * credit
             alive = alive & (credit > 0)
-        if self.correction.needs_behaviour:
+        if self.correction.kind != "none":
             correction = plan.correction.to(weight.dtype)
             factor = factor * correction
             alive = alive & (correction > 0)
@@ -384,7 +418,6 @@ class Objective(Config):
         statistics.update(self.smoothing.measure(decisions, smoothed))
         statistics.update(self.ratio.measure(level, decisions))
         statistics.update(surrogate.statistics)
-        statistics.update(self.credit.measure(decisions))
         self._measure(decisions, level, surrogate, alive, plan.detail, statistics)
         return -(factor * surrogate.value).sum()
 

@@ -17,3 +17,8 @@ class Penalty(Config):
     """The reference policy, or the policy that acted (source 002's form: it pulls towards where the update started)."""
     place: Literal["loss", "reward"] = "loss"
     """In the loss, or subtracted from the reward as `beta sum_t (lp_old - lp_ref)` before advantages."""
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """Fields beyond the log-probs of the two policies that every loss has."""
+        return frozenset({"reference_log_prob"} if self.against == "reference" and self.beta.may_be_positive() else ())

@@ -23,10 +23,12 @@ class Plan:
         weight: `[B, T]` aggregation weights `w`, fp64.
         correction: `[B, T]` behaviour correction `k`, fp64.
         advantage: `[B, K]` fp64.
+        member: `[B]` stable ids.
         old_log_prob, behaviour_log_prob, reference_log_prob, step_size: `[B, T]`.
         policy_weight, beta, entropy: coefficients of this step.
         auxiliary: name -> coefficient over global denominator.
         constants: numbers to carry into the metrics.
+        draw: the key of this step's random draws.
         reduce: sum over processes, for scope `batch`.
         whole: false for a part of the update.
         sliced: true for a part of members' decisions.
@@ -38,12 +40,14 @@ class Plan:
     weight: Tensor
     correction: Tensor
     advantage: Tensor
+    member: Tensor
     old_log_prob: Tensor
     policy_weight: float
     beta: float
     entropy: float
     auxiliary: Mapping[str, Tensor]
     constants: Mapping[str, float]
+    draw: int = 0
     behaviour_log_prob: Tensor | None = None
     reference_log_prob: Tensor | None = None
     step_size: Tensor | None = None
@@ -79,6 +83,7 @@ class Plan:
             weight=torch.where(filler, 0.0, weight),
             correction=pick(self.correction),
             advantage=pick(self.advantage),
+            member=self.member[places],
             old_log_prob=pick(self.old_log_prob),
             behaviour_log_prob=pick(self.behaviour_log_prob),
             reference_log_prob=pick(self.reference_log_prob),

@@ -14,7 +14,7 @@ from groupwise.statistics import Deviation, Mean, Reduce, Statistic, Total
 Partial = Literal["renormalise", "sum"]
 
 
-def grouped_rewards(rollouts: Rollouts, partial: Partial, penalty: Tensor | None, reduce: Reduce) -> Grouped:
+def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce) -> Grouped:
     """The weighted sum of all rewards, with its groups.
 
     A missing reward leaves the sum, which is then over the rest, scaled by all weights over those present (`partial = "renormalise"`) or left
@@ -23,7 +23,6 @@ def grouped_rewards(rollouts: Rollouts, partial: Partial, penalty: Tensor | None
     Args:
         rollouts: whole groups.
         partial: what a missing reward does to the sum.
-        penalty: `[B]` what is subtracted (a divergence in the reward), or `None`.
         reduce: sum over processes.
     """
     members, width = rollouts.mask.shape
@@ -37,6 +36,7 @@ def grouped_rewards(rollouts: Rollouts, partial: Partial, penalty: Tensor | None
     parts: dict[str, Grouped] = {}
     total = length.new_zeros(members, width if wide else 1)
     weight_present, weight_all = torch.zeros_like(total), 0.0
+    missing = torch.zeros_like(total, dtype=torch.bool)
     present = torch.zeros_like(total, dtype=torch.bool)
     for name, given in given_rewards.items():
         value, there = (given, rollouts.reward_present[name]) if given.dim() == 2 else (given[:, None], rollouts.reward_present[name][:, None])
@@ -44,15 +44,14 @@ def grouped_rewards(rollouts: Rollouts, partial: Partial, penalty: Tensor | None
         if weights[name] == 0.0:
             continue
         total = total + weights[name] * torch.where(there, value, 0.0)
-        weight_present = weight_present + abs(weights[name]) * there
+        weight_present = weight_present + abs(weights[name]) * there.to(total.dtype)
+        missing = missing | ~there
         weight_all += abs(weights[name])
         present = present | there
     if wide:
         present = present & rollouts.mask
     if partial == "renormalise":
-        total = torch.where(weight_present < weight_all, total * (weight_all / weight_present.clamp(min=1e-300)), total)
-    if penalty is not None:
-        total = total - penalty[:, None]
+        total = torch.where(missing & (weight_present > 0), total / weight_present.clamp(min=1e-300) * weight_all, total)
     total = torch.where(present, total, 0.0)
     return Grouped(total, present, index, num_groups, length, parts, weights, reduce)
 

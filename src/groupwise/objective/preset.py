@@ -115,8 +115,13 @@ def objective_from(name: str, overrides: Mapping[str, Any]) -> Objective:
     """`Objective.preset`: a preset with dotted overrides."""
     edits: dict[str, Any] = {}
     for key, value in overrides.items():
-        nested: Any = value
-        for part in reversed(key.split(".")):
-            nested = {part: nested}
-        edits = merge(edits, nested)
+        *tables, last = key.split(".")
+        table = edits
+        for part in tables:
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise ConfigError(Problem(key, f"{part!r} is given a value of its own as well; keep one of them"))
+        if isinstance(table.get(last), dict):
+            raise ConfigError(Problem(key, "is given as a whole and in parts; keep one of them"))
+        table[last] = value
     return resolve(name, edits)

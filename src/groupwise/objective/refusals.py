@@ -14,7 +14,7 @@ def refusals(objective: Objective) -> Iterator[str]:
     ratio, credit, trust = objective.ratio, objective.credit, objective.trust
     sequence_gradient = getattr(ratio, "gradient", "token") == "sequence"
     # A score function times a detached ratio keeps each decision's own gradient at every level.
-    score_function = trust.kind == "cispo" or (trust.kind == "unbounded" and trust.form == "log_prob")
+    score_function = getattr(trust, "score_function", False)
     if not credit.uniform and sequence_gradient and not score_function:
         names = ", ".join(link.kind for link in credit.links())
         yield (
@@ -26,6 +26,12 @@ def refusals(objective: Objective) -> Iterator[str]:
             f"smoothing.kind = {objective.smoothing.kind!r} is ineffective with trust.form = 'log_prob', which ignores the ratio; "
             "write trust.form = 'ratio', or smoothing.kind = 'identity'"
         )
+    if trust.kind == "unbounded" and trust.form == "log_prob" and ratio.kind in ("geometric", "arithmetic"):
+        yield (
+            f"ratio.kind = {ratio.kind!r} is ineffective with trust.form = 'log_prob', which ignores the ratio; "
+            "write trust.form = 'ratio', or ratio.kind = 'token'"
+        )
+    yield from _trust_refusals(objective)
     divergence = objective.divergence
     if divergence.kind != "none":
         if divergence.place == "reward" and divergence.kind != "k1":
@@ -39,7 +45,11 @@ def refusals(objective: Objective) -> Iterator[str]:
             yield "divergence.kind = 'exact' is measured against the reference; write divergence.against = 'reference', or another divergence.kind"
         if (lowest := divergence.beta.extremes()[0]) < 0:
             yield f"divergence.beta comes down to {lowest:g}, and a penalty is not negative; write numbers from 0 up"
-    coefficients = {"policy_weight": objective.policy_weight, **{f"auxiliary.{name}": schedule for name, schedule in objective.auxiliary.items()}}
+    coefficients = {
+        "entropy": objective.entropy,
+        "policy_weight": objective.policy_weight,
+        **{f"auxiliary.{name}": schedule for name, schedule in objective.auxiliary.items()},
+    }
     for name, schedule in coefficients.items():
         if (lowest := schedule.extremes()[0]) < 0:
             yield f"{name} comes down to {lowest:g}, and below 0 the term would be unlearned; write numbers from 0 up"
@@ -47,6 +57,33 @@ def refusals(objective: Objective) -> Iterator[str]:
         from groupwise.objective.compat import incompatible
 
         yield from incompatible(objective)
+
+
+def _trust_refusals(objective: Objective) -> Iterator[str]:
+    trust, ratio, smoothing = objective.trust, objective.ratio, objective.smoothing
+    reads = {"gmpo": "log-ratio", "dppo": "probability"}.get(trust.kind)
+    if reads is not None and smoothing.kind != "identity":
+        yield (
+            f"trust.kind = {trust.kind!r} reads each decision's own {reads}, which smoothing.kind = {smoothing.kind!r} would replace; "
+            "write smoothing.kind = 'identity'"
+        )
+    if reads is not None and ratio.kind != "token":
+        yield f"trust.kind = {trust.kind!r} reads each decision's own {reads}, and ratio.kind is {ratio.kind!r}; write ratio.kind = 'token'"
+    if trust.kind == "gmpo" and not objective.credit.uniform:
+        yield (
+            "credit is ineffective under trust.kind = 'gmpo': all decisions of a member share one gradient, so a credit of mean one cancels; "
+            "leave the credit out"
+        )
+    if trust.kind == "dppo" and objective.correction.kind != "none":
+        yield (
+            f"trust.kind = 'dppo' weighs by the sampler's own probabilities, so correction.kind = {objective.correction.kind!r} would count the mismatch "
+            "twice; write correction.kind = 'none'"
+        )
+    if ratio.kind == "transition" and smoothing.kind != "identity":
+        yield (
+            f"smoothing.kind = {smoothing.kind!r} is ineffective under ratio.kind = 'transition', which does not read log-ratios; "
+            "write smoothing.kind = 'identity'"
+        )
 
 
 def warnings(objective: Objective, updates_per_batch: int, chosen: frozenset[str] = frozenset()) -> Iterator[str]:

@@ -25,6 +25,8 @@ from groupwise.train.memory import is_out_of_memory
 from groupwise.train.micro_batches import micro_batches
 from groupwise.train.state import TrainState
 
+_MOST_MEMBERS = 1 << 32
+
 
 @final
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def collect(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams,
     keep = sorted(admitted)[:wanted]
     if len(keep) < wanted:
         remarks.append(f"{len(rounds)} rounds of sampling gave {len(keep)} of {wanted} groups that may train; the step trains those")
-    return _joined(rounds, keep, recipe, state, world, statistics, numbers, remarks)
+    return _joined(rounds, keep, domain.density, recipe, state, world, statistics, numbers, remarks)
 
 
 def score_in_parts(domain: Domain, samples: Samples, requires: frozenset[str], size: int | None) -> Tensor:
@@ -117,9 +119,18 @@ def rollouts_of(samples: Samples, place: Tensor, table: RewardTable, reference_l
         reference_log_prob=reference_log_prob,
         step_size=samples.step_size,
         truncated=samples.truncated,
+        member=_member_ids(place),
         density=density,
         auxiliary_count=samples.auxiliary_count,
     )
+
+
+def _member_ids(place: Tensor) -> Tensor:
+    """`[B]` ids that do not depend on how groups are dealt out: the group's place in the step, then the member's inside its group."""
+    order = place.argsort(stable=True)
+    ordered = place[order]
+    within = torch.arange(len(place), device=place.device) - torch.searchsorted(ordered, ordered)
+    return place * _MOST_MEMBERS + torch.empty_like(place).index_copy_(0, order, within)
 
 
 def _ask(wanted: int, admitted: int, drawn: int) -> int:
@@ -164,6 +175,7 @@ def _round(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams, 
 def _joined(
     rounds: Sequence[_Round],
     keep: Sequence[int],
+    density: bool,
     recipe: Recipe,
     state: TrainState,
     world: World,
@@ -184,8 +196,7 @@ def _joined(
         width = samples.mask.shape[1]
         given = [each.reference_log_prob for each in rounds if each.reference_log_prob is not None]
         reference = torch.cat([torch.nn.functional.pad(value, (0, width - value.shape[1])) for value in given])[rows]
-    # Density was checked round by round; here the numbers are known to be sound.
-    rollouts = rollouts_of(samples, place, table, reference, recipe.objective.requires_rollouts, density=True)
+    rollouts = rollouts_of(samples, place, table, reference, recipe.objective.requires_rollouts, density)
     batch = recipe.objective.prepare(rollouts, state.objective, world.sum)
     return Collected(samples, place, table, batch, statistics, numbers, remarks)
 

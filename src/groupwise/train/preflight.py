@@ -57,7 +57,9 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
         raise ConfigError("auxiliary.supervised: the domain has no demonstrations; give it a corpus, or remove the term")
     if not recipe.samples:
         return
-    missing = sorted(objective.requires - domain.supplies)
+    if domain.density and objective.discrete_only is not None:
+        raise ConfigError(f"{objective.discrete_only}; this domain's decisions are continuous")
+    missing = sorted((objective.requires | objective.requires_rollouts & {"step_size"}) - domain.supplies)
     if missing:
         raise ConfigError(f"the objective reads {missing}, and this domain supplies {sorted(domain.supplies)}; choose a method that needs only those")
     if domain.num_prompts < train.prompts_per_step:

@@ -202,7 +202,7 @@ def _scored(domain: Domain, samples: Samples, rows: Tensor, requires: frozenset[
                 if name not in whole:
                     whole[name] = value.new_zeros((len(rows), *value.shape[1:]))
                 whole[name][chosen] = value
-    return Scored.from_tensors(whole) if whole else Scored(samples.old_log_prob[rows])
+    return Scored.from_tensors(whole or dict.fromkeys(requires, samples.old_log_prob[rows]))
 
 
 def shown_now(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams, number: int = 0) -> Samples | None:
@@ -244,6 +244,7 @@ def _bare_batch(samples: Samples, rows: Tensor, state: TrainState) -> Batch:
         admitted=torch.zeros(len(rows), dtype=torch.bool, device=mask.device),
         prompt=torch.zeros(len(rows), dtype=torch.long, device=mask.device),
         num_prompts=1,
+        member=rows,
         state=state.objective,
         auxiliary_count={"supervised": samples.auxiliary_count["supervised"][rows]},
     )

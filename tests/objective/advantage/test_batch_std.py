@@ -25,3 +25,8 @@ def test_scale_is_over_all_processes() -> None:
     # Two processes with the same rewards 0, 2: squares 4 over 3.
     actual, _ = BatchStd()(grouped([0.0, 2.0], reduce=lambda total: 2 * total), Running())
     assert actual[:, 0].tolist() == pytest.approx([-math.sqrt(0.75), math.sqrt(0.75)])
+
+
+def test_population_deviation() -> None:
+    # 0, 2, 4, 4: squares 11 over 4.
+    assert advantages(BatchStd(ddof=0), [0.0, 2.0], [4.0, 4.0])[:2] == pytest.approx([-1 / math.sqrt(11 / 4), 1 / math.sqrt(11 / 4)])

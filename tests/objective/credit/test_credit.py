@@ -17,7 +17,8 @@ def test_product_is_renormalised() -> None:
     chain = Credit(temporal_decay=TemporalDecay(gamma=0.5), gradient_adaptive=GradientAdaptive())
     close(chain(member_ratios([1.5, 0.5], [None])), [[0.8, 1.2], [0.0, 0.0]])
     assert not chain.uniform
-    assert set(chain.measure(member_ratios([1.5, 0.5]))) >= {"temporal_decay/weight_sum", "gradient_adaptive/weight_variance"}
+    given = member_ratios([1.5, 0.5])
+    assert set(chain.measure(chain.parts(given), given)) >= {"temporal_decay/weight_sum", "gradient_adaptive/weight_variance"}
 
 
 def test_a_raw_link_leaves_the_product_as_it_is() -> None:

@@ -29,5 +29,6 @@ def test_score_norm_replaces_the_proxy() -> None:
     norm = torch.tensor([[0.0, math.log(3.0)]], dtype=torch.float64)
     given = member_ratios([1.5, 0.5], score_norm=norm)
     close(GradientAdaptive(signal="score_norm")(given), [[0.5, 1.5]])
-    numbers = finish(GradientAdaptive(signal="score_norm").measure(given))
+    credit = GradientAdaptive(signal="score_norm")
+    numbers = finish(credit.measure(credit(given), given))
     assert numbers == pytest.approx({"gradient_adaptive/avg_gradient_norm": math.log(3.0) / 2, "gradient_adaptive/weight_variance": 0.25})

@@ -21,5 +21,7 @@ def test_raw_keeps_the_powers() -> None:
 
 def test_metrics_are_means_over_members() -> None:
     # gamma 0.5: (4/3, 2/3) and (1): sums 2 and 1, first 4/3 and 1, last 2/3 and 1.
-    numbers = finish(TemporalDecay(gamma=0.5).measure(member_ratios([None, 1.0, 1.0, None], [1.0], [None])))
+    given = member_ratios([None, 1.0, 1.0, None], [1.0], [None])
+    credit = TemporalDecay(gamma=0.5)
+    numbers = finish(credit.measure(credit(given), given))
     assert numbers == pytest.approx({"temporal_decay/weight_sum": 1.5, "temporal_decay/first_weight": 7 / 6, "temporal_decay/last_weight": 5 / 6})

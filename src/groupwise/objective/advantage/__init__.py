@@ -12,11 +12,33 @@ from pydantic import Field
 from groupwise.objective.advantage.accepted import Accepted
 from groupwise.objective.advantage.batch_std import BatchStd
 from groupwise.objective.advantage.centred import Centred
+from groupwise.objective.advantage.constant import ConstantBaseline
 from groupwise.objective.advantage.leave_one_out import LeaveOneOut
+from groupwise.objective.advantage.length_weighted import LengthWeighted
+from groupwise.objective.advantage.mean_scaled import MeanScaled
+from groupwise.objective.advantage.per_reward import PerReward
 from groupwise.objective.advantage.rank import Rank
 from groupwise.objective.advantage.running_std import RunningStd
+from groupwise.objective.advantage.whiten import Whiten
 from groupwise.objective.advantage.z_score import ZScore
 
-__all__ = ["Accepted", "Advantage", "BatchStd", "Centred", "LeaveOneOut", "Rank", "RunningStd", "ZScore"]
+__all__ = [
+    "Accepted",
+    "Advantage",
+    "BatchStd",
+    "Centred",
+    "ConstantBaseline",
+    "LeaveOneOut",
+    "LengthWeighted",
+    "MeanScaled",
+    "PerReward",
+    "Rank",
+    "RunningStd",
+    "Whiten",
+    "ZScore",
+]
 
-Advantage = Annotated[ZScore | Centred | Rank | LeaveOneOut | BatchStd | RunningStd | Accepted, Field(discriminator="kind")]
+Advantage = Annotated[
+    ZScore | Centred | Rank | LeaveOneOut | BatchStd | RunningStd | Whiten | LengthWeighted | MeanScaled | PerReward | ConstantBaseline | Accepted,
+    Field(discriminator="kind"),
+]

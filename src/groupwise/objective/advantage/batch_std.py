@@ -15,7 +15,7 @@ from groupwise.objective.running import Running
 
 @final
 class BatchStd(Config):
-    """`A_i = (R_i - mean(R)) / max(std_batch(R), min_std)`: the group's mean, the unbiased standard deviation of all rewards of the batch.
+    """`A_i = (R_i - mean(R)) / max(std_batch(R), min_std)`: the group's mean, the standard deviation of all rewards of the batch.
 
     Global over processes, taken before sharding. With `of = "advantage"` the scale is the standard deviation of the centred rewards.
     A flat group gives exactly 0. Shift-invariant; scale-invariant above `min_std`.
@@ -27,6 +27,8 @@ class BatchStd(Config):
     kind: Literal["batch_std"] = "batch_std"
     of: Literal["reward", "advantage"] = "reward"
     """Whose standard deviation: the rewards', or the centred rewards'."""
+    ddof: Literal[0, 1] = 1
+    """1 for the unbiased standard deviation, 0 for the population's (Flow-GRPO's code)."""
     min_std: float = Field(default=1e-6, gt=0)
     """Floor under the standard deviation, in units of reward."""
     clip: float | None = Field(default=None, gt=0)
@@ -34,5 +36,5 @@ class BatchStd(Config):
 
     def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
         centred = rewards.value - rewards.mean
-        _, _, std = rewards.batch_moments(rewards.value if self.of == "reward" else rewards.compared(centred))
+        _, _, std = rewards.batch_moments(rewards.value if self.of == "reward" else rewards.compared(centred), self.ddof)
         return bounded(rewards.compared(centred / std.clamp(min=self.min_std)), self.clip), running

@@ -18,7 +18,7 @@ class Interval(Config):
     Source: IcePop, Ling team 2025, arXiv 2510.18855.
     """
 
-    needs_behaviour: ClassVar[bool] = True
+    reads: ClassVar[frozenset[str]] = frozenset({"behaviour_log_prob"})
     kind: Literal["interval"] = "interval"
     lower: float = Field(default=0.5, gt=0)
     upper: float = Field(default=5.0, gt=0)

@@ -19,7 +19,7 @@ class Mask(Config):
     Source: Liu et al. 2025, "When speed kills stability" (MIS).
     """
 
-    needs_behaviour: ClassVar[bool] = True
+    reads: ClassVar[frozenset[str]] = frozenset({"behaviour_log_prob"})
     kind: Literal["mask"] = "mask"
     maximum: float = Field(default=2.0, gt=0)
     """The largest product over a member's decisions that still trains."""

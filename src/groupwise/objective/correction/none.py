@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 import torch
 from torch import Tensor
@@ -14,7 +14,6 @@ from groupwise.config import Config
 class NoCorrection(Config):
     """`k = 1`."""
 
-    needs_behaviour: ClassVar[bool] = False
     kind: Literal["none"] = "none"
 
     def __call__(self, log_weight: Tensor, mask: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ class Truncate(Config):
     Source: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy training" (TIS).
     """
 
-    needs_behaviour: ClassVar[bool] = True
+    reads: ClassVar[frozenset[str]] = frozenset({"behaviour_log_prob"})
     kind: Literal["truncate"] = "truncate"
     maximum: float = Field(default=2.0, gt=0)
 

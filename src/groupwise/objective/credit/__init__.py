@@ -13,14 +13,15 @@ from torch import Tensor
 
 from groupwise.config import Config
 from groupwise.objective.credit.gradient_adaptive import GradientAdaptive
+from groupwise.objective.credit.inverse_step import InverseStep
 from groupwise.objective.credit.log_decay import LogDecay
 from groupwise.objective.credit.temporal_decay import TemporalDecay
 from groupwise.objective.decisions import Decisions
 from groupwise.statistics import Statistic
 
-__all__ = ["Credit", "GradientAdaptive", "LogDecay", "TemporalDecay"]
+__all__ = ["Credit", "GradientAdaptive", "InverseStep", "LogDecay", "TemporalDecay"]
 
-AnyCredit = TemporalDecay | LogDecay | GradientAdaptive
+AnyCredit = TemporalDecay | LogDecay | GradientAdaptive | InverseStep
 
 
 @final
@@ -31,6 +32,7 @@ class Credit(Config):
     temporal_decay: TemporalDecay | None = None
     log_decay: LogDecay | None = None
     gradient_adaptive: GradientAdaptive | None = None
+    inverse_step: InverseStep | None = None
 
     def links(self) -> list[AnyCredit]:
         """The credits of the chain, in order."""
@@ -47,20 +49,27 @@ class Credit(Config):
         """True when a credit of the chain asked to be left unnormalised."""
         return any(getattr(credit, "raw", False) for credit in self.links())
 
+    def parts(self, decisions: Decisions) -> list[Tensor]:
+        """The credits of the chain by themselves, each `[B, T]`, detached, 0 where the mask is false."""
+        return [credit(decisions) for credit in self.links()]
+
     def __call__(self, decisions: Decisions) -> Tensor:
         """`c [B, T]`, detached, 0 where the mask is false."""
-        links = self.links()
-        if not links:
+        return self.combine(self.parts(decisions), decisions)
+
+    def combine(self, parts: list[Tensor], decisions: Decisions) -> Tensor:
+        """The product of the parts, renormalised to mean one."""
+        if not parts:
             return decisions.mask.to(decisions.log_prob.dtype)
-        product = links[0](decisions)
-        for credit in links[1:]:
-            product = product * credit(decisions)
-        product = decisions.masked(product)
-        if len(links) == 1 or self.raw:
+        product = parts[0]
+        for part in parts[1:]:
+            product = product * part
+        if len(parts) == 1 or self.raw:
             return product
         mean = decisions.mean(product)
         return torch.where(mean > 0, product / torch.where(mean > 0, mean, torch.ones_like(mean)), decisions.mask.to(product.dtype))
 
-    def measure(self, decisions: Decisions) -> dict[str, Statistic]:
+    def measure(self, parts: list[Tensor], decisions: Decisions) -> dict[str, Statistic]:
         """The metrics of every credit of the chain."""
-        return {name: statistic for credit in self.links() for name, statistic in credit.measure(decisions).items()}
+        links = zip(self.links(), parts, strict=True)
+        return {name: statistic for credit, part in links for name, statistic in credit.measure(part, decisions).items()}

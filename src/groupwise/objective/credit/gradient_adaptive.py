@@ -29,6 +29,16 @@ class GradientAdaptive(Config):
     temperature: float = Field(default=1.0, gt=0)
     """`T`, in the unit of the signal; infinity is uniform."""
 
+    @property
+    def reads(self) -> frozenset[str]:
+        """Fields of `Scored` beyond the log-prob."""
+        return frozenset({"score_norm"} if self.signal == "score_norm" else ())
+
+    @property
+    def discrete_only(self) -> str | None:
+        """What to write for densities, where this cannot serve them."""
+        return "write credit.gradient_adaptive.signal = 'score_norm'" if self.signal == "surprisal" else None
+
     def _signal(self, decisions: Decisions) -> Tensor:
         if self.signal == "surprisal":
             return stop_gradient(decisions.log_prob).abs()
@@ -40,9 +50,9 @@ class GradientAdaptive(Config):
         share = (share - share.amax(1, keepdim=True).clamp(min=-1e30)).exp()
         return share * (decisions.count / share.sum(1, keepdim=True).clamp(min=1))
 
-    def measure(self, decisions: Decisions) -> dict[str, Statistic]:
+    def measure(self, weight: Tensor, decisions: Decisions) -> dict[str, Statistic]:
         """`gradient_adaptive/avg_gradient_norm` (of the signal) and `gradient_adaptive/weight_variance`."""
         return {
             "gradient_adaptive/avg_gradient_norm": Mean.of(self._signal(decisions), decisions.mask),
-            "gradient_adaptive/weight_variance": Variance.of(self(decisions), decisions.mask),
+            "gradient_adaptive/weight_variance": Variance.of(weight, decisions.mask),
         }

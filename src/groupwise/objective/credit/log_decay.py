@@ -35,5 +35,5 @@ class LogDecay(Config):
         weight = decisions.masked((-self.a * share).exp())
         return weight * (decisions.count / weight.sum(1, keepdim=True).clamp(min=torch.finfo(weight.dtype).tiny))
 
-    def measure(self, decisions: Decisions) -> dict[str, Statistic]:
+    def measure(self, weight: Tensor, decisions: Decisions) -> dict[str, Statistic]:
         return {}

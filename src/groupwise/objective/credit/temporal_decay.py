@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal, final
+from typing import ClassVar, final
 
 from pydantic import Field
 from torch import Tensor
@@ -29,7 +29,6 @@ class TemporalDecay(Config):
     """
 
     kind: ClassVar[str] = "temporal_decay"
-    signal: ClassVar[Literal["none"]] = "none"
     gamma: float = Field(default=0.95, gt=0, le=1)
     """Credit of a decision as a share of the one before it; 1 is uniform."""
     raw: bool = False
@@ -39,19 +38,12 @@ class TemporalDecay(Config):
         weight = decisions.masked((decisions.position.to(decisions.log_prob.dtype) * math.log(self.gamma)).exp())
         return weight if self.raw else weight * (decisions.count / weight.sum(1, keepdim=True).clamp(min=1))
 
-    def measure(self, decisions: Decisions) -> dict[str, Statistic]:
+    def measure(self, weight: Tensor, decisions: Decisions) -> dict[str, Statistic]:
         """Means over members: `temporal_decay/weight_sum`, `first_weight`, `last_weight`."""
-        weight = self(decisions)
-        last = weight.gather(1, _last(decisions))
-        first = weight.gather(1, decisions.mask.to(weight.dtype).argmax(1, keepdim=True))
+        last = weight.gather(1, decisions.last)
+        first = weight.gather(1, decisions.first)
         return {
             "temporal_decay/weight_sum": Mean.of(weight.sum(1, keepdim=True), decisions.occupied),
             "temporal_decay/first_weight": Mean.of(first, decisions.occupied),
             "temporal_decay/last_weight": Mean.of(last, decisions.occupied),
         }
-
-
-def _last(decisions: Decisions) -> Tensor:
-    """`[B, 1]`, the place of each member's last valid decision."""
-    width = decisions.mask.shape[1]
-    return width - 1 - decisions.mask.flip(1).to(decisions.log_prob.dtype).argmax(1, keepdim=True)

@@ -10,7 +10,8 @@ from groupwise.objective.ratio.arithmetic import Arithmetic
 from groupwise.objective.ratio.geometric import Geometric
 from groupwise.objective.ratio.product import Product
 from groupwise.objective.ratio.token import Token
+from groupwise.objective.ratio.transition import Transition
 
-__all__ = ["Arithmetic", "Geometric", "Product", "Ratio", "Token"]
+__all__ = ["Arithmetic", "Geometric", "Product", "Ratio", "Token", "Transition"]
 
-Ratio = Annotated[Token | Geometric | Arithmetic | Product, Field(discriminator="kind")]
+Ratio = Annotated[Token | Geometric | Arithmetic | Product | Transition, Field(discriminator="kind")]

@@ -36,8 +36,7 @@ class Arithmetic(Config):
 
     def measure(self, log_level: Tensor, decisions: Decisions) -> Mapping[str, Statistic]:
         """`amic/sequence_weights_variance` over members, `amic/avg_sequence_length` in decisions."""
-        first = decisions.mask.to(torch.uint8).argmax(1, keepdim=True)
-        weight = log_level.detach().gather(1, first).exp()
+        weight = log_level.detach().gather(1, decisions.first).exp()
         return {
             "amic/sequence_weights_variance": Variance.of(weight, decisions.occupied),
             "amic/avg_sequence_length": Mean.of(decisions.mask.sum(1, keepdim=True).to(weight.dtype), decisions.occupied),

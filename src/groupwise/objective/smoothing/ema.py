@@ -48,10 +48,13 @@ class Ema(Config):
         members, width = decisions.mask.shape
         if width == 0 or self.beta == 1.0:
             return decisions.log_ratio
-        place = torch.where(decisions.mask, decisions.position, width)
         ratio = decisions.log_ratio.exp()
-        packed = ratio.new_ones(members, width + 1).scatter(1, place, ratio)[:, :width]
-        smoothed = scan(packed, self.beta, self.init == "first").log().gather(1, decisions.position)
+        if decisions.packed:
+            smoothed = scan(ratio, self.beta, self.init == "first").log()
+        else:
+            place = torch.where(decisions.mask, decisions.position, width)
+            packed = ratio.new_ones(members, width + 1).scatter(1, place, ratio)[:, :width]
+            smoothed = scan(packed, self.beta, self.init == "first").log().gather(1, decisions.position)
         if self.detach:
             smoothed = stop_gradient(smoothed) + decisions.log_prob - stop_gradient(decisions.log_prob)
         return decisions.masked(smoothed)

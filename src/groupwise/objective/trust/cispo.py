@@ -24,6 +24,7 @@ class Cispo(Config):
     """
 
     scope: ClassVar[str] = "decision"
+    score_function: ClassVar[bool] = True
     kind: Literal["cispo"] = "cispo"
     maximum: float = Field(default=5.0, ge=1)
     """The largest importance weight."""

@@ -24,6 +24,11 @@ class Unbounded(Config):
     kind: Literal["unbounded"] = "unbounded"
     form: Literal["ratio", "log_prob"] = "ratio"
 
+    @property
+    def score_function(self) -> bool:
+        """True when each decision keeps its own gradient at every ratio level."""
+        return self.form == "log_prob"
+
     def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
         factor = log_ratio.exp() if self.form == "ratio" else decisions.log_prob
         return Surrogate(factor * decisions.advantage, torch.ones_like(decisions.mask))

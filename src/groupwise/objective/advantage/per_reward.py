@@ -1,0 +1,46 @@
+"""Each reward compared by itself, then summed (GDPO): a large reward cannot drown a small one."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.bounded import bounded
+from groupwise.objective.grouped import Grouped
+from groupwise.objective.running import Running
+
+
+@final
+class PerReward(Config):
+    """`x_i = sum_k weight_k (R_ik - mean_k) / max(std_k, min_std)` inside the group, then `A = (x - mean(x)) / max(std(x), min_std)` over the batch.
+
+    A missing reward leaves its own term alone. A group that is flat in every reward gives exactly 0. Shift- and scale-invariant in each reward by itself.
+
+    Source: GDPO, arXiv 2601.05242, equations 4 to 6.
+    """
+
+    group_baseline: ClassVar[bool] = True
+    kind: Literal["per_reward"] = "per_reward"
+    ddof: Literal[0, 1] = 1
+    min_std: float = Field(default=1e-6, gt=0)
+    """Floor under every standard deviation."""
+    whiten: bool = True
+    """Whiten the sum over the batch."""
+    clip: float | None = Field(default=None, gt=0)
+    """Largest absolute advantage, after scaling."""
+
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+        counted = {name: part for name, part in rewards.parts.items() if rewards.weights[name] != 0}
+        summed = torch.zeros_like(rewards.value)
+        flat = torch.ones_like(rewards.present)
+        for name, part in counted.items():
+            summed = summed + rewards.weights[name] * part.compared((part.value - part.mean) / part.std(self.ddof).clamp(min=self.min_std))
+            flat = flat & part.flat
+        if self.whiten:
+            _, mean, std = rewards.batch_moments(summed)
+            summed = (summed - mean) / std.clamp(min=self.min_std)
+        return bounded(torch.where(rewards.present & ~flat, summed, 0.0), self.clip), running

@@ -1,0 +1,43 @@
+"""Whitening over the whole batch, with or without the group's mean first (REINFORCE++)."""
+
+from __future__ import annotations
+
+from typing import Literal, final
+
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.bounded import bounded
+from groupwise.objective.grouped import Grouped
+from groupwise.objective.running import Running
+
+
+@final
+class Whiten(Config):
+    """`A_i = (x_i - mean(x)) / max(std(x), min_std)` over all members of the batch, `x = R`, or `x = R - mean_group(R)` with `baseline = "group"`.
+
+    Global over processes, taken before sharding. With a group baseline a flat group is forced to 0 afterwards; without one the batch is
+    the comparison, a flat *batch* gives 0, and a flat group keeps what the others make of it.
+
+    Source: REINFORCE++, arXiv 2501.03262, section 3 (its baseline form: section 3.3).
+    """
+
+    kind: Literal["whiten"] = "whiten"
+    baseline: Literal["none", "group"] = "none"
+    min_std: float = Field(default=1e-6, gt=0)
+    """Floor under the standard deviation, in units of reward."""
+    clip: float | None = Field(default=None, gt=0)
+    """Largest absolute advantage, after scaling."""
+
+    @property
+    def group_baseline(self) -> bool:
+        """True when members are compared inside their group first."""
+        return self.baseline == "group"
+
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+        value = rewards.value - rewards.mean if self.baseline == "group" else rewards.value
+        _, mean, std = rewards.batch_moments(value)
+        scaled = (value - mean) / std.clamp(min=self.min_std)
+        kept = rewards.compared(scaled) if self.baseline == "group" else scaled.where(rewards.present, scaled.new_zeros(()))
+        return bounded(kept, self.clip), running

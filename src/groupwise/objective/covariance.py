@@ -1,0 +1,79 @@
+"""The covariance of log-prob and advantage over a whole update, decision by decision, and how to pick decisions by it on any number of processes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from groupwise.objective.decisions import Decisions
+from groupwise.objective.stop_gradient import stop_gradient
+from groupwise.statistics import Reduce
+
+_DIGIT_BITS = 8
+_DIGITS = 1 << _DIGIT_BITS
+
+
+def covariance(decisions: Decisions) -> Tensor:
+    """`(lp - mean(lp)) (A - mean(A))`, `[B, T]` detached, the means over every valid decision of the update on all processes."""
+    log_prob = stop_gradient(decisions.log_prob)
+    sums = torch.stack([decisions.mask.double().sum(), log_prob.double().sum(), decisions.advantage.double().sum()])
+    count, mean_log_prob, mean_advantage = decisions.reduce(sums)
+    count = count.clamp(min=1)
+    return decisions.masked((log_prob - (mean_log_prob / count).to(log_prob.dtype)) * (decisions.advantage - (mean_advantage / count).to(log_prob.dtype)))
+
+
+def share_of(share: float, decisions: Decisions) -> Tensor:
+    """`max(1, floor(share N))`, `N` the valid decisions of the update on all processes."""
+    return (share * decisions.reduce(decisions.mask.double().sum())).floor().clamp(min=1)
+
+
+def largest(values: Tensor, where: Tensor, number: Tensor, reduce: Reduce) -> Tensor:
+    """Where the `number` largest of the values stand, on all processes together. Ties for the last places that do not all fit are left out.
+
+    The numbers are read as integers of the same order, eight bits at a time from the top: each pass counts how many candidates share each digit, which is all
+    that processes exchange, and goes on with those of the one digit that does not wholly fit. Exact, whatever the dtype.
+
+    Args:
+        values: `[B, T]` fp32 or fp64, finite where `where` is true; or `[N]`, the values at the places of `where` in order.
+        where: `[B, T]` bool, the candidates.
+        number: scalar, how many are wanted over all processes.
+        reduce: sum over processes.
+
+    Returns:
+        `[B, T]` bool.
+    """
+    places = where.flatten().nonzero()[:, 0]
+    numbers = values.flatten()[places] if values.dim() == where.dim() else values
+    bits = torch.int32 if numbers.dtype == torch.float32 else torch.int64
+    width = torch.iinfo(bits).bits
+    # Adding zero turns -0 into 0; a negative number's bits count downwards.
+    raw = (numbers + 0.0).view(bits)
+    key = raw ^ ((raw >> (width - 1)) & torch.iinfo(bits).max)
+    chosen, left = torch.zeros_like(where).flatten(), number.double()
+    for shift in range(width - _DIGIT_BITS, -1, -_DIGIT_BITS):
+        digit = (key >> shift) & (_DIGITS - 1)
+        if shift == width - _DIGIT_BITS:
+            digit = digit ^ (_DIGITS >> 1)  # the sign: negative numbers below
+        counts = reduce(torch.bincount(digit, minlength=_DIGITS).double())
+        from_above = torch.cat([counts.flip(0).cumsum(0).flip(0), counts.new_zeros(1)])
+        cut = _DIGITS + 1 - (from_above <= left).sum()  # the smallest digit that fits with all above it
+        chosen[places[digit >= cut]] = True
+        left = left - from_above[cut]
+        split = digit == cut - 1
+        key, places = key[split], places[split]
+    return chosen.view_as(where)
+
+
+def keyed_uniform(member: Tensor, decision: Tensor, key: int) -> Tensor:
+    """Numbers in [0, 1), fp64, that depend on (member id, decision, key) alone, so that a draw is the same however the members are dealt out.
+
+    Args:
+        member: integer ids.
+        decision: integer places, broadcast with `member`.
+        key: tells draws apart, the step say.
+    """
+    mixed = member * -7046029254386353131 + decision * -4658895280553007687 + key * 1442695040888963407
+    for shift, factor in ((30, -4658895280553007687), (27, -7723592293110705685)):
+        mixed = (mixed ^ ((mixed >> shift) & ((1 << (64 - shift)) - 1))) * factor
+    mixed = mixed ^ ((mixed >> 31) & ((1 << 33) - 1))
+    return ((mixed >> 11) & ((1 << 53) - 1)).double() / float(1 << 53)

@@ -1,0 +1,41 @@
+"""Credit by the inverse of a transition's step size: what a large step would otherwise gain."""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.decisions import Decisions
+from groupwise.statistics import Mean, Statistic
+
+
+@final
+class InverseStep(Config):
+    """`c_t ~ 1 / dt_t` over a member's valid decisions, normalised to mean one, or as it is with `raw`.
+
+    The mean of a denoising transition moves by the model's output times its step `dt`, so does its gradient; divided by `dt` all steps push alike.
+    The steps are `Rollouts.step_size`, all positive. A member of one decision has credit 1 unless `raw`.
+
+    Source: GRPO-Guard, arXiv 2510.22319, equation 12 for Flow-GRPO's noise (`raw`).
+    """
+
+    kind: ClassVar[str] = "inverse_step"
+    reads: ClassVar[frozenset[str]] = frozenset({"step_size"})
+    raw: bool = False
+    """Leave the weights unnormalised."""
+
+    def __call__(self, decisions: Decisions) -> Tensor:
+        assert decisions.step_size is not None
+        one = torch.ones((), dtype=decisions.step_size.dtype, device=decisions.step_size.device)
+        weight = decisions.masked(1 / torch.where(decisions.mask, decisions.step_size, one))
+        if self.raw:
+            return weight
+        mean = decisions.mean(weight)
+        return weight / torch.where(mean > 0, mean, torch.ones_like(mean))
+
+    def measure(self, weight: Tensor, decisions: Decisions) -> dict[str, Statistic]:
+        """`inverse_step/mean_weight`."""
+        return {"inverse_step/mean_weight": Mean.of(weight, decisions.mask)}

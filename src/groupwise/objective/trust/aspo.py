@@ -1,0 +1,62 @@
+"""Asymmetric importance sampling (ASPO): good decisions are weighted by the *inverse* ratio."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal, final
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.clipping import clip_shares
+from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.stop_gradient import stop_gradient
+from groupwise.statistics import Mean
+
+_SMALLEST = 1e-300
+
+
+@final
+class Aspo(Config):
+    """For `A > 0`: `S = sg(min(1 / rho, bound)) A pi / sg(pi)` where `rho <= 1 + high`, the constant `A / (1 + high)` beyond.
+
+    For `A < 0`: `clip`, but `bound A pi / sg(pi)` where `rho > bound`. Rare good decisions, whose ratio is below one, are pushed
+    more instead of less. The bound is soft on both sides: it limits a weight and keeps its gradient, unlike a dual clip's.
+
+    Example:
+        `A = 1`: ratio 1/2 weighs 2, ratio 1/10 weighs 3, ratio 1.1 weighs 1/1.1, ratio 2 is held.
+
+        >>> ratio = torch.tensor([[0.5, 0.1, 1.1, 2.0]], dtype=torch.float64)
+        >>> given = Decisions(torch.ones(1, 4, dtype=torch.bool), ratio.log(), 0 * ratio, 0 * ratio + 1)
+        >>> [round(value, 6) for value in Aspo()(ratio.log(), given).value[0].tolist()]
+        [2.0, 3.0, 0.909091, 0.833333]
+
+    Source: arXiv 2510.06062, section 4, and its authors' code (Archer2.0), for the soft bound on both signs.
+    """
+
+    scope: ClassVar[str] = "decision"
+    kind: Literal["aspo"] = "aspo"
+    low: float = Field(default=0.2, gt=0)
+    """How far the ratio of a bad decision may fall."""
+    high: float = Field(default=0.2, gt=0)
+    """How far the ratio of a good decision may rise."""
+    bound: float = Field(default=3.0, gt=1)
+    """The largest weight."""
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+        advantage, now = decisions.advantage, stop_gradient(log_ratio)
+        good = advantage > 0
+        too_high = good & (now > math.log1p(self.high))
+        too_low = (advantage < 0) & (now < math.log(max(1 - self.low, _SMALLEST)))
+        held = too_high | too_low
+        power = torch.where(good, -now, now)
+        capped = (power > math.log(self.bound)) & ~held & (advantage != 0)
+        edge = torch.where(good, log_ratio.new_full((), 1 / (1 + self.high)), log_ratio.new_full((), 1 - self.low))
+        weight = torch.where(held, edge, power.clamp(max=math.log(self.bound)).exp())
+        # Weight times a one that carries the gradient: of the decision's own log-prob where the weight is none of the policy's, else of the ratio.
+        carrier = torch.where(good | capped, decisions.log_prob, log_ratio)
+        one = torch.where(held, torch.ones_like(carrier), 1 + (carrier - stop_gradient(carrier)))
+        statistics = {**clip_shares(too_low, too_high, decisions.mask), "aspo/capped_mean": Mean.share(capped, decisions.mask)}
+        return Surrogate(weight * advantage * one, ~held, statistics)

@@ -1,0 +1,37 @@
+"""No clip, and a penalty on the decisions of highest covariance (KL-Cov)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.covariance import covariance, largest, share_of
+from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.statistics import Mean
+
+
+@final
+class KlCov(Config):
+    """`S = rho A`, less `coefficient |lp - lp_old|` at the `max(1, floor(share N))` decisions whose covariance of log-prob and advantage is highest.
+
+    `N` counts the valid decisions of the whole update on all processes; decisions tied for the last places are held only if all fit. Where the advantage is 0
+    the penalty stands alone: a flat group's decision is pulled back to where it was sampled. At `lp = lp_old` the penalty has no gradient.
+
+    Source: KL-Cov, arXiv 2505.22617, section 4.2; share and coefficient as in its code (0.002 for its smaller models).
+    """
+
+    scope: ClassVar[str] = "batch"
+    kind: Literal["kl_cov"] = "kl_cov"
+    share: float = Field(default=0.0002, gt=0, le=1)
+    """Of all valid decisions, how many are held back."""
+    coefficient: float = Field(default=1.0, gt=0)
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+        spread = covariance(decisions)
+        held = largest(spread, decisions.mask, share_of(self.share, decisions), decisions.reduce)
+        value = log_ratio.exp() * decisions.advantage - self.coefficient * torch.where(held, decisions.log_ratio.abs(), 0.0)
+        return Surrogate(value, torch.ones_like(decisions.mask), {"kl_cov/held_mean": Mean.share(held, decisions.mask)})

@@ -1,0 +1,47 @@
+"""A smooth reshaping of the member's importance weight (VESPO)."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal, final
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.stop_gradient import stop_gradient
+from groupwise.statistics import Mean
+
+_DEAD_BELOW = 0.01
+
+
+@final
+class Vespo(Config):
+    """`S = sg(phi(w)) A lp`, `phi(w) = exp(lambda + k ln w - lambda w)`, with `(k, lambda)` by the advantage's sign; `w` is the member's product.
+
+    `phi(1) = 1`; it falls to zero for small and large `w`. `ln w` is clamped to `+-limit`. Weights below 0.01 count as without gradient.
+
+    Source: arXiv 2602.10693, section 3.
+    """
+
+    scope: ClassVar[str] = "decision"
+    score_function: ClassVar[bool] = True
+    kind: Literal["vespo"] = "vespo"
+    k_pos: float = Field(default=2.0, gt=0)
+    lambda_pos: float = Field(default=3.0, gt=0)
+    k_neg: float = Field(default=3.0, gt=0)
+    lambda_neg: float = Field(default=2.0, gt=0)
+    limit: float = Field(default=20.0, gt=0)
+    """Bound on `|ln w|`, in nats."""
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+        good = decisions.advantage >= 0
+        k, decay = (
+            torch.where(good, log_ratio.new_full((), positive), log_ratio.new_full((), negative))
+            for positive, negative in ((self.k_pos, self.k_neg), (self.lambda_pos, self.lambda_neg))
+        )
+        log_weight = log_ratio.clamp(-self.limit, self.limit)
+        gate = stop_gradient((decay + k * log_weight - decay * log_weight.exp()).exp())
+        value = gate * decisions.advantage * decisions.log_prob
+        return Surrogate(value, gate >= _DEAD_BELOW, {"vespo/weight_mean": Mean.of(gate, decisions.mask)})

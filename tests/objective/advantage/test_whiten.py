@@ -1,0 +1,45 @@
+"""Whitening over the whole batch, with or without the group's mean first."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from tests.objective.advantage.groups import advantages, grouped
+
+from groupwise.objective.advantage.whiten import Whiten
+from groupwise.objective.running import Running
+
+
+def test_without_a_group() -> None:
+    # 0, 2, 4, 4: mean 2.5, squares 11 over 3; a flat group keeps what the others make of it.
+    std = math.sqrt(11 / 3)
+    assert advantages(Whiten(), [0.0, 2.0], [4.0, 4.0]) == pytest.approx([-2.5 / std, -0.5 / std, 1.5 / std, 1.5 / std])
+
+
+def test_after_the_groups_mean() -> None:
+    # -1, 1, 0, 0: squares 2 over 3; the flat group exactly 0.
+    found = advantages(Whiten(baseline="group"), [0.0, 2.0], [4.0, 4.0])
+    assert found == pytest.approx([-math.sqrt(1.5), math.sqrt(1.5), 0.0, 0.0])
+    assert found[2:] == [0.0, 0.0]
+
+
+def test_a_flat_batch_is_zero_and_a_missing_reward_does_not_count() -> None:
+    assert advantages(Whiten(), [0.5, 0.5], [0.5]) == [0.0, 0.0, 0.0]
+    assert advantages(Whiten(), [0.0, None, 2.0]) == pytest.approx([-1 / math.sqrt(2), 0.0, 1 / math.sqrt(2)])
+
+
+def test_floor_and_bound() -> None:
+    assert advantages(Whiten(min_std=10.0), [0.0, 2.0]) == pytest.approx([-0.1, 0.1])
+    assert advantages(Whiten(clip=0.5), [0.0, 2.0]) == [-0.5, 0.5]
+
+
+def test_statistics_are_over_all_processes() -> None:
+    # Two processes with the rewards 0, 2: squares 4 over 3.
+    actual, _ = Whiten()(grouped([0.0, 2.0], reduce=lambda total: 2 * total), Running())
+    assert actual[:, 0].tolist() == pytest.approx([-math.sqrt(0.75), math.sqrt(0.75)])
+
+
+def test_says_whether_it_compares_inside_groups() -> None:
+    assert Whiten(baseline="group").group_baseline
+    assert not Whiten().group_baseline

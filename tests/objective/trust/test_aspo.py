@@ -1,0 +1,43 @@
+"""ASPO: the inverse ratio for good decisions, softly bounded weights."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+from tests.objective.small import close, gradient, member_ratios
+
+from groupwise.objective.trust.aspo import Aspo
+from groupwise.statistics import finish
+
+
+def test_good_decisions_by_the_inverse_ratio() -> None:
+    # 1 / 0.5 = 2; 1 / 0.1 is capped at 3 and keeps its gradient; 1.25 is in the clip; 2 is held at 1 / 1.3.
+    given = member_ratios([0.5, 0.1, 1.25, 2.0], advantage=2.0)
+    surrogate = Aspo(low=0.2, high=0.3, bound=3.0)(given.log_ratio, given)
+    close(surrogate.value, [[4.0, 6.0, 1.6, 2 / 1.3]])
+    close(gradient(surrogate.value, given), [[4.0, 6.0, 1.6, 0.0]])
+    assert surrogate.alive.tolist() == [[True, True, True, False]]
+
+
+def test_bad_decisions_by_the_ratio() -> None:
+    # 0.5 is held at 0.8; 2 trains; 5 is capped at 3 and keeps its gradient, where a dual clip would lose it.
+    given = member_ratios([0.5, 2.0, 5.0], advantage=-1.0)
+    surrogate = Aspo(low=0.2, high=0.3, bound=3.0)(given.log_ratio, given)
+    close(surrogate.value, [[-0.8, -2.0, -3.0]])
+    close(gradient(surrogate.value, given), [[0.0, -2.0, -3.0]])
+    assert surrogate.alive.tolist() == [[False, True, True]]
+
+
+def test_metrics_and_advantage_zero() -> None:
+    given = member_ratios([0.1, 2.0], [0.5, 5.0], [0.1, 5.0], advantage=[1.0, -1.0, 0.0])
+    surrogate = Aspo()(given.log_ratio, given)
+    assert finish(surrogate.statistics) == pytest.approx(
+        {"clip_ratio/low_mean": 1 / 6, "clip_ratio/high_mean": 1 / 6, "clip_ratio/region_mean": 2 / 6, "aspo/capped_mean": 2 / 6}
+    )
+    close(surrogate.value[2:], [[0.0, 0.0]])
+    close(gradient(surrogate.value, given)[2:], [[0.0, 0.0]])
+
+
+def test_the_bound_exceeds_one() -> None:
+    with pytest.raises(ValidationError, match="bound"):
+        Aspo(bound=1.0)

@@ -1,0 +1,47 @@
+"""GMPO: clipped log-ratios, then the geometric mean of the member."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from pydantic import ValidationError
+from tests.objective.small import close, gradient, member_ratios
+
+from groupwise.objective import Objective
+from groupwise.objective.trust.gmpo import Gmpo
+from groupwise.records import Rollouts
+from groupwise.statistics import finish
+
+
+def test_one_sided_clip_then_the_geometric_mean() -> None:
+    # Bounds ln 2. Good: min(4, 2), 1/4 -> sqrt(2/4); bad: 4, max(1/4, 1/2) -> sqrt(4/2). The clipped decision carries nothing, the other half the ratio.
+    given = member_ratios([4.0, 0.25], [4.0, 0.25], advantage=[3.0, -3.0])
+    surrogate = Gmpo(low=math.log(2), high=math.log(2))(given.log_ratio, given)
+    good, bad = 3 * math.sqrt(0.5), -3 * math.sqrt(2.0)
+    close(surrogate.value, [[good, good], [bad, bad]])
+    close(gradient(surrogate.value, given), [[0.0, good], [bad, 0.0]])
+    assert surrogate.alive.tolist() == [[False, True], [True, False]]
+    assert finish(surrogate.statistics) == {"clip_ratio/low_mean": 0.25, "clip_ratio/high_mean": 0.25, "clip_ratio/region_mean": 0.5}
+
+
+def test_holes_and_empty_members() -> None:
+    given = member_ratios([2.0, None, 0.5], [None, None, None], advantage=1.0)
+    surrogate = Gmpo(low=1.0, high=1.0)(given.log_ratio, given)
+    close(given.masked(surrogate.value), [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+    close(gradient(surrogate.value, given), [[1.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
+
+
+def test_advantage_zero_and_positive_bounds() -> None:
+    given = member_ratios([5.0], advantage=0.0)
+    close(Gmpo()(given.log_ratio, given).value, [[0.0]])
+    with pytest.raises(ValidationError, match="high"):
+        Gmpo(high=0.0)
+
+
+def test_takes_one_advantage_a_member() -> None:
+    objective = Objective.preset("gmpo")
+    rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 2, dtype=torch.bool), torch.full((2, 2), -1.0), {"map": torch.tensor([[0.0, 1.0], [1.0, 0.0]])})
+    with pytest.raises(ValueError, match=r"trust.kind = 'gmpo' takes one advantage a member.*reward is a map"):
+        objective.prepare(rollouts, objective.init())
