@@ -135,15 +135,11 @@ class Evaluation:
 
 
 class Domain(Protocol):
-<<<<<<< HEAD
     """A kind of model with its data.
 
-    `unit` is what a log-prob is per ("nats per token"); `supplies` names the `Scored` fields it can give, `auxiliary` the auxiliary terms among them.
+    `unit` is what a log-prob is per ("nats per token"); `supplies` names the `Scored` fields it can give (and `step_size` where its samples carry it),
+    `auxiliary` the auxiliary terms among them.
     """
-=======
-    """A kind of model with its data. `unit` is what a log-prob is per ("nats per token"); `supplies` names the `Scored` fields it can give, and
-    `step_size` where its samples carry it."""
->>>>>>> slots
 
     unit: str
     density: bool
