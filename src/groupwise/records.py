@@ -127,7 +127,8 @@ def _reward_tensors(name: str, given: RewardValues, mask: Tensor) -> tuple[Tenso
     else:
         for place, item in enumerate(given):
             if item is not None and not isinstance(item, (int, float)) and not (isinstance(item, Tensor) and item.dim() == 0):
-                raise ValueError(f"Rollouts.rewards[{name!r}][{place}] is {item!r} ({type(item).__name__}); a list holds numbers and None, a map is a tensor [B, T]")
+                kind = type(item).__name__
+                raise ValueError(f"Rollouts.rewards[{name!r}][{place}] is {item!r} ({kind}); a list holds numbers and None, a map is a tensor [B, T]")
         value = torch.tensor([0.0 if item is None else float(item) for item in given], dtype=torch.float64, device=mask.device)
         present = torch.tensor([item is not None for item in given], dtype=torch.bool, device=mask.device)
     if value.shape not in ((members,), (members, decisions)):

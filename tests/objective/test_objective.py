@@ -202,7 +202,7 @@ def test_auxiliary_sums_need_a_divisor_and_whole_members() -> None:
     counted = Rollouts(torch.tensor([0, 0]), mask, old, {"reward": [1.0, 0.0]}, auxiliary_count={"supervised": torch.ones(2)})
     plan = objective.plan(objective.prepare(counted, objective.init()))
     half = Scored(old[:, :1].clone(), auxiliary=scored.auxiliary)
-    with pytest.raises(ValueError, match="use objective.cotangents"):
+    with pytest.raises(ValueError, match=r"use objective\.cotangents"):
         objective.loss(half, plan.select(torch.arange(2), slice(0, 1)))
 
 

@@ -168,7 +168,8 @@ class VllmEngine(Config):
     """Sampling by a vLLM server, through its OpenAI-compatible completions with token ids.
 
     The server must hold the weights that are trained; whoever runs it refreshes them. What it really sampled from is recorded as the behaviour policy, so a
-    server that lags behind is seen by a behaviour correction. Held-out evaluation samples in this process, from the weights as they are. Tested against a stand-in server only, not against vLLM itself.
+    server that lags behind is seen by a behaviour correction. Held-out evaluation samples in this process, from the weights as they are. Tested
+    against a stand-in server only, not against vLLM itself.
 
     Args:
         address: of the server, without the path.

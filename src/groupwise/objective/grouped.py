@@ -12,7 +12,6 @@ from torch import Tensor
 
 from groupwise.statistics import Reduce, alone
 
-
 _ROUNDING = 1e-14
 
 
