@@ -58,7 +58,6 @@ class LanguageDomain:
     density = False
     supplies = frozenset({"log_prob", "entropy", "score_norm"})
     auxiliary = frozenset({"supervised"})
-    auxiliary = frozenset({"supervised"})
 
     def __init__(self, config: LanguageConfig, *, streams: Streams, device: str | torch.device = "cpu", parent: LanguageDomain | None = None) -> None:
         self.config, self._streams = config, streams
@@ -168,14 +167,6 @@ class LanguageDomain:
             return None
         drawn = streams.numpy("demonstrations", step).choice(len(corpus), size=min(size, len(corpus)), replace=False)
         return as_samples([corpus[int(index)] for index in drawn], self.backbone.device)
-
-    @property
-    def metric_names(self) -> tuple[str, ...]:
-        """Every metric that `evaluate` may report: each reward and judge, their sum, length, truncation, `pass@k`."""
-        config = self.config.evaluation
-        rewards = [*self.config.rewards, *(["environment"] if self.config.environment is not None else [])]
-        modes = (("greedy", config.greedy, 1), ("sampled", config.sampled, config.num_samples))
-        return tuple(name for mode, wanted, num in modes if wanted for name in evaluate.metric_names(mode, rewards, num))
 
     @property
     def metric_names(self) -> tuple[str, ...]:
