@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from safetensors.torch import save_file
 from tests.train.test_update import started
 from tests.train.toy import ToyDomain, job, recipe, weights
 
+from groupwise.reward.table import RewardEvent, RewardTable
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import TrackConfig
 from groupwise.train import run
@@ -84,5 +87,17 @@ def whole(folder: Path) -> None:
     run(job(chosen, track=TrackConfig(console="lines")), folder / "run")
 
 
+class Worn(ToyDomain):
+    """A reward that times out on the second process alone."""
+
+    def reward(self, samples: Any) -> RewardTable:
+        events = (RewardEvent("timeout", "right", count=3, detail="on process 1"),) if os.environ["RANK"] == "1" else ()
+        return replace(super().reward(samples), events=events)
+
+
+def worn(folder: Path) -> None:
+    run(job(recipe(num_steps=2), domain=lambda device: Worn(), track=TrackConfig(console="lines")), folder / "run")
+
+
 if __name__ == "__main__":
-    {"updates": updates, "whole": whole}[sys.argv[1]](Path(sys.argv[2]))
+    {"updates": updates, "whole": whole, "worn": worn}[sys.argv[1]](Path(sys.argv[2]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Mapping
@@ -301,3 +302,37 @@ def test_a_full_disk_says_what_is_kept_and_resume_goes_on(tmp_path: Path) -> Non
         assert [row["step"] for row in rows(disk / "run")] == [0, 1, 2, 3, 4]
     finally:
         subprocess.run(["umount", disk], check=True)
+
+
+def test_schedules_of_a_second_stage_start_at_their_start_and_draws_stay_distinct(tmp_path: Path) -> None:
+    class Shown(ToyDomain):
+        def demonstrations(self, size: int, *, streams: Any, step: int) -> Any:
+            steps.append(step)
+            return super().demonstrations(size, streams=streams, step=step)
+
+    steps: list[int] = []
+    fading = {"kind": "linear", "start": 1.0, "end": 0.5, "num_steps": 2}
+    first = recipe("first", num_steps=3, updates_per_batch=2, objective={"auxiliary.supervised": 1.0})
+    second = recipe("second", num_steps=3, objective={"auxiliary.supervised": fading})
+    chosen = job(first, second, domain=lambda device: Shown(), checkpoint=CheckpointConfig(every=1, keep_every=1))
+    run(chosen, tmp_path / "run")
+    found = rows(tmp_path / "run")
+    assert [row["lambda_sup"] for row in found[1:]] == [1.0, 1.0, 1.0, 1.0, 0.75, 0.5]
+    # Two draws are of the check before the first step.
+    assert steps[2:] == list(range(9))
+    weights = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
+    for left in (3, 4):
+        path = tmp_path / f"again-{left}"
+        shutil.copytree(tmp_path / "run", path, ignore=shutil.ignore_patterns("summary.json", "model", *(f"step-{step}" for step in range(left + 1, 7))))
+        resume(chosen, path)
+        assert (path / "model" / "model.safetensors").read_bytes() == weights
+        assert [row["lambda_sup"] for row in rows(path)[1:]] == [row["lambda_sup"] for row in found[1:]]
+
+
+def test_a_kept_warm_up_takes_the_state_of_the_stage_that_follows_now(tmp_path: Path) -> None:
+    beta = {"kind": "adaptive", "initial": 0.3, "target": 0.05}
+    other = recipe("policy", "grpo", num_steps=1, objective={"divergence.beta": beta})
+    run(job(supervised(num_steps=2), recipe("policy", num_steps=1)), tmp_path / "a")
+    run(job(supervised(num_steps=2), other), tmp_path / "b")
+    record = CheckpointStore(tmp_path / "b" / "checkpoints", CheckpointConfig()).latest().load()  # type: ignore[union-attr]
+    assert record["objective"]["beta"] == pytest.approx(0.3, rel=0.01)
