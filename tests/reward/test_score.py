@@ -173,6 +173,14 @@ def test_repeated_timeouts_warn_once() -> None:
         rewards.score(PROMPTS, TEXTS)
 
 
+def test_only_the_first_process_warns(monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder) -> None:
+    monkeypatch.setenv("RANK", "1")
+    with Rewards({"hangs": Hanging(*[True] * 5)}) as rewards:
+        for _ in range(3):
+            assert [event.name for event in rewards.score(PROMPTS, TEXTS).events] == ["timeout"]
+    assert not [each for each in recwarn if "ran past" in str(each.message)]
+
+
 def test_async_ones_that_hang_are_cancelled_or_left() -> None:
     cancelled = threading.Event()
 

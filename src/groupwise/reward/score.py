@@ -53,7 +53,7 @@ class _Open:
     def give_up(self) -> None:
         self.abandon()
         self.num_timeouts += 1
-        # Under torchrun every process is kept waiting; the first one says it for all.
+        # Once is enough under torchrun; what times out elsewhere reaches the first process as an event.
         if self.num_timeouts == _WARN_AFTER and is_first_process():
             warnings.warn(
                 f"reward {self.name!r} ran past its timeout_seconds = {self.timeout_seconds} {_WARN_AFTER} times and is missing for those batches; raise it, "

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
+from groupwise.processes import is_first_process
 from groupwise.reward.base import Reward, Value
 from groupwise.reward.error import RewardError
 from groupwise.reward.noted import Noted
@@ -97,7 +98,8 @@ class UnitTests(Reward):
             if self.network == "deny":
                 lacking = 'unit_tests: this system has no user namespaces (unshare), so network = "deny" cannot be kept'
                 raise RewardError(f'{lacking}; run in a container without network and write "allow"')
-            warnings.warn("unit_tests: this system cannot take the network from the programs it runs; run what you trust, or use a container", stacklevel=2)
+            if is_first_process():
+                warnings.warn("unit_tests: this system cannot take the network from the programs it runs; run what you trust, or use a container", stacklevel=2)
         with tempfile.TemporaryDirectory(prefix="groupwise-") as name:
             # In a thread: a caller may have an event loop of its own, as a notebook has.
             worker = Worker("unit_tests")

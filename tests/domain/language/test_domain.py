@@ -176,6 +176,7 @@ def test_evaluation_is_greedy_and_sampled_and_the_same_twice(build):
     domain = build(evaluation={"num_samples": 2, "num_texts": 1})
     first, second = domain.evaluate(streams=Streams(0)), domain.evaluate(streams=Streams(0))
     assert first == second
+    assert set(domain.metric_names) == set(first.metrics)
     assert {"greedy/correct", "greedy/worked", "sampled/correct", "sampled/worked", "sampled/pass@2", "greedy/length"} <= set(first.metrics)
     assert len(first.records) == 6 * 3
     greedy = [record for record in first.records if record["mode"] == "greedy"]
