@@ -330,9 +330,8 @@ def test_schedules_of_a_second_stage_start_at_their_start_and_draws_stay_distinc
 
 
 def test_a_kept_warm_up_takes_the_state_of_the_stage_that_follows_now(tmp_path: Path) -> None:
-    beta = {"kind": "adaptive", "initial": 0.3, "target": 0.05}
-    other = recipe("policy", "grpo", num_steps=1, objective={"divergence.beta": beta})
-    run(job(supervised(num_steps=2), recipe("policy", num_steps=1)), tmp_path / "a")
-    run(job(supervised(num_steps=2), other), tmp_path / "b")
+    for name, initial in (("a", 0.7), ("b", 0.3)):
+        beta = {"kind": "adaptive", "initial": initial, "target": 0.05}
+        run(job(supervised(num_steps=2), recipe("policy", "grpo", num_steps=1, objective={"divergence.beta": beta})), tmp_path / name)
     record = CheckpointStore(tmp_path / "b" / "checkpoints", CheckpointConfig()).latest().load()  # type: ignore[union-attr]
     assert record["objective"]["beta"] == pytest.approx(0.3, rel=0.01)
