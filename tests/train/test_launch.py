@@ -21,7 +21,7 @@ from groupwise.checkpoint import CheckpointConfig, CheckpointStore, StorageError
 from groupwise.config import ConfigError
 from groupwise.reference import QualityGateReference
 from groupwise.reward.table import RewardEvent
-from groupwise.track import TrackConfig, read_metrics
+from groupwise.track import MetricsFile, TrackConfig, read_metrics
 from groupwise.train import EarlyStopping, resume, run
 
 
@@ -335,3 +335,12 @@ def test_a_kept_warm_up_takes_the_state_of_the_stage_that_follows_now(tmp_path: 
         run(job(supervised(num_steps=2), recipe("policy", "grpo", num_steps=1, objective={"divergence.beta": beta})), tmp_path / name)
     record = CheckpointStore(tmp_path / "b" / "checkpoints", CheckpointConfig()).latest().load()  # type: ignore[union-attr]
     assert record["objective"]["beta"] == pytest.approx(0.3, rel=0.01)
+
+
+def test_rows_are_on_the_disk_before_the_checkpoint_that_counts_on_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    sync, keep = MetricsFile.sync, CheckpointStore.save
+    monkeypatch.setattr(MetricsFile, "sync", lambda file: (calls.append("sync"), sync(file))[1])
+    monkeypatch.setattr(CheckpointStore, "save", lambda *args, **rest: (calls.append("save"), keep(*args, **rest))[1])
+    run(job(recipe(num_steps=1)), tmp_path / "run")
+    assert calls == ["sync", "save"] * 2
