@@ -47,7 +47,7 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
     if train.gradient_checkpointing and not offers_checkpointing(domain.module):
         raise ConfigError("train.gradient_checkpointing = true: this model does not offer it; set it to false")
     if train.metric is not None and train.metric not in domain.metric_names:
-        names = domain.metric_names
+        names = tuple(domain.metric_names)
         raise ConfigError(Problem(f'train.metric = "{train.metric}"', "is not a held-out metric of this domain", names, nearest(train.metric, names)))
     for name, schedule in objective.auxiliary.items():
         if name not in domain.auxiliary and schedule.may_be_positive():
