@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -70,12 +69,11 @@ def test_a_folder_that_is_no_run(verb: str, groupwise, tmp_path: Path):
     assert "is not a run folder" in ended.err
 
 
-def test_a_defect_keeps_its_traceback(groupwise, finished: Path, tmp_path: Path):
+def test_doctor_reads_broken_rows_as_far_as_they_go(groupwise, finished: Path, tmp_path: Path):
     run = tmp_path / "run"
     run.mkdir()
     (run / "config.json").write_text("{}")
-    (run / "metrics.jsonl").write_text("not json\n")
+    (run / "metrics.jsonl").write_text("not json\n" + '{"groups/flat": 1.0, "frac_reward_zero_std": 1.0, "reward": "high"}\n' * 60)
     ended = groupwise("doctor", run)
-    assert ended.status == 1
-    assert json.JSONDecodeError.__name__ in ended.err
-    assert "Traceback" in ended.err
+    assert ended.status == 0
+    assert "all_flat" in ended.out

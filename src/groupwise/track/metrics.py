@@ -25,6 +25,7 @@ class MetricsFile:
         >>> kept = file.length
         >>> file.append({"step": 2, "reward": float("nan")})
         >>> file.cut_back(kept)
+        0
         >>> list(read_metrics(file.path))
         [{'step': 1, 'reward': 0.5}]
     """

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import Any, final
 
 import torch
 
-from groupwise.checkpoint import StorageError, write_file
+from groupwise.checkpoint import StorageError, torn, write_file
 from groupwise.config import ConfigError
 
 _LIBRARIES = ("groupwise", "torch", "transformers", "tokenizers", "peft", "datasets", "safetensors", "numpy", "pydantic", "reasoning-gym", "math-verify")
@@ -151,7 +152,9 @@ def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def forget_after(folder: RunFolder, step: int) -> None:
-    """Removes record files of steps after a checkpoint; a resumed run writes them again."""
+    """Removes record files of steps after a checkpoint, which a resumed run writes again, and what writes that were cut off left behind."""
+    for leftover in [*torn(folder.path), *torn(folder.rollouts)]:
+        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
     for path in [*folder.rollouts.glob("step-*.jsonl"), *folder.rollouts.glob("evaluation-*.jsonl")]:
         if int(path.stem.rsplit("-", 1)[1]) > step:
             path.unlink()
