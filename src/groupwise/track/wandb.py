@@ -24,7 +24,7 @@ class WandbTracker:
 
     def __init__(self, config: WandbConfig, folder: Path, resolved: Mapping[str, Any]) -> None:
         try:
-            import wandb
+            import wandb  # pyright: ignore[reportMissingImports]  # an extra
         except ImportError as error:
             raise ConfigError("track.wandb: wandb is not installed; write `pip install 'groupwise[track]'`") from error
         self._run = wandb.init(
