@@ -15,13 +15,14 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test slow oldest lint check docs bench oracles clean
+.PHONY: help train test slow oldest browser lint check docs bench oracles clean
 
 help:
 	@echo "make train   train the default language model (first time: sets up $(VENV))"
 	@echo "make test    the tests, without the slow ones"
 	@echo "make slow    the slow tests"
 	@echo "make oldest  the tests on the lowest versions allowed, in .venv-oldest"
+	@echo "make browser Debian's chromium, in which the tests open the report (the tests' own targets call it)"
 	@echo "make lint    ruff, formatting, pyright, import contracts"
 	@echo "make docs    the documentation, into site/"
 	@echo "make check   lint, docs and test: what CI runs"
@@ -45,14 +46,23 @@ $(DEV): $(RUN)
 train: $(RUN)
 	$(BIN)/groupwise train language $(ARGS)
 
-test: $(DEV)
+# The report's page is tested in a real browser. Without one those tests fail.
+browser:
+	@command -v chromium >/dev/null || { \
+		set -e; AS_ROOT=`[ "$$(id -u)" = 0 ] || echo sudo`; \
+		echo "installing chromium, for the tests of the report"; \
+		$$AS_ROOT apt-get -qq install -y --no-install-recommends chromium >/dev/null 2>&1 \
+			|| { $$AS_ROOT apt-get -qq update && $$AS_ROOT apt-get -qq install -y --no-install-recommends chromium >/dev/null; } \
+			|| { echo "chromium could not be installed; install it by hand so that 'chromium' is on the PATH"; exit 1; }; }
+
+test: $(DEV) browser
 	$(BIN)/python -m pytest -q -m "not slow" -n $(WORKERS) $(ARGS)
 
-slow: $(DEV)
+slow: $(DEV) browser
 	$(BIN)/python -m pytest -q -m slow -n $(WORKERS) $(ARGS)
 
 # Extras decide with: trl, which the tests need, is why datasets and pyarrow are allowed no lower.
-oldest:
+oldest: browser
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt --editable '.[dev]'
 	.venv-oldest/bin/python -m pytest -q -m "not slow" -n $(WORKERS) $(ARGS)
