@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import zlib
 from dataclasses import dataclass
@@ -13,24 +12,9 @@ from typing import Any
 from groupwise.checkpoint.atomic import StorageError, new_folder, remove_folder, torn
 from groupwise.checkpoint.config import CheckpointConfig
 from groupwise.checkpoint.tree import load_tree, save_tree
+from groupwise.runs.natural import natural
 
 _MANIFEST = "manifest.json"
-
-
-def natural(path: Path) -> tuple[tuple[int, int | str], ...]:
-    """Sort key in which `step-9` comes before `step-10`.
-
-    Args:
-        path: of which the last name counts.
-
-    Returns:
-        text and numbers in turn.
-
-    Example:
-        >>> [path.name for path in sorted([Path("step-10"), Path("step-9")], key=natural)]
-        ['step-9', 'step-10']
-    """
-    return tuple((0, int(part)) if part.isdigit() else (1, part) for part in re.split(r"(\d+)", path.name) if part)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,7 @@
+"""Run folders as they are found: whole, cut off, damaged, being written, or from another version. Everything that looks back reads them here."""
+
+from groupwise.runs.find import find_runs
+from groupwise.runs.lines import Lines, each_line, read_lines
+from groupwise.runs.run import Run, read_run
+
+__all__ = ["Lines", "Run", "each_line", "find_runs", "read_lines", "read_run"]

@@ -1,0 +1,238 @@
+"""One run as its folder tells it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal, final
+
+from groupwise.config import ConfigError
+from groupwise.runs.find import is_run
+from groupwise.runs.lines import each_line, read_lines
+
+State = Literal["finished", "training", "unfinished"]
+
+
+@final
+@dataclass(frozen=True)
+class Run:
+    """What a run folder holds, as far as it could be read.
+
+    Args:
+        path: the folder.
+        config: `config.json`; empty where it is missing or damaged.
+        starts: the entries of `environment.json`, one a start.
+        summary: `summary.json`; `None` before the run has ended.
+        rows: of `metrics.jsonl`, one a step, in order of the steps.
+        state: ended; being written now by a process that holds the folder; or neither (stopped, killed).
+        remarks: what is missing or damaged, in sentences.
+    """
+
+    path: Path
+    config: Mapping[str, Any]
+    starts: Sequence[Mapping[str, Any]]
+    summary: Mapping[str, Any] | None
+    rows: Sequence[Mapping[str, Any]]
+    state: State
+    remarks: Sequence[str]
+
+    @property
+    def name(self) -> str:
+        """The experiment's name, or the folder's where the configuration is lost."""
+        name = self.config.get("name")
+        return name if isinstance(name, str) and name else self.path.resolve().name
+
+    @property
+    def seed(self) -> int | None:
+        """The seed, where anything says it."""
+        for table in (self.config, self.summary or {}, *self.starts):
+            if isinstance(seed := table.get("seed"), int):
+                return seed
+        return None
+
+    @property
+    def num_steps(self) -> int:
+        """The last step with a row."""
+        return int(self.rows[-1]["step"]) if self.rows else 0
+
+    @cached_property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of all numbers in the rows, in the order in which they first appear."""
+        names = dict.fromkeys(name for row in self.rows for name, value in row.items() if is_number(value))
+        return tuple(name for name in names if name != "step")
+
+    def series(self, name: str) -> tuple[list[int], list[float]]:
+        """Steps and values of one metric, where it is a finite number.
+
+        Args:
+            name: of a metric.
+
+        Returns:
+            two lists of one length.
+        """
+        pairs = [(int(row["step"]), float(row[name])) for row in self.rows if is_number(row.get(name))]
+        return [step for step, _ in pairs], [value for _, value in pairs]
+
+    @cached_property
+    def rollouts(self) -> dict[int, Path]:
+        """Step -> the file of members sampled in it, in order."""
+        return self._numbered("step")
+
+    @cached_property
+    def evaluations(self) -> dict[int, Path]:
+        """Step -> the file of what an evaluation recorded after it, in order."""
+        return self._numbered("evaluation")
+
+    def pictures(self, step: int) -> dict[str, Path]:
+        """Name -> picture that the evaluation after a step left.
+
+        Args:
+            step: of the run.
+        """
+        return {path.stem: path for path in sorted((self.path / "rollouts" / f"evaluation-{step}").glob("*.png"))}
+
+    def records(self, path: Path, remarks: list[str]) -> Iterator[dict[str, Any]]:
+        """The records of one file of `rollouts` or `evaluations`, one after the other.
+
+        Args:
+            path: of the file.
+            remarks: sentences on what cannot be read are added here.
+
+        Yields:
+            one record a member.
+        """
+        return each_line(path, remarks)
+
+    def _numbered(self, kind: str) -> dict[int, Path]:
+        found = {}
+        for path in (self.path / "rollouts").glob(f"{kind}-*.jsonl"):
+            number = path.stem.removeprefix(f"{kind}-")
+            if number.isdecimal():
+                found[int(number)] = path
+        return dict(sorted(found.items()))
+
+
+def read_run(path: Path) -> Run:
+    """Reads a run folder as far as it goes.
+
+    Args:
+        path: the folder.
+
+    Returns:
+        the run, with a remark for everything that is missing or damaged.
+
+    Raises:
+        ConfigError: there is no such folder, or nothing of a run in it.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> _ = (folder / "metrics.jsonl").write_text('{"step": 1, "reward": 0.5}\\n{"step": 2, "rew')
+        >>> run = read_run(folder)
+        >>> run.series("reward"), run.state
+        (([1], [0.5]), 'unfinished')
+        >>> run.remarks[0]
+        'config.json is not there: how the run was configured is unknown'
+    """
+    if not path.is_dir():
+        raise ConfigError(f"no such run folder: {path}; runs lie in runs/ unless --out said otherwise")
+    if not (is_run(path) or (path / "config.json").is_file()):
+        raise ConfigError(f"{path} is not a run folder: it has neither config.json nor metrics.jsonl; give the folder that `groupwise train` printed")
+    remarks: list[str] = []
+    config = _document(path / "config.json", "how the run was configured is unknown", remarks) or {}
+    environment = _document(path / "environment.json", "what it ran on is unknown", remarks) or {}
+    starts = [start for start in _listed(environment.get("starts")) if isinstance(start, dict)]
+    remarks += _newer(starts)
+    rows = read_lines(path / "metrics.jsonl")
+    remarks += rows.remarks
+    summary = _document(path / "summary.json", None, remarks)
+    state: State = "finished" if summary is not None else "training" if _held(path / "config.json") else "unfinished"
+    if state == "training":
+        remarks.append("a process is training in it now: what follows is how far it has come")
+    elif state == "unfinished":
+        remarks.append(f"summary.json is not there: the run has not ended; go on with `groupwise resume {path}`")
+    return Run(path, config, starts, summary, _by_step(rows.rows, remarks), state, remarks)
+
+
+def is_number(value: object) -> bool:
+    """Whether a value of a row can be drawn: a finite number, and no truth value.
+
+    Args:
+        value: any.
+
+    Example:
+        >>> [is_number(value) for value in (1, 0.5, float("inf"), True, None, "1", 10**400)]
+        [True, True, False, False, False, False, False]
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _by_step(rows: Sequence[Mapping[str, Any]], remarks: list[str]) -> list[Mapping[str, Any]]:
+    """One row a step, in order; a step that was run again counts as it was run last."""
+    found: dict[int, Mapping[str, Any]] = {}
+    for row in rows:
+        if is_number(row.get("step")):
+            found[int(row["step"])] = row
+    if missing := sum(not is_number(row.get("step")) for row in rows):
+        remarks.append(f"metrics.jsonl: {missing} rows have no step and are left out")
+    return [found[step] for step in sorted(found)]
+
+
+def _document(path: Path, lost: str | None, remarks: list[str]) -> dict[str, Any] | None:
+    try:
+        table = json.loads(path.read_bytes().decode("utf-8", errors="replace"), parse_constant=lambda _: None)
+    except FileNotFoundError:
+        if lost:
+            remarks.append(f"{path.name} is not there: {lost}")
+        return None
+    except OSError as error:
+        remarks.append(f"{path.name} cannot be read ({error.strerror})")
+        return None
+    except (ValueError, RecursionError):
+        table = None
+    if not isinstance(table, dict):
+        remarks.append(f"{path.name} is damaged" + (f": {lost}" if lost else " and is left out"))
+        return None
+    return table
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _newer(starts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence where a later version wrote the run than the one that reads it."""
+    versions = [start.get("versions") for start in starts]
+    wrote = [str(each["groupwise"]) for each in versions if isinstance(each, dict) and "groupwise" in each]
+    here = metadata.version("groupwise")
+    newer = [version for version in wrote if _numbers(version) > _numbers(here)]
+    return [f"groupwise {newer[-1]} wrote this run and {here} reads it: what is new in it is not shown"] if newer else []
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    parts = version.split("+")[0].split(".")
+    return tuple(int(digits) for part in parts[:3] if (digits := "".join(char for char in part if char in "0123456789")))
+
+
+def _held(path: Path) -> bool:
+    """Whether a process trains in the folder: it holds a lock on `config.json` as long as it lives."""
+    try:
+        with path.open("rb") as file:
+            try:
+                fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+    except OSError:
+        pass
+    return False

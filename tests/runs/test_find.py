@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from groupwise.config import ConfigError
+from groupwise.runs import find_runs
+
+
+def run(path: Path) -> Path:
+    path.mkdir(parents=True)
+    (path / "metrics.jsonl").touch()
+    return path
+
+
+def test_a_comparison_gives_its_runs_in_the_order_people_count(tmp_path: Path) -> None:
+    made = [run(tmp_path / "grid" / variant / seed) for variant in ("beta=0.5", "beta=0.9") for seed in ("seed-2", "seed-10")]
+    assert find_runs([tmp_path / "grid"]) == made
+    assert find_runs([made[3], tmp_path / "grid"]) == [made[3], *made[:3]], "each once, in the order given"
+
+
+def test_what_lies_inside_a_run_is_part_of_it(tmp_path: Path) -> None:
+    made = run(tmp_path / "run")
+    run(made / "controls" / "supervised")
+    (made / "model").mkdir()
+    (made / "model" / "config.json").write_text("{}")
+    assert find_runs([tmp_path]) == [made]
+
+
+def test_a_folder_of_models_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"holds no run: no metrics\.jsonl in it or up to 3 folders down"):
+        find_runs([tmp_path])
