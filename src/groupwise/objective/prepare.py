@@ -86,13 +86,19 @@ def measure_rewards(rewards: Grouped, advantage: Tensor, admitted: Tensor, trunc
         "groups/admitted": Mean.share(admitted, compared),
         "groups/mean_std": Deviation.of(group_mean, scorable_group),
         "groups/range": Mean.of(torch.where(scorable_group, spread, 0.0), scorable_group),
+        "groups/best": Mean.of(torch.where(scorable_group, level, 0.0), scorable_group),
         "groups/solved": Mean.share(scorable_group & (rewards.highest > 0).any(dim=1), scorable_group),
         "members/unscorable": Total.of((~scorable).sum()),
         "completions/mean_length": Mean.of(rewards.length[:, 0], torch.ones_like(scorable)),
     }
     if truncated is not None:
         statistics["completions/clipped_ratio"] = Mean.share(truncated, torch.ones_like(truncated))
+    inside = torch.where(rewards.present, rewards.value - rewards.mean, 0.0)
     for name, part in rewards.parts.items():
         statistics[f"rewards/{name}/mean"] = Mean.of(part.value, part.present)
         statistics[f"rewards/{name}/std"] = Deviation.of(part.value, part.present)
+        statistics[f"rewards/{name}/weight"] = Mean.number(weight := rewards.weights[name])
+        if weight != 0:
+            own = weight * torch.where(part.present, part.value - part.mean, 0.0)
+            statistics[f"rewards/{name}/share"] = Mean.ratio((own * inside).sum(), inside.square().sum())
     return statistics

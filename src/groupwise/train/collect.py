@@ -303,6 +303,7 @@ def _measured(each: _Round) -> dict[str, Statistic]:
     lengths = each.samples.mask.sum(1)
     found = dict(each.batch.statistics)
     found["num_decisions"] = Total.of(lengths.sum())
+    found["surprisal"] = Mean.of(-each.samples.old_log_prob, each.samples.mask)
     found["padding_share/sampling"] = Mean.share(~each.samples.mask, torch.ones_like(each.samples.mask))
     if each.samples.behaviour_log_prob is not None:
         gap = (each.samples.old_log_prob - each.samples.behaviour_log_prob).abs()

@@ -15,7 +15,7 @@ from groupwise.domain.protocol import Domain, Samples
 from groupwise.objective import Batch, Objective, Plan
 from groupwise.records import Scored
 from groupwise.schedule import Constant
-from groupwise.statistics import Mean, add, finish
+from groupwise.statistics import Mean, Statistic, add, finish
 from groupwise.streams import Streams
 from groupwise.train.collect import Collected
 from groupwise.train.distributed import World
@@ -148,16 +148,26 @@ def policy_gradient(
     plan = objective.plan(update, state.objective, world.sum)
     recorded = samples.recorded
     if on_policy and recorded is not None and objective.requires <= set(recorded.tensors()) and not plan.auxiliary:
-        return parts + _by_cotangents(domain, objective, samples, rows, recorded.select(rows).detach(), plan, size)
+        return parts + _by_cotangents(domain, objective, samples, rows, recorded.select(rows).detach(), plan, size, on_policy=on_policy)
     if objective.scope == "batch":
         scored = _scored(domain, samples, rows, objective.requires, size)
         _note_log_ratio(log_ratio, rows, scored, update)
-        return parts + _by_cotangents(domain, objective, samples, rows, scored, plan, size)
-    return parts + _by_loss(domain, objective, samples, rows, update, plan, log_ratio, size, world)
+        return parts + _by_cotangents(domain, objective, samples, rows, scored, plan, size, on_policy=on_policy)
+    return parts + _by_loss(domain, objective, samples, rows, update, plan, log_ratio, size, world, on_policy=on_policy)
 
 
 def _by_loss(
-    domain: Domain, objective: Objective, samples: Samples, rows: Tensor, update: Batch, plan: Plan, log_ratio: Tensor, size: int | None, world: World
+    domain: Domain,
+    objective: Objective,
+    samples: Samples,
+    rows: Tensor,
+    update: Batch,
+    plan: Plan,
+    log_ratio: Tensor,
+    size: int | None,
+    world: World,
+    *,
+    on_policy: bool,
 ) -> Parts:
     alive = _alive(plan)
     lengths = update.mask.sum(1)
@@ -173,12 +183,15 @@ def _by_loss(
         if loss.total.requires_grad:
             loss.backward()
         real = places[places >= 0]
-        _note_log_ratio(log_ratio, rows[real], scored.detach().select(torch.arange(len(real), device=rows.device)), update.select(real))
-        parts.append({**loss.statistics, "padding_share/update": _padding(lengths[real])})
+        live = scored.detach().select(torch.arange(len(real), device=rows.device))
+        _note_log_ratio(log_ratio, rows[real], live, update.select(real))
+        parts.append({**loss.statistics, "padding_share/update": _padding(lengths[real]), **_rescored(live, update, real, on_policy=on_policy)})
     return parts
 
 
-def _by_cotangents(domain: Domain, objective: Objective, samples: Samples, rows: Tensor, scored: Scored, plan: Plan, size: int | None) -> Parts:
+def _by_cotangents(
+    domain: Domain, objective: Objective, samples: Samples, rows: Tensor, scored: Scored, plan: Plan, size: int | None, *, on_policy: bool
+) -> Parts:
     found = objective.cotangents(scored, plan)
     wanted = {name: value for name, value in found.scored.tensors().items() if name in objective.requires or name.startswith("auxiliary.")}
     # A member whose cotangents are all zero (a flat group) adds nothing to the gradient: the model never runs on it.
@@ -188,8 +201,8 @@ def _by_cotangents(domain: Domain, objective: Objective, samples: Samples, rows:
     parts: Parts = [{**found.loss.statistics, "scored_share": _share(plan.mask, plan)}]
     for chosen in micro_batches(lengths[alive], size):
         places = alive[chosen]
-        domain.backward(samples, rows[places], Scored.from_tensors({name: value[places] for name, value in wanted.items()}))
-        parts.append({"padding_share/update": _padding(lengths[places])})
+        live = domain.backward(samples, rows[places], Scored.from_tensors({name: value[places] for name, value in wanted.items()}))
+        parts.append({"padding_share/update": _padding(lengths[places]), **_rescored(live, plan, places, on_policy=on_policy)})
     return parts
 
 
@@ -260,6 +273,14 @@ def _bare_batch(samples: Samples, rows: Tensor, state: TrainState) -> Batch:
 def _note_log_ratio(log_ratio: Tensor, rows: Tensor, scored: Scored, update: Batch) -> None:
     gap = torch.where(update.mask, scored.log_prob.detach() - update.old_log_prob, 0.0)
     log_ratio[rows] = (gap.sum(1) / update.mask.sum(1).clamp(min=1)).to(log_ratio.dtype)
+
+
+def _rescored(live: Scored, update: Batch | Plan, rows: Tensor, *, on_policy: bool) -> dict[str, Statistic]:
+    """How far the policy, scored again before its first update, is from what was recorded while it sampled: rounding, where they are one policy."""
+    if not on_policy:
+        return {}
+    gap = (live.log_prob - update.old_log_prob[rows]).abs()
+    return {"sampling/rescoring_difference/mean": Mean.of(gap, update.mask[rows])}
 
 
 def _share(members: Tensor, plan: Plan) -> Mean:
