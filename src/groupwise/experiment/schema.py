@@ -11,6 +11,7 @@ from groupwise.config import Config, ConfigError, Problem, json_schema, merge, n
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.restoration.config import RestorationConfig
+from groupwise.domain.selection.config import SelectionConfig
 from groupwise.experiment.layers import lift, objective_edits, resolve_objective
 from groupwise.objective import Objective
 from groupwise.reference import ReferenceConfig
@@ -18,7 +19,7 @@ from groupwise.track.config import TrackConfig
 from groupwise.train.config import Stage, TrainConfig
 from groupwise.train.optimiser_config import OptimiserConfig
 
-DomainConfig = Annotated[LanguageConfig | DiffusionConfig | RestorationConfig, Field(discriminator="kind")]
+DomainConfig = Annotated[LanguageConfig | DiffusionConfig | RestorationConfig | SelectionConfig, Field(discriminator="kind")]
 """The union of the domains' configurations, told apart by `kind`. A new domain joins it here and nowhere else."""
 
 
@@ -220,7 +221,8 @@ def _partial(schema: Any) -> Any:
 
 
 def _as_written(problem: Problem) -> Problem:
-    path = problem.path.removeprefix("objective.")
+    # What is said of the objective as a whole names its keys itself.
+    path = "" if problem.path == "objective" and "=" in problem.message else problem.path.removeprefix("objective.")
     key = path.split(" ")[0]
     if problem.message == "unknown key" and "." not in key and key == problem.path.split(" ")[0]:
         allowed = (*problem.allowed, *(name for name in Objective.model_fields if name != "name"))

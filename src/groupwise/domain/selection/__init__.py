@@ -1,0 +1,1 @@
+"""Selection: which demonstrations to show, in which order. A decision is a pick."""

@@ -1,0 +1,117 @@
+"""The selection domain as configuration: policy, questions, task model, rewards, evaluation. Imports neither torch nor libraries for models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Literal, final
+
+from pydantic import Field, model_validator
+
+from groupwise.config import Config
+from groupwise.domain.selection.policy.config import ModelConfig, Pointer
+from groupwise.domain.selection.source import SourceConfig
+from groupwise.domain.selection.task_model import TaskModelConfig
+from groupwise.reward import RewardConfig
+from groupwise.schedule import Schedule
+
+if TYPE_CHECKING:
+    from groupwise.domain.selection.domain import SelectionDomain
+    from groupwise.streams import Streams
+
+Positive = Annotated[int, Field(ge=1)]
+Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+@final
+class PrefixConfig(Config):
+    """Rewards of every prefix: what the first pick earns alone, the first two together, and so on.
+
+    A pick is credited with what it did to its own and all later prefixes, `G_t = sum_{s >= t} d^(s - t) R_s / sum_{s >= t} d^(s - t)`, and compared with the
+    same pick of the other members of its group.
+
+    Args:
+        discount: `d`. 0 credits a pick with its own prefix alone, 1 with the mean over all prefixes it is in.
+    """
+
+    discount: Share = 0.5
+
+
+@final
+class EvaluationConfig(Config):
+    """How the policy is evaluated: its most probable picks for every held-out query, measured after each of them.
+
+    Args:
+        validation: also evaluate on the validation queries (metrics `validation/...`), to choose models and settings by.
+        shared_pool: allow all queries to have one and the same pool. Without it that is an error: what is learnt there is a list, not a way to choose.
+        num_shown: held-out queries that are written down with their demonstrations.
+        num_oracle: held-out queries that the oracle searches for, in the table at the end.
+        oracle_width: beams of the oracle.
+        num_fixed: training queries by which the best fixed set is chosen.
+        num_resamples: of the bootstrap behind the intervals.
+        tables: make the table of baselines at the end of a run.
+    """
+
+    validation: bool = True
+    shared_pool: bool = False
+    num_shown: Count = 8
+    num_oracle: Count = 300
+    oracle_width: Positive = 4
+    num_fixed: Positive = 256
+    num_resamples: Positive = 2000
+    tables: bool = True
+
+
+@final
+class SelectionConfig(Config):
+    """A policy that picks demonstrations out of each query's pool, in order, for a task model that is frozen.
+
+    Args:
+        model: the policy.
+        source: queries with their pools.
+        task_model: what answers after the demonstrations.
+        shots: most demonstrations of a query.
+        stop: let the policy end early, after at least one pick; ending is a decision too.
+        order: where the first pick is shown: at the beginning, or next to the query. The saved policy says which.
+        prefix: reward every prefix; unset rewards the whole choice alone.
+        accuracy: form of the VQA accuracy: `official` leaves each annotator out once, `short` is `min(matches / 3, 1)`.
+        temperature: of sampling, divides the logits; log-probs are those at this temperature.
+        sampling_schedule: a schedule over the steps for `temperature`; the value used is stored with the rollouts.
+        rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only. Rewards find what was measured of a choice as the columns
+            `correct`, `accuracy`, `info`, `expected`, `probability`, `quality`, `relevance`, the number of demonstrations as `shots`, and the annotators'
+            `answers`; a completion is the task model's answer.
+        evaluation: how the policy is evaluated.
+    """
+
+    kind: Literal["selection"] = "selection"
+    model: ModelConfig = Pointer()
+    source: SourceConfig
+    task_model: TaskModelConfig
+    shots: Positive = 4
+    stop: bool = False
+    order: Literal["first_pick_first", "first_pick_last"] = "first_pick_last"
+    prefix: PrefixConfig | None = None
+    accuracy: Literal["official", "short"] = "official"
+    temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
+    sampling_schedule: Mapping[Literal["temperature"], Schedule] = Field(default_factory=dict)
+    rewards: Annotated[dict[str, RewardConfig], Field(min_length=1)]
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    @model_validator(mode="after")
+    def _sound(self) -> SelectionConfig:
+        if not any(reward.role != "judge" and reward.weight != 0 for reward in self.rewards.values()):
+            raise ValueError('rewards names nothing to train on; write for example [domain.rewards.vqa] with kind = "vqa"')
+        for name, schedule in self.sampling_schedule.items():
+            if schedule.extremes()[0] <= 0:
+                raise ValueError(f"sampling_schedule.{name} comes to {schedule.extremes()[0]:g}: it must be above 0 at every step")
+        return self
+
+    def open(self, *, streams: Streams, device: str = "cpu") -> SelectionDomain:
+        """The domain itself: questions read and checked, the task model and the policy loaded.
+
+        Raises:
+            ConfigError: questions that cannot be selected from, or a model that does not fit them.
+        """
+        from groupwise.domain.selection.domain import SelectionDomain
+
+        return SelectionDomain(self, streams=streams, device=device)

@@ -1,0 +1,248 @@
+"""The selection domain: queries with their pools in, groups of ordered choices out, the same picks scored again under the live policy."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from groupwise.config import ConfigError
+from groupwise.domain.protocol import Evaluation, Prompt, Samples
+from groupwise.domain.selection import evaluate
+from groupwise.domain.selection.config import SelectionConfig
+from groupwise.domain.selection.example import Query, Questions
+from groupwise.domain.selection.measure import Measures, shown
+from groupwise.domain.selection.policy import choose, loading
+from groupwise.domain.selection.policy.choose import Choices
+from groupwise.domain.selection.rewarding import COLUMNS, Rewarding
+from groupwise.domain.selection.source.base import check, distinct_pools
+from groupwise.domain.selection.table import QueryTable
+from groupwise.domain.weights import hash_weights
+from groupwise.records import Scored
+from groupwise.reward import Rewards, RewardTable
+from groupwise.streams import Streams
+
+_AT_ONCE = 256
+
+
+@final
+class SelectionDomain:
+    """A pointer network with its questions, task model and rewards; see `groupwise.domain.protocol.Domain`.
+
+    Args:
+        config: policy, questions, task model, rewards, evaluation.
+        streams: of the run; fresh weights are drawn from it.
+        device: where the policy and the task model live.
+        parent: a domain whose policy, questions and task model are shared, where only other settings changed.
+
+    Raises:
+        ConfigError: questions that cannot be selected from, or a policy that does not fit them.
+        RewardError: a reward that cannot be opened, or that needs a column which is not there.
+    """
+
+    density = False
+    auxiliary: frozenset[str] = frozenset()
+    unit = "nats per pick"
+    supplies = frozenset({"log_prob", "entropy", "score_norm", "exact_divergence"})
+
+    def __init__(self, config: SelectionConfig, *, streams: Streams, device: str | torch.device = "cpu", parent: SelectionDomain | None = None) -> None:
+        self.config, self._streams, self._device = config, streams, torch.device(device)
+        if parent is not None and (parent.config.model, parent.config.stop) != (config.model, config.stop):
+            raise ConfigError("model: it belongs to the whole run and cannot differ between stages, nor can stop; set it outside")
+        same = parent is not None and (parent.config.source, parent.config.shots) == (config.source, config.shots)
+        self._questions: Questions = parent._questions if parent is not None and same else _read(config)
+        embedding_size = len(self._questions.train[0].embedding)
+        self.module = loading.open_policy(config.model, embedding_size, config.stop, streams, self._device) if parent is None else parent.module
+        self._loaded = hash_weights(self.module) if parent is None else parent._loaded
+        questions = self._questions
+        if parent is not None and same:
+            self._table = parent._table
+        else:
+            everything = [*questions.train, *questions.validation, *questions.held_out]
+            self._table = QueryTable(everything, self.module.config.answer_size, self._device, next(self.module.parameters()).dtype)
+        if parent is not None and parent.config.task_model == config.task_model:
+            self._task_model = parent._task_model
+        else:
+            self._task_model = config.task_model.open(str(device))
+        self._measures = Measures(self._task_model, config.accuracy)
+        self._rewards = Rewards(config.rewards)
+        self._rewards.check_columns(COLUMNS)
+        self._rewarding = Rewarding(self._rewards, config.prefix)
+
+    @property
+    def num_prompts(self) -> int:
+        return len(self._questions.train)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What was left out of the questions."""
+        return list(self._questions.remarks)
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """Every metric that `evaluate` may report."""
+        return tuple(evaluate.metric_names(self.config.shots, list(self.config.rewards), self.config.evaluation.validation))
+
+    def adapted(self, config: SelectionConfig) -> SelectionDomain:
+        """The same policy under other settings, for a stage that changes them.
+
+        Raises:
+            ConfigError: the policy itself differs.
+        """
+        return self if config == self.config else SelectionDomain(config, streams=self._streams, parent=self, device=self._device)
+
+    def prompts(self, indices: Sequence[int]) -> list[Prompt]:
+        """Training queries by their place."""
+        return [_prompt(self._questions.train[index]) for index in indices]
+
+    @torch.no_grad()
+    def sample(
+        self, prompts: Sequence[Prompt], group_size: int, *, streams: Streams, step: int, settings: Mapping[str, float], requires: frozenset[str]
+    ) -> Samples:
+        """A group for each query; what chance decides of a member is keyed by `("select", step, query, member)` and depends on nothing else.
+
+        Settings are `temperature`, and `top_k = 1` for the most probable picks.
+        """
+        shots, temperature = self.config.shots, settings.get("temperature", self.config.temperature)
+        number = torch.tensor([self._number(prompt) for prompt in prompts], device=self._device)
+        group = torch.arange(len(prompts), device=self._device).repeat_interleave(group_size)
+        generators = [streams.generator("select", step, prompt.key, member) for prompt in prompts for member in range(group_size)]
+        uniform = torch.stack([torch.rand(shots, generator=each, dtype=torch.float64) for each in generators]).to(self._device)
+        heat = torch.full((len(group),), temperature, dtype=torch.float64, device=self._device)
+        greedy = settings.get("top_k", 0) == 1
+        choices = choose.draw(self.module, self.module.encode(self._table.pools(number)).of(group), shots, None if greedy else uniform, heat)
+        found = choose.fields(choices, requires - {"exact_divergence"})
+        queries = [self._table.queries[place] for place in number[group].tolist()]
+        measured = self._rewarding.measure(self._measures, queries, choices, self.config.order)
+        return Samples(
+            prompts=list(prompts),
+            group=group,
+            mask=choices.mask,
+            old_log_prob=found["log_prob"],
+            recorded=Scored.from_tensors(found),
+            payload={"query": number[group], "picks": choices.picks, "temperature": heat, "measured": measured},
+            settings={"temperature": temperature},
+        )
+
+    @torch.no_grad()
+    def with_reference(self, samples: Samples) -> Samples:
+        """The distributions of the policy that is active now at every decision; see `ComparesExactly`."""
+        choices = self._again(samples)
+        recorded = samples.recorded
+        payload = {**samples.payload, "reference_log_probs": choices.log_probs}
+        return replace(samples, payload=payload, recorded=None if recorded is None or recorded.exact_divergence is None else recorded)
+
+    def reward(self, samples: Samples) -> RewardTable:
+        """Every reward of every member; with `prefix`, of every pick."""
+        queries = [self._table.queries[place] for place in samples.payload["query"].tolist()]
+        return self._rewarding.reward(queries, samples.payload["measured"], samples.mask, judges=False)
+
+    def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
+        """Fields `[B, T]` of members `rows` at the temperature each was sampled at."""
+        chosen = samples.select(rows.clamp(min=0))
+        found = choose.fields(self._again(chosen), requires, chosen.payload.get("reference_log_probs"))
+        return Scored.from_tensors(found)
+
+    def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
+        """Accumulates the gradient of `sum(cotangent * field)`."""
+        known = cotangents.tensors()
+        scored = self.score(samples, rows, frozenset(known))
+        own = scored.tensors()
+        total = sum((cotangent * own[name]).sum() for name, cotangent in known.items() if own[name].requires_grad)
+        if isinstance(total, Tensor):
+            total.backward()
+        return scored.detach()
+
+    def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
+        """None: there is no corpus of right choices."""
+        return None
+
+    @torch.no_grad()
+    def evaluate(self, *, streams: Streams) -> Evaluation:
+        """The policy's most probable picks for every held-out query, measured after each pick."""
+        held_out = self._questions.held_out
+        if not self.config.evaluation.shared_pool and not distinct_pools(held_out):
+            raise ConfigError(
+                f"source: all {len(held_out)} held-out queries have one and the same pool, where a fixed list may do as well as a policy; give each its own, or "
+                "write evaluation.shared_pool = true"
+            )
+        choices, measured = self._greedy(held_out)
+        table = self._rewarding.reward(held_out, measured, choices.mask, judges=True)
+        metrics = evaluate.metrics("selected", measured, table)
+        records = evaluate.records(held_out, choices, measured, table, self.config.order, self.config.evaluation.num_shown)
+        if self.config.evaluation.validation and self._questions.validation:
+            metrics |= evaluate.metrics("validation", self._greedy(self._questions.validation)[1], None)
+        return Evaluation(metrics, tuple(records))
+
+    def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
+        """The question, what was shown for it, and what the task model answered, for people."""
+        found = []
+        for row in rows.tolist():
+            query = self._table.queries[int(samples.payload["query"][row])]
+            found.append(evaluate.described(query, samples.payload["picks"][row].tolist(), samples.payload["measured"][row], self.config.order))
+        return found
+
+    def fingerprint(self) -> str:
+        """Hash of the policy as it was loaded, the questions and the task model."""
+        found = hashlib.blake2b(digest_size=16)
+        found.update(self._loaded.encode())
+        found.update(self._task_model.fingerprint().encode())
+        found.update(repr((self.config.shots, self.config.stop, self.config.order, self.config.accuracy)).encode())
+        for query in self._questions.train:
+            found.update("\x1f".join([query.id, query.question, *query.answers, *(f"{each.id}\x1e{each.answer}" for each in query.pool)]).encode())
+            found.update(query.embedding.tobytes())
+        return found.hexdigest()
+
+    def save(self, folder: Path) -> None:
+        """Weights as safetensors; `policy.json` beside them says the sizes and the order."""
+        loading.save(self.module, folder, shots=self.config.shots, order=self.config.order, task_model=self._task_model.fingerprint())
+
+    def close(self) -> None:
+        """Ends the rewards' threads and processes."""
+        self._rewards.close()
+
+    def _number(self, prompt: Prompt) -> int:
+        if prompt.key not in self._table.number:
+            raise ConfigError(f"prompt {prompt.key!r} is no query of the source; leave --prompt out, and queries of the source are shown")
+        return self._table.number[prompt.key]
+
+    def _again(self, samples: Samples) -> Choices:
+        """The same picks under the policy that is active now; each query is encoded once."""
+        queries, row = samples.payload["query"].unique(return_inverse=True)
+        encoded = self.module.encode(self._table.pools(queries)).of(row)
+        picks = samples.payload["picks"]
+        return choose.draw(self.module, encoded, picks.shape[1], None, samples.payload["temperature"], force=picks)
+
+    def _greedy(self, queries: Sequence[Query]) -> tuple[Choices, list[list[Any]]]:
+        """The most probable picks, and what was measured after each."""
+        parts = []
+        for start in range(0, len(queries), _AT_ONCE):
+            number = torch.tensor([self._table.number[query.id] for query in queries[start : start + _AT_ONCE]], device=self._device)
+            heat = torch.ones(len(number), dtype=torch.float64, device=self._device)
+            parts.append(choose.draw(self.module, self.module.encode(self._table.pools(number)), self.config.shots, None, heat))
+        choices = Choices(*(torch.cat([getattr(part, name) for part in parts]) for name in ("picks", "mask", "log_probs")))
+        every = replace_prefix(self._rewarding)
+        return choices, every.measure(self._measures, queries, choices, self.config.order)
+
+
+def replace_prefix(rewarding: Rewarding) -> Rewarding:
+    """The same rewards, every prefix measured."""
+    return Rewarding(rewarding.rewards, rewarding.prefix, every=True)
+
+
+def _read(config: SelectionConfig) -> Questions:
+    questions = config.source.read()
+    check(questions, config.shots)
+    return questions
+
+
+def _prompt(query: Query) -> Prompt:
+    return Prompt(query.id, {"prompt": query.question, "answers": list(query.answers)})
+
+
+__all__ = ["SelectionDomain", "shown"]

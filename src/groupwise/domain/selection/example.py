@@ -1,0 +1,92 @@
+"""The records of selection: what may be shown (examples), and what is asked (queries with their pools)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, final
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Example:
+    """A solved case that may be shown as a demonstration.
+
+    Args:
+        id: its name, unique among all examples.
+        question: the text.
+        answer: the text of its answer.
+        embedding: fp32 `[D]`, of length 1.
+        image: what the task model reads beside the text: a `uint8` array `[H, W]` or `[H, W, 3]`, or the path of a file.
+        clusters: what it shares with others (`image`, `rule`): name -> key.
+
+    Example:
+        >>> import numpy as np
+        >>> Example("a", "2 + 2?", "4", np.ones(1, np.float32)).answer
+        '4'
+    """
+
+    id: str
+    question: str
+    answer: str
+    embedding: np.ndarray
+    image: Any = None
+    clusters: Mapping[str, str] = field(default_factory=dict)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Query:
+    """A question to be answered with the help of demonstrations out of its own pool.
+
+    Args:
+        id: its name, unique among all queries.
+        question: the text.
+        answers: what the annotators said, one text each.
+        embedding: fp32 `[D]`, of length 1.
+        pool: the examples that may be shown for it.
+        image: as an example's.
+        choices: the closed set of answers, where there is one; otherwise the task model writes its answer.
+        clusters: what it shares with others, for intervals: name -> key.
+
+    Example:
+        >>> import numpy as np
+        >>> Query("q", "2 + 2?", ("4", "5", "4"), np.ones(1, np.float32), ()).answer
+        '4'
+    """
+
+    id: str
+    question: str
+    answers: tuple[str, ...]
+    embedding: np.ndarray
+    pool: tuple[Example, ...]
+    image: Any = None
+    choices: tuple[str, ...] = ()
+    clusters: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def answer(self) -> str:
+        """What most annotators said; of equally many, what was said first."""
+        return Counter(self.answers).most_common(1)[0][0]
+
+
+@final
+@dataclass(frozen=True)
+class Questions:
+    """What a source holds.
+
+    Args:
+        train: queries trained on.
+        validation: queries for choosing between models and settings; neither trained on nor reported as the result.
+        held_out: queries that the result is reported on.
+        remarks: what was left out, in sentences.
+    """
+
+    train: Sequence[Query]
+    validation: Sequence[Query]
+    held_out: Sequence[Query]
+    remarks: Sequence[str] = ()

@@ -1,0 +1,123 @@
+"""What an ordered choice of demonstrations is worth: the task model's answer after it, and how probable the right ones are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, final
+
+from groupwise.domain.selection.example import Example, Query
+from groupwise.domain.selection.task_model.base import TaskModel
+from groupwise.reward.vqa_accuracy import AccuracyForm, relevance, vqa_accuracy
+from groupwise.reward.vqa_normalise import normalise
+
+FIELDS = ("correct", "accuracy", "info", "expected", "probability", "quality", "relevance")
+"""What is measured of a choice; rewards find each as a column of its name."""
+
+Order = Literal["first_pick_first", "first_pick_last"]
+
+
+@final
+@dataclass(frozen=True)
+class Measured:
+    """What became of one query after some demonstrations.
+
+    Args:
+        prediction: the task model's answer.
+        correct: 1 where it is what most annotators said, otherwise 0.
+        accuracy: VQA accuracy of the prediction, in [0, 1].
+        info: `P(y | query, demonstrations) - P(y | query)` of the answer `y` that most annotators gave.
+        expected: `sum_a P(a | query, demonstrations) accuracy(a)` over the annotators' answers.
+        probability: `P(y | query, demonstrations)`.
+        quality: what a search would score the choice by: `info`.
+        relevance: how near the prediction is in words, in [0, 1].
+    """
+
+    prediction: str
+    correct: float
+    accuracy: float
+    info: float
+    expected: float
+    probability: float
+    quality: float
+    relevance: float
+
+
+def shown(pool: Sequence[Example], picks: Sequence[int], order: Order) -> tuple[Example, ...]:
+    """The picked examples in the order in which the task model reads them; the query comes last.
+
+    Args:
+        pool: of the query.
+        picks: places in it, in the order of picking.
+        order: where the first pick stands: at the beginning, or next to the query.
+
+    Example:
+        >>> [each for each in shown("abc", [2, 0], "first_pick_last")]
+        ['a', 'c']
+    """
+    found = tuple(pool[place] for place in picks)
+    return found if order == "first_pick_first" else found[::-1]
+
+
+@final
+class Measures:
+    """Measures choices with a task model; equal ones are measured once a call, and what a query is worth without demonstrations once and for all.
+
+    Args:
+        model: the task model.
+        form: of the VQA accuracy.
+    """
+
+    def __init__(self, model: TaskModel, form: AccuracyForm = "official") -> None:
+        self.model, self.form = model, form
+        self._alone: dict[str, float] = {}
+
+    def __call__(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[Measured]:
+        """One entry a row.
+
+        Args:
+            queries: one a row; the same may stand in several.
+            demos: of each row, as they are shown.
+        """
+        keys = [(query.id, tuple(example.id for example in chosen)) for query, chosen in zip(queries, demos, strict=True)]
+        first = {key: row for row, key in reversed(list(enumerate(keys)))}
+        rows = sorted(first.values())
+        found = self._measure([queries[row] for row in rows], [demos[row] for row in rows])
+        by_key = {keys[row]: each for row, each in zip(rows, found, strict=True)}
+        return [by_key[key] for key in keys]
+
+    def _measure(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[Measured]:
+        new = list({query.id: query for query in queries if query.id not in self._alone}.values())
+        if new:
+            scores = self.model.score(new, [()] * len(new), [(query.answer,) for query in new])
+            self._alone |= {query.id: math.exp(values[0]) for query, values in zip(new, scores, strict=True)}
+        asked = [_answers(query) for query in queries]
+        scores = self.model.score(queries, demos, asked)
+        best = [answers[values.index(max(values))] for answers, values in zip(asked, scores, strict=True)]
+        written = [row for row, query in enumerate(queries) if not query.choices]
+        if written:
+            texts = self.model.generate([queries[row] for row in written], [demos[row] for row in written])
+            for row, text in zip(written, texts, strict=True):
+                best[row] = text
+        return [self._of(query, answers, values, said) for query, answers, values, said in zip(queries, asked, scores, best, strict=True)]
+
+    def _of(self, query: Query, answers: Sequence[str], scores: Sequence[float], prediction: str) -> Measured:
+        chances = {answer: math.exp(score) for answer, score in zip(answers, scores, strict=True)}
+        probability = chances[query.answer]
+        info = probability - self._alone[query.id]
+        return Measured(
+            prediction,
+            correct=float(normalise(prediction) == normalise(query.answer)),
+            accuracy=vqa_accuracy(prediction, query.answers, self.form),
+            info=info,
+            expected=math.fsum(chance * vqa_accuracy(answer, query.answers, self.form) for answer, chance in chances.items()),
+            probability=probability,
+            quality=info,
+            relevance=relevance(prediction, query.answers),
+        )
+
+
+def _answers(query: Query) -> tuple[str, ...]:
+    """The answers whose probability is asked for: the choices, or the annotators' different answers."""
+    return query.choices or tuple(dict.fromkeys(query.answers))

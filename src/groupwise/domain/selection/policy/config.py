@@ -1,0 +1,47 @@
+"""The policy as configuration. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, final
+
+from pydantic import Field
+
+from groupwise.config import Config
+
+
+@final
+class Pointer(Config):
+    """A pointer network with fresh weights. Before any training it picks by similarity: its greedy choice is the nearest neighbours, nearest first.
+
+    Args:
+        width: of its layers.
+        num_heads: of attention.
+        scale: of the similarity in the logits, nats per unit of cosine; what sampling spreads over at the start.
+        answer_size: hashed features of a demonstration's answer.
+        seed: of fresh weights; unset takes the run's.
+        dtype: of the weights.
+    """
+
+    kind: Literal["pointer"] = "pointer"
+    width: Annotated[int, Field(ge=4)] = 48
+    num_heads: Annotated[int, Field(ge=1)] = 4
+    scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
+    answer_size: Annotated[int, Field(ge=1)] = 32
+    seed: Annotated[int, Field(ge=0)] | None = None
+    dtype: Literal["float32", "float64"] = "float32"
+
+
+@final
+class Pretrained(Config):
+    """A folder that Groupwise wrote: `policy.json` says the sizes and the order, `model.safetensors` holds the weights.
+
+    Args:
+        path: the folder.
+    """
+
+    kind: Literal["pretrained"] = "pretrained"
+    path: Annotated[str, Field(min_length=1)]
+
+
+ModelConfig = Annotated[Pointer | Pretrained, Field(discriminator="kind")]
+"""Any policy, told apart by `kind`."""

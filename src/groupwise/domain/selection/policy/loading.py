@@ -1,0 +1,75 @@
+"""The policy on disk: `policy.json` says the sizes and the order of the picks, `model.safetensors` holds the weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from groupwise.config import ConfigError, read_json, validate
+from groupwise.domain.selection.policy.config import ModelConfig, Pointer, Pretrained
+from groupwise.domain.selection.policy.network import PointerNetwork
+from groupwise.streams import Streams
+
+POLICY = "policy.json"
+WEIGHTS = "model.safetensors"
+
+
+def open_policy(config: ModelConfig, embedding_size: int, stop: bool, streams: Streams, device: torch.device) -> PointerNetwork:
+    """The network, with fresh weights or those of a folder.
+
+    Args:
+        config: which.
+        embedding_size: of the data.
+        stop: whether picking may end early.
+        streams: of the run; fresh weights are drawn from it.
+        device: where it lives.
+
+    Raises:
+        ConfigError: no such folder, or one for embeddings of another size, or with another idea of ending.
+    """
+    if isinstance(config, Pretrained):
+        return _read(Path(config.path), embedding_size, stop).to(device)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(streams.seed("model") if config.seed is None else config.seed)
+        network = PointerNetwork(embedding_size, config, stop=stop)
+    return network.to(device=device, dtype=getattr(torch, config.dtype))
+
+
+def save(network: PointerNetwork, folder: Path, **more: Any) -> None:
+    """Writes the folder that `kind = "pretrained"` loads.
+
+    Args:
+        network: the policy.
+        folder: made where it is missing.
+        more: JSON-able entries of `policy.json` beside the sizes: what a user of the folder must know.
+    """
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file({name: value.detach().cpu().contiguous().clone() for name, value in network.state_dict().items()}, folder / WEIGHTS, metadata={"format": "pt"})
+    table = {"policy": network.config.model_dump(mode="json"), "embedding_size": network.embedding_size, "stop": network.stops, **more}
+    (folder / POLICY).write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
+
+
+def _read(folder: Path, embedding_size: int, stop: bool) -> PointerNetwork:
+    from safetensors.torch import load_file
+
+    for name in (POLICY, WEIGHTS):
+        if not (folder / name).is_file():
+            raise ConfigError(f"model.path = {str(folder)!r}: no {name} in it; give a folder that Groupwise wrote (RUN/model)")
+    table = read_json(folder / POLICY)
+    if table["embedding_size"] != embedding_size:
+        raise ConfigError(
+            f"model.path = {str(folder)!r}: it selects by embeddings of {table['embedding_size']} numbers, and these data have {embedding_size}; embed them "
+            "with the model it was trained with"
+        )
+    if table["stop"] != stop:
+        write = "true" if table["stop"] else "false"
+        raise ConfigError(f"model.path = {str(folder)!r}: it was trained with domain.stop = {write}; write the same")
+    config = validate(Pointer, table["policy"], str(folder / POLICY))
+    network = PointerNetwork(embedding_size, config, stop=table["stop"]).to(getattr(torch, config.dtype))
+    network.load_state_dict(load_file(folder / WEIGHTS))
+    return network

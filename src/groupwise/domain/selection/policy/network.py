@@ -1,0 +1,156 @@
+"""The pointer network: similarity, plus what it has learnt about the query, the pool and what was picked before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor, nn
+
+from groupwise.domain.selection.policy.config import Pointer
+
+
+@final
+@dataclass(frozen=True)
+class Pools:
+    """Queries with their pools, padded to one size.
+
+    Args:
+        query: `[P, D]` embeddings.
+        pool: `[P, N, D]` embeddings of the examples.
+        answers: `[P, N, A]` features of their answers.
+        valid: `[P, N]` bool, false where a pool is smaller.
+    """
+
+    query: Tensor
+    pool: Tensor
+    answers: Tensor
+    valid: Tensor
+
+
+@final
+@dataclass(frozen=True)
+class Encoded:
+    """Pools as the network sees them.
+
+    Args:
+        query: `[P, H]`, where picking starts from.
+        items: `[P, N, H]`.
+        similarity: `[P, N]` cosines of query and examples.
+        valid: `[P, N]`.
+    """
+
+    query: Tensor
+    items: Tensor
+    similarity: Tensor
+    valid: Tensor
+
+    def of(self, row: Tensor) -> Encoded:
+        """The pools of members: `row [B]` says whose."""
+        return Encoded(self.query[row], self.items[row], self.similarity[row], self.valid[row])
+
+
+@final
+class PointerNetwork(nn.Module):
+    """`logit_t(i) = scale cos(q, e_i) + out(state_t) key(item_i) / sqrt(H)`, with `out` zero at the start: what it picks is then the nearest, in order.
+
+    Items are encoded together with the query (a bi-encoder: linear maps of both, and their product) and with each other (attention over the pool, which knows
+    no order), demonstrations with their answers. The state starts from the query, attends over the items before each pick, and takes up each picked item.
+    Nothing belongs to one example: any example with an embedding can be picked. There is no dropout.
+
+    Args:
+        embedding_size: `D`.
+        config: sizes.
+        stop: whether picking may end early; the last logit is then that of ending, below every similarity at the start.
+
+    Example:
+        >>> network = PointerNetwork(2, Pointer(width=8, num_heads=2))
+        >>> pools = Pools(torch.tensor([[1.0, 0.0]]), torch.tensor([[[0.6, 0.8], [1.0, 0.0]]]), torch.zeros(1, 2, 32), torch.ones(1, 2, dtype=torch.bool))
+        >>> encoded = network.encode(pools)
+        >>> network.logits(encoded, network.start(encoded), torch.zeros(1, 2, dtype=torch.bool)).tolist()
+        [[6.0, 10.0]]
+    """
+
+    def __init__(self, embedding_size: int, config: Pointer, *, stop: bool = False) -> None:
+        super().__init__()
+        width = config.width
+        self.config, self.embedding_size, self.stops = config, embedding_size, stop
+        self.query = nn.Linear(embedding_size, width)
+        self.item = nn.Linear(embedding_size, width)
+        self.answer = nn.Linear(config.answer_size, width, bias=False)
+        self.join = nn.Sequential(nn.Linear(3 * width + 1, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.among = Attention(width, config.num_heads)
+        self.mix = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.items_norm, self.state_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.look = Attention(width, config.num_heads)
+        self.take = nn.GRUCell(width, width)
+        self.key = nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(width, width)
+        self.scale = nn.Parameter(torch.tensor(float(config.scale)))
+        self.end = nn.Parameter(torch.zeros(width)) if stop else None
+        nn.init.zeros_(self.out.weight)
+        nn.init.zeros_(self.out.bias)
+
+    def encode(self, pools: Pools) -> Encoded:
+        """Each query and its pool, once."""
+        query, item = self.query(pools.query), self.item(pools.pool)
+        similarity = torch.einsum("pd,pnd->pn", pools.query, pools.pool)
+        answer = self.answer(pools.answers)
+        joined = self.join(torch.cat([item, item * query[:, None], answer, similarity[..., None]], -1))
+        joined = joined + self.among(joined, joined, pools.valid)
+        joined = joined + self.mix(joined)
+        return Encoded(query, self.items_norm(joined), similarity, pools.valid)
+
+    def start(self, encoded: Encoded) -> Tensor:
+        """The state before the first pick, `[B, H]`."""
+        return encoded.query
+
+    def logits(self, encoded: Encoded, state: Tensor, chosen: Tensor) -> Tensor:
+        """`[B, N]`, minus infinity for what is chosen or no example; `[B, N + 1]` where picking may end.
+
+        Args:
+            encoded: one pool a member.
+            state: `[B, H]`.
+            chosen: `[B, N]` bool.
+        """
+        looked = state + self.look(self.state_norm(state)[:, None], encoded.items, encoded.valid)[:, 0]
+        pointer = self.out(torch.tanh(looked)) / self.config.width**0.5
+        scores = self.scale * encoded.similarity + torch.einsum("bh,bnh->bn", pointer, self.key(encoded.items))
+        scores = scores.masked_fill(chosen | ~encoded.valid, float("-inf"))
+        if self.end is None:
+            return scores
+        # Below the lowest similarity at the start, so that nothing ends early before that has paid.
+        ending = -2.0 * self.scale.detach() + pointer @ self.end + (self.end * looked).sum(1)
+        return torch.cat([scores, ending[:, None]], 1)
+
+    def advance(self, encoded: Encoded, state: Tensor, picked: Tensor) -> Tensor:
+        """The state after a pick.
+
+        Args:
+            encoded: one pool a member.
+            state: `[B, H]`.
+            picked: `[B]` places in the pool.
+        """
+        item = encoded.items[torch.arange(len(picked), device=picked.device), picked]
+        return self.take(item, state)
+
+
+@final
+class Attention(nn.Module):
+    """Multi-head attention of `[B, S, H]` over `[B, N, H]`, some of which are no items."""
+
+    def __init__(self, width: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.ask, self.offer, self.give = (nn.Linear(width, width, bias=False) for _ in range(3))
+        self.back = nn.Linear(width, width)
+
+    def forward(self, asking: Tensor, items: Tensor, valid: Tensor) -> Tensor:
+        def heads(values: Tensor) -> Tensor:
+            return values.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+        ask, offer, give = heads(self.ask(asking)), heads(self.offer(items)), heads(self.give(items))
+        weights = ask @ offer.transpose(2, 3) / ask.shape[-1] ** 0.5
+        weights = weights.masked_fill(~valid[:, None, None], float("-inf")).softmax(-1)
+        return self.back((weights @ give).transpose(1, 2).flatten(2))

@@ -1,0 +1,99 @@
+"""What every source promises, and the checks that hold it to that: each error names the query (or example) and the field."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+from groupwise.config import ConfigError
+from groupwise.domain.selection.example import Example, Query, Questions
+
+_LENGTH_TOLERANCE = 1e-3
+
+
+class Source(Protocol):
+    """Where queries and their pools come from; a configuration that is its own reader."""
+
+    def read(self) -> Questions:
+        """All queries, split."""
+        ...
+
+
+def check(questions: Questions, shots: int) -> None:
+    """Refuses data that cannot be selected from.
+
+    Args:
+        questions: as read.
+        shots: most demonstrations of a query.
+
+    Raises:
+        ConfigError: no query, duplicate ids, an empty pool or one smaller than `shots`, an answer that is missing, an embedding that is not finite, not of
+            length 1 or of another size, a query inside its own pool; names the query, the example and the field.
+    """
+    if not questions.train:
+        raise ConfigError("source: there is no query to train on")
+    if not questions.held_out:
+        raise ConfigError("source: there is no held-out query; keep some apart")
+    queries = [*questions.train, *questions.validation, *questions.held_out]
+    size = queries[0].embedding.shape[0] if queries[0].embedding.ndim else 0
+    seen: set[str] = set()
+    known: dict[str, Example] = {}
+    for query in queries:
+        where = f"source: query {query.id!r}"
+        if query.id in seen:
+            raise ConfigError(f"{where}: field id: two queries have this id; give each its own")
+        seen.add(query.id)
+        if not query.answers or not all(answer.strip() for answer in query.answers):
+            raise ConfigError(f"{where}: field answers is {list(query.answers)!r}; give at least one answer, none of them empty")
+        if query.choices and query.answer not in query.choices:
+            raise ConfigError(f"{where}: field choices is {list(query.choices)!r} without the answer {query.answer!r}; list every answer, or leave choices out")
+        _check_embedding(query.embedding, size, where)
+        _check_pool(query, shots, where)
+        for example in query.pool:
+            if known.setdefault(example.id, example) is not example:
+                raise ConfigError(f"{where}: field pool: two examples have the id {example.id!r}; give each its own")
+    for example in known.values():
+        where = f"source: example {example.id!r}"
+        if not example.answer.strip():
+            user = next(query.id for query in queries if example in query.pool)
+            raise ConfigError(f"{where} in the pool of query {user!r}: field answer is missing; a demonstration is shown with its answer")
+        _check_embedding(example.embedding, size, where)
+
+
+def _check_pool(query: Query, shots: int, where: str) -> None:
+    if not query.pool:
+        raise ConfigError(f"{where}: field pool is empty; give it at least {shots} examples")
+    if len(query.pool) < shots:
+        raise ConfigError(f"{where}: field pool has {len(query.pool)} examples, and shots = {shots} are to be picked; give more, or write domain.shots = less")
+    ids = [example.id for example in query.pool]
+    if len(set(ids)) < len(ids):
+        twice = next(name for name in ids if ids.count(name) > 1)
+        raise ConfigError(f"{where}: field pool has example {twice!r} twice; list it once")
+    if query.id in ids:
+        raise ConfigError(f"{where}: field pool has the query itself, and its answer with it; take it out")
+
+
+def _check_embedding(embedding: np.ndarray, size: int, where: str) -> None:
+    if embedding.shape != (size,) or size == 0:
+        raise ConfigError(f"{where}: field embedding has the shape {list(embedding.shape)}, others have [{size}]; embed all with one model")
+    if not np.isfinite(embedding).all():
+        place = int(np.flatnonzero(~np.isfinite(embedding))[0])
+        raise ConfigError(f"{where}: field embedding[{place}] is {embedding[place]}; an embedding is finite")
+    length = float(np.linalg.norm(embedding.astype(np.float64)))
+    if abs(length - 1) > _LENGTH_TOLERANCE:
+        raise ConfigError(f"{where}: field embedding has the length {length:.4g}, and similarity is the product of unit vectors; divide each by its length")
+
+
+def distinct_pools(queries: Sequence[Query]) -> bool:
+    """Whether pools differ from query to query: true unless all of several queries share one.
+
+    Args:
+        queries: of one split.
+
+    Example:
+        >>> distinct_pools([])
+        True
+    """
+    return len(queries) < 2 or len({frozenset(example.id for example in query.pool) for query in queries}) > 1

@@ -1,0 +1,211 @@
+"""Digit-rule questions: real images of digits, questions that name a rule nobody was told, and demonstrations that show it. Nothing is downloaded."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, final
+
+from pydantic import Field, model_validator
+
+from groupwise.config import Config
+from groupwise.domain.selection.example import Example, Query, Questions
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Positive = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+YES, NO = "yes", "no"
+NUM_IMAGES = {"train": 1000, "validation": 200, "held_out": 597}
+"""How scikit-learn's 1,797 digits are split, after a fixed shuffle. Demonstrations show images of `train` only."""
+DIMENSIONS = 6
+"""Principal components of an image that rules are made of."""
+
+
+@final
+class DigitRules(Config):
+    """Questions `is this digit a NAME?` about scikit-learn's handwritten digits, to be answered from demonstrations.
+
+    A rule is a direction `w` in the whitened principal components `z` of the images: the answer is yes where `w z > 0`, and ten annotators say so, each of
+    whom errs with probability `doubt exp(-|w z| / margin) / 2`. Rules of the three splits are different rules, and so are the images that are asked about.
+    An embedding joins three unit vectors: the image's `z`, a code of the question (a random vector of the rule, with noise, which says nothing about `w`),
+    and numbers that mean nothing; similarity is the weighted mean of their cosines. Half of a pool follows the query's rule.
+
+    Args:
+        num_rules: of the three splits together, dealt to them as 8 : 1 : 4.
+        num_train, num_validation, num_held_out: queries of each split.
+        pool_size: examples that may be shown for a query.
+        bank_size: solved examples of a rule, of which pools are drawn.
+        image_weight, question_weight, nuisance_weight: of the three parts in the similarity; divided by their sum.
+        question_noise: length of the noise in a question's code, where the code has length 1.
+        doubt, margin: of the annotators, see above.
+        seed: of rules, pools and annotators. It is not the run's seed: runs with different seeds are judged on the same questions.
+
+    Example:
+        >>> questions = DigitRules(num_rules=13, num_train=8, num_validation=2, num_held_out=4).read()
+        >>> query = questions.train[0]
+        >>> len(query.pool), len(query.answers), query.choices, sorted(query.clusters)
+        (32, 10, ('yes', 'no'), ['image', 'rule'])
+    """
+
+    kind: Literal["digit_rules"] = "digit_rules"
+    num_rules: Annotated[int, Field(ge=13)] = 208
+    num_train: Positive = 4096
+    num_validation: Positive = 512
+    num_held_out: Positive = 2048
+    pool_size: Annotated[int, Field(ge=2)] = 32
+    bank_size: Positive = 64
+    image_weight: Share = 0.3
+    question_weight: Share = 0.35
+    nuisance_weight: Share = 0.35
+    question_noise: Share = 0.7
+    doubt: Annotated[float, Field(ge=0, le=1)] = 1.0
+    margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.1
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _sound(self) -> DigitRules:
+        if self.image_weight + self.question_weight + self.nuisance_weight <= 0:
+            raise ValueError("image_weight, question_weight and nuisance_weight are all 0; an embedding needs at least one part")
+        if self.bank_size <= self.pool_size // 2 or self.bank_size > NUM_IMAGES["train"]:
+            least, most = self.pool_size // 2 + 1, NUM_IMAGES["train"]
+            raise ValueError(f"bank_size = {self.bank_size}: half of a pool is drawn from it without the query's own image; write {least} to {most}")
+        return self
+
+    def read(self) -> Questions:
+        """All questions, split; the same every time."""
+        import numpy as np
+
+        random = np.random.default_rng(self.seed)
+        shares = [self.num_rules * 8 // 13, self.num_rules * 9 // 13 - self.num_rules * 8 // 13]
+        bounds = np.cumsum([0, *shares, self.num_rules - sum(shares)]).tolist()
+        splits = {}
+        for place, (split, number) in enumerate((("train", self.num_train), ("validation", self.num_validation), ("held_out", self.num_held_out))):
+            banks = [self._bank(rule, random) for rule in range(bounds[place], bounds[place + 1])]
+            splits[split] = [self._query(f"{split}-{number}", split, banks, random) for number in range(number)]
+        return Questions(splits["train"], splits["validation"], splits["held_out"])
+
+    def _bank(self, rule: int, random: np.random.Generator) -> _Rule:
+        direction = _unit(random.standard_normal(DIMENSIONS))
+        code = _unit(random.standard_normal(_CODE_SIZE))
+        own = _Rule(name_of(rule), direction, code, [])
+        images, _ = digit_images("train")
+        for image in random.choice(len(images), self.bank_size, replace=False).tolist():
+            votes = self._votes("train", image, own, random)
+            answer = YES if 2 * votes >= _NUM_ANNOTATORS else NO
+            clusters = {"image": f"train-{image}", "rule": own.name}
+            embedding = self._embedding("train", image, own, random)
+            own.bank.append(Example(f"{own.name}-{image}", own.question, answer, embedding, images[image], clusters))
+        return own
+
+    def _query(self, name: str, split: str, banks: list[_Rule], random: np.random.Generator) -> Query:
+        images, _ = digit_images(split)
+        place, image = int(random.integers(len(banks))), int(random.integers(len(images)))
+        own = banks[place]
+        votes = self._votes(split, image, own, random)
+        given = [example for example in own.bank if example.clusters["image"] != f"{split}-{image}"]
+        same = [given[index] for index in random.choice(len(given), self.pool_size // 2, replace=False)]
+        others = random.integers(1, len(banks), self.pool_size - len(same)).tolist()
+        other: dict[str, Example] = {}
+        for step in [*others, *([1] * self.pool_size)]:
+            # A second draw of one example is put aside for the next bank.
+            bank = banks[(place + step) % len(banks)].bank
+            example = bank[int(random.integers(len(bank)))]
+            other[example.id] = example
+            if len(other) == self.pool_size - len(same):
+                break
+        pool = [*same, *other.values()]
+        answers = [YES if vote < votes else NO for vote in range(_NUM_ANNOTATORS)]
+        return Query(
+            name,
+            own.question,
+            tuple(answers if 2 * votes >= _NUM_ANNOTATORS else reversed(answers)),
+            self._embedding(split, image, own, random),
+            tuple(pool[index] for index in random.permutation(len(pool))),
+            images[image],
+            (YES, NO),
+            {"image": f"{split}-{image}", "rule": own.name},
+        )
+
+    def _votes(self, split: str, image: int, rule: _Rule, random: np.random.Generator) -> int:
+        """How many of the ten annotators say yes."""
+        import numpy as np
+
+        height = float(digit_images(split)[1][image] @ rule.direction)
+        wrong = 0.5 * self.doubt * np.exp(-abs(height) / self.margin)
+        return int((random.random(_NUM_ANNOTATORS) < (1 - wrong if height > 0 else wrong)).sum())
+
+    def _embedding(self, split: str, image: int, rule: _Rule, random: np.random.Generator) -> np.ndarray:
+        import numpy as np
+
+        code = rule.code + self.question_noise * _unit(random.standard_normal(_CODE_SIZE))
+        parts = [_unit(digit_images(split)[1][image]), _unit(code), _unit(random.standard_normal(_NUISANCE_SIZE))]
+        weights = np.array([self.image_weight, self.question_weight, self.nuisance_weight])
+        scaled = [np.sqrt(weight) * part for weight, part in zip(weights / weights.sum(), parts, strict=True)]
+        return _unit(np.concatenate(scaled)).astype(np.float32)
+
+
+_NUM_ANNOTATORS, _CODE_SIZE, _NUISANCE_SIZE = 10, 16, 16
+_SYLLABLES = ("ba", "de", "fi", "go", "ku", "la", "me", "ni", "po", "ru", "sa", "te", "vi", "wo", "zu", "xa")
+
+
+@final
+class _Rule:
+    """A rule with its solved examples."""
+
+    def __init__(self, name: str, direction: np.ndarray, code: np.ndarray, bank: list[Example]) -> None:
+        self.name, self.direction, self.code, self.bank = name, direction, code, bank
+        self.question = f"is this digit a {name}?"
+
+
+def name_of(rule: int) -> str:
+    """A word for a rule.
+
+    Args:
+        rule: its number.
+
+    Example:
+        >>> name_of(0), name_of(17)
+        ('baba', 'dede')
+    """
+    base = len(_SYLLABLES)
+    word = _SYLLABLES[rule // base % base] + _SYLLABLES[rule % base]
+    return word if rule < base * base else f"{word}{rule // (base * base)}"
+
+
+@lru_cache(maxsize=4)
+def digit_images(split: str) -> tuple[np.ndarray, np.ndarray]:
+    """Images of a split, `uint8 [N, 8, 8]` (white is 255), and their whitened principal components, fp64 `[N, DIMENSIONS]`.
+
+    The components are those of the training images.
+
+    Args:
+        split: `train`, `validation` or `held_out`.
+
+    Example:
+        >>> images, components = digit_images("train")
+        >>> images.shape, components.shape, round(float(components.std()), 2)
+        ((1000, 8, 8), (1000, 6), 1.0)
+    """
+    import numpy as np
+    from sklearn.datasets import load_digits
+
+    found: Any = load_digits()
+    order = np.random.default_rng(0).permutation(len(found.images))
+    first = {"train": 0, "validation": NUM_IMAGES["train"], "held_out": NUM_IMAGES["train"] + NUM_IMAGES["validation"]}[split]
+    flat = found.images.reshape(len(found.images), -1)[order] / 16
+    train = flat[: NUM_IMAGES["train"]]
+    mean = train.mean(0)
+    _, spread, directions = np.linalg.svd(train - mean, full_matrices=False)
+    # The sign of a principal component is the library's whim; here its largest entry is positive.
+    directions = directions[:DIMENSIONS] * np.sign(directions[np.arange(DIMENSIONS), np.abs(directions[:DIMENSIONS]).argmax(1)])[:, None]
+    components = (flat - mean) @ directions.T / (spread[:DIMENSIONS] / np.sqrt(len(train)))
+    rows = slice(first, first + NUM_IMAGES[split])
+    return np.round(flat[rows].reshape(-1, 8, 8) * 255).astype(np.uint8), components[rows]
+
+
+def _unit(vector: np.ndarray) -> np.ndarray:
+    import numpy as np
+
+    return vector / np.linalg.norm(vector)

@@ -1,0 +1,135 @@
+"""A causal language model that answers from demonstrations: any `AutoModelForCausalLM`, answers scored by their token ids."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, final
+
+from groupwise.causal_lm.config import SamplingConfig
+from groupwise.causal_lm.continuation import continuation_log_probs
+from groupwise.causal_lm.loading import LoadedLM
+from groupwise.causal_lm.sampler import sample
+from groupwise.config import ConfigError
+from groupwise.domain.selection.example import Example, Query
+from groupwise.domain.selection.task_model.template import ChatTemplate, Template, TextTemplate
+from groupwise.domain.selection.task_model.tokens import Answers
+from groupwise.domain.weights import hash_weights
+
+
+@final
+class CausalLMTaskModel:
+    """A frozen causal language model behind a template; see `groupwise.domain.selection.task_model.base.TaskModel`.
+
+    `score = sum_t log p(answer_t | prompt, answer_<t)`: the prompt is the template's text tokenised once, the answer is tokenised by itself, and the two lists
+    of ids are joined. No text is tokenised again, so no token spans the boundary.
+
+    Args:
+        loaded: model and tokenizer, from `groupwise.causal_lm.loading.load`.
+        template: how a prompt is written.
+        max_new_tokens: longest generated answer.
+        batch_tokens: tokens of a forward pass.
+
+    Raises:
+        ConfigError: a chat template is asked for and the tokenizer has none, or the template shows images.
+    """
+
+    def __init__(self, loaded: LoadedLM, template: Template | None = None, *, max_new_tokens: int = 16, batch_tokens: int = 16384) -> None:
+        self.template: Template = template or TextTemplate()
+        self.max_new_tokens, self.batch_tokens = max_new_tokens, batch_tokens
+        self._backbone, self._tokenizer = loaded.backbone, loaded.tokenizer
+        self._answers = Answers(loaded.tokenizer, self.template)
+        self._fingerprint: str | None = None
+        if self.template.num_images:
+            raise ConfigError("template.question holds {image}, which a causal language model cannot see; write task_model.kind = 'image_text'")
+        if isinstance(self.template, ChatTemplate) and not getattr(loaded.tokenizer, "chat_template", None):
+            raise ConfigError("template.kind = 'chat', but the tokenizer has no chat template; write template.kind = 'text'")
+
+    def score(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]) -> list[list[float]]:
+        """`log P(answer | query, demos in this order)` in nats, one list a query.
+
+        Args:
+            queries: Q of them.
+            demos: Q ordered choices, first pick first; the template says how they are laid out.
+            answers: Q lists of answers.
+
+        Raises:
+            ConfigError: a prompt that with its answer is longer than the model's context, or an answer that becomes no token; with the query's id.
+        """
+        prompts, continuations = [], []
+        for query, chosen, wanted in zip(queries, demos, answers, strict=True):
+            prompt = self._prompt(query, chosen)
+            for answer in wanted:
+                continuations.append(self._answers.ids(answer, query.id))
+                prompts.append(prompt)
+                self._check_length(query, chosen, len(prompt) + len(continuations[-1]))
+        values = iter(continuation_log_probs(self._backbone, prompts, continuations, batch_tokens=self.batch_tokens))
+        return [[next(values) for _ in wanted] for wanted in answers]
+
+    def generate(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[str]:
+        """The greedy answer to each query, up to the template's stop text or `max_new_tokens`.
+
+        Args:
+            queries: Q of them.
+            demos: Q ordered choices.
+
+        Raises:
+            ConfigError: no room for `max_new_tokens` in the model's context, with the query's id.
+        """
+        prompts = [self._prompt(query, chosen) for query, chosen in zip(queries, demos, strict=True)]
+        for query, chosen, prompt in zip(queries, demos, prompts, strict=True):
+            self._check_length(query, chosen, len(prompt) + self.max_new_tokens)
+        # Alike prompts have the same answer.
+        distinct = sorted(set(map(tuple, prompts)))
+        settings = SamplingConfig(max_new_tokens=self.max_new_tokens, greedy=True, stop=self.template.stop)
+        texts: list[str] = []
+        if distinct:
+            members = max(1, self.batch_tokens // max(map(len, distinct)))
+            drawn = sample(self._backbone, distinct, 1, settings, [0] * len(distinct), tokenizer=self._tokenizer, max_members=members)
+            texts = [self._answers.text(ids) for ids in drawn.token_lists()]
+        answer = dict(zip(distinct, texts, strict=True))
+        return [answer[tuple(prompt)] for prompt in prompts]
+
+    def fingerprint(self) -> str:
+        """A hash of the weights, the tokenizer, the template and `max_new_tokens`."""
+        if self._fingerprint is None:
+            found = hashlib.sha256(hash_weights(self._backbone.model).encode())
+            found.update(self._answers.description.encode())
+            found.update(f"{self._backbone.config.to_json_string()}{self.template.model_dump_json()}{self.max_new_tokens}".encode())
+            self._fingerprint = found.hexdigest()[:32]
+        return self._fingerprint
+
+    def _prompt(self, query: Query, demos: Sequence[Example]) -> list[int]:
+        pairs = [(demo.question, demo.answer) for demo in demos]
+        if isinstance(self.template, ChatTemplate):
+            # The model's template writes its own special tokens.
+            return list(self._tokenizer.encode(self._render(query, pairs), add_special_tokens=False))
+        ids = list(self._tokenizer.encode(self.template.prompt(query.question, pairs)))
+        if not ids:
+            raise ConfigError(f"query {query.id!r}: its prompt becomes no token, and nothing predicts an answer; put some text into template.question")
+        return ids
+
+    def _render(self, query: Query, pairs: list[tuple[str, str]]) -> str:
+        assert isinstance(self.template, ChatTemplate)
+        messages, settings = self.template.messages(query.question, pairs), self.template.template_arguments
+        return render_chat(self._tokenizer, messages, settings)
+
+    def _check_length(self, query: Query, demos: Sequence[Example], num_tokens: int) -> None:
+        limit = self._backbone.max_positions
+        if limit is not None and num_tokens > limit:
+            raise ConfigError(
+                f"query {query.id!r} with {len(demos)} demonstrations and the answer takes {num_tokens} tokens, above the model's context of {limit}; "
+                "show fewer or shorter demonstrations, or use a model with a longer context"
+            )
+
+
+def render_chat(writer: Any, messages: list[dict[str, Any]], settings: dict[str, Any]) -> str:
+    """The text of a chat up to where the assistant answers, by a tokenizer or processor.
+
+    Raises:
+        ConfigError: its chat template refuses the messages.
+    """
+    try:
+        return writer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **settings)
+    except Exception as error:  # templates raise whatever they like, and mean the messages
+        raise ConfigError(f"the model's chat template refuses {str(messages)[:200]}: {error}") from error

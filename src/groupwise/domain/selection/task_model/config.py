@@ -1,0 +1,44 @@
+"""The task models as configuration. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, final
+
+from pydantic import Field
+
+from groupwise.config import Config
+
+if TYPE_CHECKING:
+    from groupwise.domain.selection.task_model.base import TaskModel
+
+
+@final
+class DigitRules(Config):
+    """A small transformer trained here to answer digit-rule questions from demonstrations alone, and frozen; see `task_model.digit_rules`.
+
+    Args:
+        width: of its layers.
+        num_layers: transformer layers.
+        num_heads: of attention.
+        num_steps: of its training.
+        batch_size: episodes of a step.
+        learning_rate: its highest.
+        seed: of weights and episodes. It is not the run's seed: runs with different seeds are judged by the same model.
+        cache: keep the trained model between runs.
+    """
+
+    kind: Literal["digit_rules"] = "digit_rules"
+    width: Annotated[int, Field(ge=4)] = 64
+    num_layers: Annotated[int, Field(ge=1)] = 2
+    num_heads: Annotated[int, Field(ge=1)] = 4
+    num_steps: Annotated[int, Field(ge=0)] = 600
+    batch_size: Annotated[int, Field(ge=1)] = 128
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2e-3
+    seed: Annotated[int, Field(ge=0)] = 0
+    cache: bool = True
+
+    def open(self, device: str = "cpu") -> TaskModel:
+        """The trained model, from the cache where it is there."""
+        from groupwise.domain.selection.task_model.digit_rules import open_model
+
+        return open_model(self, device)

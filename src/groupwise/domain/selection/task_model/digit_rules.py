@@ -1,0 +1,206 @@
+"""A small transformer that learns a rule from the demonstrations it is shown: the task model of the digit-rule questions."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from groupwise.domain.selection.example import Example, Query
+from groupwise.domain.selection.source.digit_rules import DIMENSIONS, NO, YES, digit_images
+from groupwise.domain.selection.task_model.config import DigitRules
+from groupwise.domain.weights import hash_weights
+from groupwise.streams import Streams
+
+log = logging.getLogger("groupwise")
+
+MOST_DEMOS = 8
+"""How many demonstrations the model has places for."""
+_TRAINED_DEMOS = 4
+_FOLLOW = 0.75
+_ANSWERS = {YES: 0, NO: 1}
+
+
+@final
+class RuleLearner(nn.Module):
+    """Demonstrations `(z, answer)` and a query `z` -> logits of yes and no, by attention over all of them.
+
+    Args:
+        config: its sizes.
+
+    Example:
+        >>> learner = RuleLearner(DigitRules(width=8, num_layers=1, num_heads=2))
+        >>> learner(torch.zeros(2, 3, DIMENSIONS), torch.zeros(2, 2, dtype=torch.long)).shape
+        torch.Size([2, 2])
+    """
+
+    def __init__(self, config: DigitRules) -> None:
+        super().__init__()
+        self.read = nn.Linear(DIMENSIONS, config.width)
+        self.label = nn.Embedding(3, config.width)
+        # Places are counted from the query backwards: the demonstration before it has the same place in a prompt of any length.
+        self.place = nn.Parameter(0.02 * torch.randn(MOST_DEMOS + 1, config.width))
+        layer = nn.TransformerEncoderLayer(config.width, config.num_heads, 4 * config.width, 0.0, "gelu", batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, config.num_layers, enable_nested_tensor=False)
+        self.answer = nn.Sequential(nn.LayerNorm(config.width), nn.Linear(config.width, 2))
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Logits `[B, 2]` of yes and no.
+
+        Args:
+            images: `[B, n + 1, DIMENSIONS]`, those of the demonstrations as they are shown, then the query's.
+            labels: `[B, n]`, 0 for yes and 1 for no.
+        """
+        unknown = torch.full_like(labels[:, :1], 2) if labels.shape[1] else labels.new_full((len(labels), 1), 2)
+        given = torch.cat([labels, unknown], 1)
+        hidden = self.read(images) + self.label(given) + self.place[: images.shape[1]].flip(0)
+        return self.answer(self.layers(hidden)[:, -1])
+
+
+@final
+class DigitRulesModel:
+    """The trained learner as a task model; see `task_model.base.TaskModel`. It reads images and answers, and knows no word of a question.
+
+    Args:
+        learner: trained.
+    """
+
+    def __init__(self, learner: RuleLearner) -> None:
+        self.learner = learner.eval().requires_grad_(False)
+        self._hash = hash_weights(learner)
+        self._components: dict[str, np.ndarray] = {}
+
+    @torch.no_grad()
+    def score(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]) -> list[list[float]]:
+        """See `TaskModel.score`; an answer other than yes and no has probability 0.
+
+        Raises:
+            ValueError: more demonstrations than the model has places for.
+        """
+        logits = self._logits(queries, demos)
+        return [[row[_ANSWERS[answer]] if answer in _ANSWERS else float("-inf") for answer in asked] for row, asked in zip(logits, answers, strict=True)]
+
+    @torch.no_grad()
+    def generate(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[str]:
+        """The more probable answer."""
+        return [YES if yes >= no else NO for yes, no in self._logits(queries, demos)]
+
+    def fingerprint(self) -> str:
+        """The hash of its weights."""
+        return self._hash
+
+    def _logits(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[list[float]]:
+        found: list[list[float]] = [[] for _ in queries]
+        by_length: dict[int, list[int]] = {}
+        for row, shown in enumerate(demos):
+            by_length.setdefault(len(shown), []).append(row)
+        for length, rows in by_length.items():
+            if length > MOST_DEMOS:
+                raise ValueError(f"query {queries[rows[0]].id!r}: {length} demonstrations, and this task model has places for {MOST_DEMOS}; show fewer")
+            for start in range(0, len(rows), 4096):
+                part = rows[start : start + 4096]
+                images = np.stack([[*(self._of(each) for each in demos[row]), self._of(queries[row])] for row in part])
+                labels = torch.tensor([[_ANSWERS[each.answer] for each in demos[row]] for row in part], dtype=torch.long).reshape(len(part), length)
+                logits = functional.log_softmax(self.learner(torch.from_numpy(images).float(), labels).double(), dim=1)
+                for row, values in zip(part, logits.tolist(), strict=True):
+                    found[row] = values
+        return found
+
+    def _of(self, shown: Example | Query) -> np.ndarray:
+        """The components of an image, which is told by the name of its cluster."""
+        key = shown.clusters["image"]
+        if key not in self._components:
+            split, _, number = key.rpartition("-")
+            self._components[key] = digit_images(split)[1][int(number)]
+        return self._components[key]
+
+
+def open_model(config: DigitRules, device: str = "cpu") -> DigitRulesModel:
+    """The trained model, from the cache where it is there.
+
+    Args:
+        config: sizes and training.
+        device: where it trains and answers.
+    """
+    from groupwise.checkpoint import Cache, StorageError, code_version, content_key
+
+    rooms = ("domain/selection/task_model/digit_rules.py", "domain/selection/source/digit_rules.py", "streams.py")
+    key = content_key({"config": config.model_dump(mode="json", exclude={"cache"}), "code": code_version(*rooms), "torch": torch.__version__})
+    learner = _fresh(config)
+    folder = Cache().get("task_model", key) if config.cache else None
+    if folder is not None:
+        from safetensors.torch import load_file
+
+        learner.load_state_dict(load_file(folder / "model.safetensors"))
+        return DigitRulesModel(learner.to(device))
+    train(learner, config)
+    if config.cache:
+        try:
+            Cache().put("task_model", key, lambda folder: _write(learner, folder))
+        except (StorageError, OSError) as error:
+            log.warning("the task model could not be kept for later runs: %s", error)
+    return DigitRulesModel(learner.to(device))
+
+
+def train(learner: RuleLearner, config: DigitRules) -> None:
+    """Trains on episodes: a random rule, up to four images with their answers (a quarter of them follows another rule), one image to answer for.
+
+    Args:
+        learner: with fresh weights.
+        config: of its training.
+    """
+    random = Streams(config.seed).numpy("task_model")
+    components = digit_images("train")[1]
+    optimiser = torch.optim.AdamW(learner.parameters(), lr=config.learning_rate, weight_decay=0.01)
+    start, learner_loss = time.perf_counter(), 0.0
+    learner.train()
+    for step in range(config.num_steps):
+        rate = config.learning_rate * min(1.0, (step + 1) / 50) * (0.02 + 0.98 * 0.5 * (1 + np.cos(np.pi * step / config.num_steps)))
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        images, labels, target = episodes(components, config.batch_size, step % (_TRAINED_DEMOS + 1), random)
+        loss = functional.cross_entropy(learner(images, labels), target)
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(learner.parameters(), 1.0)
+        optimiser.step()
+        learner_loss = 0.95 * learner_loss + 0.05 * float(loss)
+    log.info("task model trained: %d steps, %.0f s, loss %.3f", config.num_steps, time.perf_counter() - start, learner_loss)
+
+
+def episodes(components: np.ndarray, size: int, num_demos: int, random: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Images `[B, n + 1, DIMENSIONS]`, answers of the first `n` `[B, n]`, and the last one's answer `[B]`.
+
+    Args:
+        components: of the images to draw from.
+        size: episodes.
+        num_demos: `n`.
+        random: where they come from.
+    """
+    rule = random.standard_normal((size, 1, DIMENSIONS))
+    other = random.standard_normal((size, num_demos + 1, DIMENSIONS))
+    follows = random.random((size, num_demos + 1, 1)) < _FOLLOW
+    follows[:, -1] = True
+    images = components[random.integers(len(components), size=(size, num_demos + 1))]
+    labels = ((images * np.where(follows, rule, other)).sum(2) <= 0).astype(np.int64)
+    return torch.from_numpy(images).float(), torch.from_numpy(labels[:, :-1]), torch.from_numpy(labels[:, -1])
+
+
+def _fresh(config: DigitRules) -> RuleLearner:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(Streams(config.seed).seed("task_model"))
+        return RuleLearner(config)
+
+
+def _write(learner: RuleLearner, folder: Path) -> None:
+    from safetensors.torch import save_file
+
+    weights: dict[str, Any] = {name: value.detach().contiguous().clone() for name, value in learner.state_dict().items()}
+    save_file(weights, folder / "model.safetensors")

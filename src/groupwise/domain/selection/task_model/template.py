@@ -1,0 +1,184 @@
+"""How demonstrations and a query become a prompt: plain text, or the turns of a chat. Imports neither torch nor transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, TypeVar, final
+
+from pydantic import Field, field_validator
+
+from groupwise.config import Config
+
+QUESTION, ANSWER, IMAGE = "{question}", "{answer}", "{image}"
+Order = Literal["as_picked", "reversed"]
+"""`as_picked`: the first pick is read first; `reversed`: the first pick is read last, next to the query."""
+
+Item = TypeVar("Item")
+
+
+def arranged(demos: Sequence[Item], order: Order) -> list[Item]:
+    """Demonstrations in the order in which they are read.
+
+    Example:
+        >>> arranged(["first pick", "second pick"], "reversed")
+        ['second pick', 'first pick']
+    """
+    return list(demos) if order == "as_picked" else list(demos)[::-1]
+
+
+@final
+class TextTemplate(Config):
+    """A prompt as one text: `instruction, (question answer separator) for each demonstration, question`, and the answer is what follows.
+
+    The prompt is tokenised once, as a whole, and the answer (with what `answer` puts before it, usually a space) by itself: where the prompt ends and the
+    answer begins is a boundary between tokens, whatever the tokenizer would have merged across it.
+
+    Args:
+        instruction: what stands before everything.
+        question: `{question}` is replaced; `{image}` is where an image-text model sees the picture.
+        answer: `{answer}` is replaced; the same text is what is scored.
+        separator: after each demonstration.
+        order: which pick is read first.
+        stop: texts that end a generated answer.
+
+    Example:
+        >>> TextTemplate().prompt("2 + 2", [("1 + 1", "2"), ("1 + 2", "3")])
+        'Q: 1 + 1\\nA: 2\\n\\nQ: 1 + 2\\nA: 3\\n\\nQ: 2 + 2\\nA:'
+        >>> TextTemplate(order="reversed").prompt("2 + 2", [("1 + 1", "2"), ("1 + 2", "3")])
+        'Q: 1 + 2\\nA: 3\\n\\nQ: 1 + 1\\nA: 2\\n\\nQ: 2 + 2\\nA:'
+
+    Without demonstrations the prompt is the instruction and the question.
+    """
+
+    kind: Literal["text"] = "text"
+    instruction: str = ""
+    question: str = "Q: {question}\nA:"
+    answer: str = " {answer}"
+    separator: str = "\n\n"
+    order: Order = "as_picked"
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ("\n",)
+
+    @field_validator("question")
+    @classmethod
+    def _asks(cls, value: str) -> str:
+        return _once(value, QUESTION, "question")
+
+    @field_validator("answer")
+    @classmethod
+    def _answers(cls, value: str) -> str:
+        return _once(value, ANSWER, "answer")
+
+    @property
+    def num_images(self) -> int:
+        """Images a question shows."""
+        return self.question.count(IMAGE)
+
+    def prompt(self, question: str, demos: Sequence[tuple[str, str]], image: str = "") -> str:
+        """The text up to where the answer begins.
+
+        Args:
+            question: of the query.
+            demos: `(question, answer)` in the order in which they were picked.
+            image: what stands for a picture.
+        """
+        shown = "".join(self._ask(asked, image) + self.answer_text(answer) + self.separator for asked, answer in arranged(demos, self.order))
+        return self.instruction + shown + self._ask(question, image)
+
+    def answer_text(self, answer: str) -> str:
+        """An answer as it follows its question.
+
+        Example:
+            >>> TextTemplate().answer_text("4")
+            ' 4'
+        """
+        return self.answer.replace(ANSWER, answer)
+
+    def _ask(self, question: str, image: str) -> str:
+        # The picture first: a question may hold anything.
+        return self.question.replace(IMAGE, image).replace(QUESTION, question)
+
+
+@final
+class ChatTemplate(Config):
+    """A prompt as turns: each demonstration is a question of the user and an answer of the assistant; the model's own chat template writes them.
+
+    Args:
+        system: the system's message; unset leaves it out.
+        question: `{question}` is replaced; with `{image}`, the picture stands before the text.
+        answer: `{answer}` is replaced; the same text is what is scored, directly after the template's opening of the assistant's turn.
+        order: which pick is read first.
+        stop: texts that end a generated answer, beside the end of the turn.
+        template_arguments: further arguments of the model's chat template, for example `{ enable_thinking = false }`.
+
+    Example:
+        >>> [turn["role"] for turn in ChatTemplate(system="Answer shortly.").messages("2 + 2", [("1 + 1", "2")])]
+        ['system', 'user', 'assistant', 'user']
+    """
+
+    kind: Literal["chat"] = "chat"
+    system: str | None = None
+    question: str = "{question}"
+    answer: str = "{answer}"
+    order: Order = "as_picked"
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    template_arguments: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("question")
+    @classmethod
+    def _asks(cls, value: str) -> str:
+        return _once(value, QUESTION, "question")
+
+    @field_validator("answer")
+    @classmethod
+    def _answers(cls, value: str) -> str:
+        return _once(value, ANSWER, "answer")
+
+    @property
+    def num_images(self) -> int:
+        """Images a question shows."""
+        return self.question.count(IMAGE)
+
+    def messages(self, question: str, demos: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+        """The turns up to where the assistant answers; with pictures, a message's content is a list of parts.
+
+        Args:
+            question: of the query.
+            demos: `(question, answer)` in the order in which they were picked.
+        """
+        found: list[dict[str, Any]] = [] if self.system is None else [{"role": "system", "content": self._content(self.system, 0)}]
+        for asked, answer in arranged(demos, self.order):
+            found.append(self._ask(asked))
+            found.append({"role": "assistant", "content": self._content(self.answer_text(answer), 0)})
+        return [*found, self._ask(question)]
+
+    def answer_text(self, answer: str) -> str:
+        """An answer as the assistant's turn holds it.
+
+        Example:
+            >>> ChatTemplate().answer_text("4")
+            '4'
+        """
+        return self.answer.replace(ANSWER, answer)
+
+    def _ask(self, question: str) -> dict[str, Any]:
+        text = self.question.replace(IMAGE, "").replace(QUESTION, question)
+        return {"role": "user", "content": self._content(text, self.num_images)}
+
+    def _content(self, text: str, num_images: int) -> Any:
+        # Where pictures are shown every content is a list of parts: templates of image-text models loop over them.
+        return [*[{"type": "image"}] * num_images, {"type": "text", "text": text}] if self.num_images else text
+
+
+Template = Annotated[TextTemplate | ChatTemplate, Field(discriminator="kind")]
+"""Any template, told apart by `kind`."""
+
+
+def _once(text: str, name: str, key: str) -> str:
+    if text.count(name) != 1:
+        raise ValueError(f"{key} = {text!r} holds {name} {text.count(name)} times; write it exactly once, for example {key} = {_EXAMPLES[key]!r}")
+    if key == "question" and text.count(IMAGE) > 1:
+        raise ValueError(f"{key} = {text!r} holds {IMAGE} {text.count(IMAGE)} times; an example has one picture")
+    return text
+
+
+_EXAMPLES = {"question": "Q: {question}\nA:", "answer": " {answer}"}
