@@ -38,6 +38,8 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "psnr": {"result": "map"},
     "ssim": {"jpeg_quality": 50},
     "lpips": {},
+    "vqa": {"mode": {"kind": "hybrid", "scale": "x10"}, "per_shot": {"1": "legacy"}},
+    "num_shots": {"weight": -0.01},
     "callable": {"path": "a:b", "arguments": {"x": [1, "two"]}},
 }
 

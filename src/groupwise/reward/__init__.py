@@ -20,6 +20,7 @@ from groupwise.reward.knights_and_knaves import KnightsAndKnaves
 from groupwise.reward.length import Length
 from groupwise.reward.math_verify import MathVerify
 from groupwise.reward.noted import Noted
+from groupwise.reward.num_shots import NumShots
 from groupwise.reward.numeric_answer import NumericAnswer
 from groupwise.reward.pick_score import PickScore
 from groupwise.reward.reasoning_gym import ReasoningGym
@@ -29,6 +30,8 @@ from groupwise.reward.score import Rewards, needed_by, score
 from groupwise.reward.soft_overlong import SoftOverlong
 from groupwise.reward.table import RewardEvent, RewardTable
 from groupwise.reward.unit_tests import UnitTests
+from groupwise.reward.vqa import Vqa
+from groupwise.reward.vqa_accuracy import expected_accuracy, vqa_accuracy
 from groupwise.reward.win_rate import WinRate
 
 __all__ = [
@@ -46,6 +49,7 @@ __all__ = [
     "Length",
     "MathVerify",
     "Noted",
+    "NumShots",
     "NumericAnswer",
     "PickScore",
     "ReasoningGym",
@@ -60,9 +64,12 @@ __all__ = [
     "Rewards",
     "SoftOverlong",
     "UnitTests",
+    "Vqa",
     "WinRate",
     "as_judge",
+    "expected_accuracy",
     "needed_by",
     "score",
     "trained_on",
+    "vqa_accuracy",
 ]

@@ -19,6 +19,7 @@ from groupwise.reward.knights_and_knaves import KnightsAndKnaves
 from groupwise.reward.length import Length
 from groupwise.reward.lpips import Lpips
 from groupwise.reward.math_verify import MathVerify
+from groupwise.reward.num_shots import NumShots
 from groupwise.reward.numeric_answer import NumericAnswer
 from groupwise.reward.pick_score import PickScore
 from groupwise.reward.psnr import Psnr
@@ -28,6 +29,7 @@ from groupwise.reward.reward_model import RewardModel
 from groupwise.reward.soft_overlong import SoftOverlong
 from groupwise.reward.ssim import Ssim
 from groupwise.reward.unit_tests import UnitTests
+from groupwise.reward.vqa import Vqa
 from groupwise.reward.win_rate import WinRate
 
 RewardConfig = Annotated[
@@ -53,6 +55,8 @@ RewardConfig = Annotated[
     | Psnr
     | Ssim
     | Lpips
+    | Vqa
+    | NumShots
     | CallableReward,
     Field(discriminator="kind"),
 ]

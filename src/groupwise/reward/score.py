@@ -11,6 +11,7 @@ from typing import Any, Self, final
 from groupwise.reward.base import Reward, RewardFunction
 from groupwise.reward.columns import arguments_for, check_columns, needed_columns
 from groupwise.reward.error import RewardError
+from groupwise.reward.parted import Follows, Groups, Parted
 from groupwise.reward.process import ProcessReward
 from groupwise.reward.table import RewardEvent, RewardTable
 from groupwise.reward.text import Text
@@ -142,10 +143,13 @@ class Rewards:
         events: list[RewardEvent] = []
         seconds: dict[str, float] = {}
         maps: dict[str, list[Any]] = {}
+        fields: dict[str, Mapping[str, Sequence[Any]]] = {}
         try:
             for reward, job in running:
                 values[reward.name], new, own = self._finish(reward, job, prompts)
                 events += new
+                if isinstance(job.value, Parted):
+                    fields[reward.name] = job.value.fields
                 if own is not None:
                     maps[reward.name] = own
                 seconds[reward.name] = job.seconds
@@ -155,7 +159,36 @@ class Rewards:
                 if not job.done.is_set() and reward.worker is not None:
                     reward.abandon()
         weights = {reward.name: reward.weight for reward in used}
-        return RewardTable(values, weights, tuple(events), seconds, frozenset(reward.name for reward in used if reward.judge), maps)
+        return RewardTable(values, weights, tuple(events), seconds, frozenset(reward.name for reward in used if reward.judge), maps, fields)
+
+    def memory(self) -> dict[str, Any]:
+        """What rewards remember of what training saw, by name, JSON-able; nothing for those that remember nothing."""
+        return {name: memory for name, reward in self._following() if (memory := reward.memory())}
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Takes a memory back, for the rewards that are here; a reward without an entry forgets.
+
+        Args:
+            memory: what `memory` gave.
+        """
+        for name, reward in self._following():
+            reward.recall(memory.get(name, {}))
+
+    def follow(self, groups: Mapping[str, Groups]) -> dict[str, float]:
+        """Lets rewards take in a batch of rollouts, of all processes.
+
+        Args:
+            groups: name of a reward -> one entry a group, field -> values of its members.
+
+        Returns:
+            what they say about themselves now, as `rewards/NAME/...`.
+        """
+        return {
+            f"rewards/{name}/{key}": number for name, reward in self._following() if groups.get(name) for key, number in reward.follow(groups[name]).items()
+        }
+
+    def _following(self) -> list[tuple[str, Follows]]:
+        return [(name, reward.function) for name, reward in self._rewards.items() if isinstance(reward.function, Follows)]
 
     def close(self) -> None:
         """Ends threads and processes; a hung one is left to the end of the program."""
@@ -181,7 +214,7 @@ class Rewards:
             detail = f"longer than {limit:g} s for a batch of {len(prompts)}; {reward.advice}"
             return missing, [RewardEvent("timeout", reward.name, count=len(prompts), detail=detail)], None
         if job.error is None:
-            returned, maps = split_maps(reward.name, job.value)
+            returned, maps = split_maps(reward.name, job.value.values if isinstance(job.value, Parted) else job.value)
             return *checked_values(reward.name, returned, prompts), maps
         what = f"{type(job.error).__name__}: {job.error}{_place(job.error)}"
         if reward.on_error == "missing":

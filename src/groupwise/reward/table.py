@@ -44,6 +44,7 @@ class RewardTable:
         seconds: name -> wall time of the call.
         judges: names of rewards that are measured and never trained on; their weight is 0.
         maps: name -> `B` arrays, where a reward gives a value to every pixel (or decision) of a member; `values` then holds their means.
+        fields: name -> field -> `B` entries, what a reward says it was made of; an entry is a number, or a list of them (one a decision).
 
     Raises:
         RewardError: rewards of different length, or a weight of something that is no reward.
@@ -62,6 +63,7 @@ class RewardTable:
     seconds: Mapping[str, float] = field(default_factory=dict)
     judges: frozenset[str] = frozenset()
     maps: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    fields: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lengths = {name: len(values) for name, values in self.values.items()}
@@ -133,8 +135,11 @@ class RewardTable:
 
     def select(self, rows: Sequence[int]) -> RewardTable:
         """The rewards of some members, in this order; events stay those of the whole."""
-        chosen, maps = ({name: [values[int(row)] for row in rows] for name, values in table.items()} for table in (self.values, self.maps))
-        return replace(self, values=chosen, maps=maps)
+
+        def pick(table: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
+            return {name: [values[int(row)] for row in rows] for name, values in table.items()}
+
+        return replace(self, values=pick(self.values), maps=pick(self.maps), fields={name: pick(table) for name, table in self.fields.items()})
 
     @staticmethod
     def concatenate(tables: Sequence[RewardTable]) -> RewardTable:
@@ -161,4 +166,5 @@ class RewardTable:
             for name, spent in table.seconds.items():
                 seconds[name] = seconds.get(name, 0.0) + spent
         maps = {name: [each for table in tables for each in table.maps[name]] for name in first.maps}
-        return RewardTable(values, first.weights, tuple(events), seconds, first.judges, maps)
+        fields = {name: {each: [value for table in tables for value in table.fields[name][each]] for each in own} for name, own in first.fields.items()}
+        return RewardTable(values, first.weights, tuple(events), seconds, first.judges, maps, fields)
