@@ -37,7 +37,7 @@ def gathered(chosen: Recipe, **domain: Any) -> tuple[ToyDomain, TrainState, Coll
 def gradient(toy: ToyDomain, chosen: Recipe, state: TrainState, collected: Collected, rows: torch.Tensor | None = None, *, on_policy: bool) -> torch.Tensor:
     toy.module.zero_grad()
     rows = torch.arange(len(collected.samples)) if rows is None else rows
-    policy_gradient(toy, chosen, state, collected, rows, torch.zeros(len(collected.samples)), World(), on_policy=on_policy)
+    policy_gradient(toy, chosen, state, collected, rows, torch.zeros_like(collected.samples.old_log_prob), World(), on_policy=on_policy)
     return torch.cat([parameter.grad.reshape(-1) for parameter in toy.module.parameters() if parameter.grad is not None])
 
 
@@ -145,8 +145,9 @@ def test_a_second_pass_is_off_policy_and_its_ratios_are_noted() -> None:
         group["lr"] = 0.1
     updates = update_policy(toy, chosen, state, collected, Streams(0), World())
     moving = (collected.batch.advantage != 0).any(1)
-    assert (updates.log_ratio[moving] != 0).all()
+    assert (updates.log_ratio[moving][collected.samples.mask[moving]] != 0).all()
     assert (updates.log_ratio[~moving] == 0).all()
+    assert (updates.log_ratio[~collected.samples.mask] == 0).all()
     assert updates.metrics[1]["on_policy_fraction"] == 0.0
 
 

@@ -241,7 +241,7 @@ def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict
     if collected is not None:
         values["epoch"] = progress.num_drawn / domain.num_prompts
         values |= {f"settings/{name}": value for name, value in collected.samples.settings.items()}
-        _write_rollouts(session, state, collected, updates)
+        _write_rollouts(session, recipe, state, collected, updates)
     parts = {name: total - before.get(name, 0.0) for name, total in progress.seconds.items()}
     values |= {f"seconds/{name}": spent for name, spent in parts.items() if spent > 0}
     out_of_time = recipe.train.max_seconds is not None and progress.stage_seconds + sum(parts.values()) >= recipe.train.max_seconds
@@ -297,12 +297,12 @@ def _write_evaluation(folder: RunFolder, step: int, found: Evaluation) -> None:
         write_records(path, with_files(found.records, path.with_suffix("") / "members", folder.path))
 
 
-def _write_rollouts(session: Session, state: TrainState, collected: Collected, updates: Updates) -> None:
+def _write_rollouts(session: Session, recipe: Recipe, state: TrainState, collected: Collected, updates: Updates) -> None:
     step = state.progress.step + 1
     due = session.rollouts_every and (step % session.rollouts_every == 0 or state.progress.stage_step == 0)
     if due and session.world.first and len(collected.samples):
         path = session.folder.rollouts_at(step)
-        records = rollout_records(session.domain, collected, updates, session.num_rollouts)
+        records = rollout_records(session.domain, recipe.objective, collected, updates, session.num_rollouts)
         write_records(path, with_files(records, path.with_suffix("") / "members", session.folder.path))
 
 

@@ -33,7 +33,7 @@ class Updates:
 
     Args:
         metrics: one dictionary an optimiser step, reduced over processes.
-        log_ratio: `[B]` mean log-ratio of each member at its last scoring; 0 where it was only updated on-policy.
+        log_ratio: `[B, T]` nats, of each decision at its last scoring; 0 where it was only updated on-policy.
         taken, skipped, not_finite: how many.
         remarks: sentences for people.
     """
@@ -56,7 +56,7 @@ def update_policy(domain: Domain, recipe: Recipe, state: TrainState, collected: 
 
     `updates_per_batch` passes over the rollouts, each in `minibatches` parts of whole groups; without rollouts, one step of the auxiliary terms alone.
     """
-    updates = Updates(torch.zeros(0) if collected is None else torch.zeros(len(collected.samples), device=collected.samples.mask.device))
+    updates = Updates(torch.zeros(0) if collected is None else torch.zeros_like(collected.samples.old_log_prob))
     if collected is None or collected.batch is None:
         _step(domain, recipe, state, None, None, updates, streams, world, on_policy=False)
         return updates
@@ -271,8 +271,7 @@ def _bare_batch(samples: Samples, rows: Tensor, state: TrainState) -> Batch:
 
 
 def _note_log_ratio(log_ratio: Tensor, rows: Tensor, scored: Scored, update: Batch) -> None:
-    gap = torch.where(update.mask, scored.log_prob.detach() - update.old_log_prob, 0.0)
-    log_ratio[rows] = (gap.sum(1) / update.mask.sum(1).clamp(min=1)).to(log_ratio.dtype)
+    log_ratio[rows] = torch.where(update.mask, scored.log_prob.detach() - update.old_log_prob, 0.0).to(log_ratio.dtype)
 
 
 def _rescored(live: Scored, update: Batch | Plan, rows: Tensor, *, on_policy: bool) -> dict[str, Statistic]:

@@ -26,6 +26,7 @@ from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.language.conversation import Conversations
 from groupwise.domain.language.data import Splits, split
 from groupwise.domain.language.model import Scratch
+from groupwise.domain.language.pieces import pieces
 from groupwise.domain.language.prompts import tokenize
 from groupwise.domain.language.supervised import Example, as_samples, encode_demonstration
 from groupwise.domain.language.tokenizer import build_tokenizer
@@ -194,12 +195,14 @@ class LanguageDomain:
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Prompt, text, tokens and settings of members, for people."""
         described, texts = [], self._texts(samples.select(rows))
+        tokens = pieces(self.tokenizer, [samples.payload["tokens"][row, : int(samples.payload["length"][row])].tolist() for row in rows.tolist()])
         for place, row in enumerate(rows.tolist()):
             prompt = samples.prompts[int(samples.group[row])]
             record: dict[str, Any] = {"prompt": prompt.columns["prompt"], "key": prompt.key, "text": texts[place]}
             if "messages" in samples.payload:
                 record["messages"] = samples.payload["messages"][row]
-            record |= {"num_tokens": int(samples.payload["length"][row]), "truncated": samples.truncated is not None and bool(samples.truncated[row])}
+            record |= {"tokens": tokens[place], "num_tokens": len(tokens[place])}
+            record |= {"truncated": samples.truncated is not None and bool(samples.truncated[row])}
             described.append(record | {"settings": dict(samples.settings)})
         return described
 
