@@ -21,6 +21,7 @@ from torch import Tensor
 from groupwise.config import Config, ConfigError, validate
 from groupwise.objective import Batch, Objective, Plan
 from groupwise.objective.credit import Credit
+from groupwise.objective.refusals import refusals
 from groupwise.records import Rollouts, Scored
 from groupwise.statistics import Reduce, add, alone, finish
 
@@ -28,6 +29,9 @@ Table = dict[str, Any]
 Gradients = dict[str, Tensor]
 
 SLOTS = ("advantage", "admission", "smoothing", "ratio", "trust", "credit", "correction", "aggregation", "divergence")
+
+BEFORE_PLAN = ("advantage", "admission")
+"""Slots that only `prepare` reads."""
 
 # Every term of the loss is on, so that every law holds for all of them together.
 BASE: Table = {"entropy": 0.01, "auxiliary": {"supervised": 0.5}}
@@ -116,12 +120,24 @@ def pairs(first: str, second: str) -> Iterator[tuple[str, Objective]]:
             yield f"{first}={one} {second}={other}", objective
 
 
-def combinations(slots: Sequence[str] = SLOTS) -> Iterator[tuple[str, Objective]]:
-    """The full product of the kinds of these slots."""
-    for tables in itertools.product(*(slot_tables(slot) for slot in slots)):
-        objective = build(**dict(zip(slots, tables, strict=True)))
-        if objective is not None:
-            yield " ".join(f"{slot}={table}" for slot, table in zip(slots, tables, strict=True)), objective
+def product(**fixed: Table) -> Iterator[Objective]:
+    """The full product of the kinds of the slots that act in plan and loss, some of them fixed. As `build`, from parts that are validated once."""
+    base = validate(Objective, BASE, source="law")
+    parts = {slot: [_part(slot, table) for table in ([fixed[slot]] if slot in fixed else slot_tables(slot))] for slot in SLOTS if slot not in BEFORE_PLAN}
+    for chosen in itertools.product(*parts.values()):
+        objective = base.model_copy(update=dict(zip(parts, chosen, strict=True)))
+        refused = "; ".join(refusals(objective))
+        if "ratio.gradient = 'token'" in refused and getattr(objective.ratio, "gradient", None) == "sequence":
+            objective = objective.model_copy(update={"ratio": objective.ratio.model_copy(update={"gradient": "token"})})
+            refused = "; ".join(refusals(objective))
+        if not refused:
+            yield objective
+
+
+def _part(slot: str, table: Table) -> Any:
+    """The validated part of a slot, in the company that every kind accepts."""
+    company: Table = {"ratio": {"kind": "token"}, "smoothing": {"kind": "identity"}}
+    return getattr(validate(Objective, company | {slot: table}, source="law"), slot)
 
 
 def sample(count: int, seed: int) -> Iterator[tuple[str, Objective]]:
@@ -164,7 +180,11 @@ class World:
 
     def rollouts(self, density: bool = False, shift: float = 0.0) -> Rollouts:
         tall = {"correct": self.tall["correct"] + shift, "format": self.tall["format"]}
-        rewards = {name: [None if value != value else value for value in given.tolist()] if given.isnan().any() else given for name, given in tall.items()}
+        rewards: dict[str, Any] = {
+            name: [None if value != value else value for value in given.tolist()] if given.isnan().any() else given for name, given in tall.items()
+        }
+        if "map" in self.wide:
+            rewards["map"] = self.wide["map"]
         return Rollouts(
             group=self.group,
             mask=self.mask,
@@ -178,6 +198,10 @@ class World:
             density=density,
             auxiliary_count={"supervised": self.tall["count"]},
         )
+
+    def with_map(self, values: Tensor) -> World:
+        """The same with a reward of every decision beside the others, `[B, T]`."""
+        return replace(self, wide={**self.wide, "map": values})
 
     def scored(self, gradient: bool = True) -> Scored:
         """The scores as leaves."""
@@ -410,6 +434,115 @@ def invariances(objective: Objective, given: World) -> None:
     micro_batches(objective, given, whole, 3)
     slices(objective, given, whole)
     processes(objective, given, whole)
+
+
+class Unread:
+    """Stands for a slot that nothing may read.
+
+    Args:
+        slot: what it stands for.
+    """
+
+    def __init__(self, slot: str) -> None:
+        object.__setattr__(self, "_slot", slot)
+
+    def __getattribute__(self, name: str) -> Any:
+        raise AssertionError(f"{object.__getattribute__(self, '_slot')}.{name} was read after prepare")
+
+
+def after_prepare(objective: Objective) -> Objective:
+    """The objective without the slots that only `prepare` may read: they reach plan and loss as the tensors of a batch, and no other way."""
+    return objective.model_copy(update={slot: Unread(slot) for slot in BEFORE_PLAN})
+
+
+_DEALT = (torch.tensor([5, 0, 6, 2, 1]), torch.tensor([4, 3]))
+"""Two processes' members of `world`, whole groups of it, in an order of their own; the second holds the flat group, which admission may drop."""
+
+
+def dealt(given: World) -> list[World]:
+    """The parts of a `world` on two processes, with masked decisions added."""
+    return [given.members(rows).padded(width) for rows, width in zip(_DEALT, (3, 1), strict=True)]
+
+
+def undealt(parts: Sequence[Tensor], width: int | None = None) -> Tensor:
+    """Two processes' values by member, as the whole has them; of decisions the first `width`."""
+    return torch.cat([part if part.dim() == 1 or width is None else part[:, :width] for part in parts])[torch.cat(_DEALT).argsort()]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One batch as plan and loss see it: whole on one process; and dealt to two, its members in another order, with masked decisions added."""
+
+    given: World
+    whole: Batch
+    dealt: tuple[tuple[World, Batch], ...]
+
+    @staticmethod
+    def of(objective: Objective, given: World) -> Prepared:
+        together, parts = Together(2), dealt(given)
+        batches = together.run(lambda rank: prepared(objective, parts[rank], together.reduce(rank)))
+        return Prepared(given, prepared(objective, given), tuple(zip(parts, batches, strict=True)))
+
+
+def at_once(objective: Objective, batch: Prepared) -> None:
+    """Law 2 in one comparison: the cotangents of the whole are the gradients of micro-batches on two processes, reordered, padded and filled.
+
+    Args:
+        objective: any; of scope `batch`, whose micro-batches go through cotangents as well.
+        batch: prepared by the slots that act before the plan.
+    """
+    objective = after_prepare(objective)
+    given, width = batch.given, batch.given.mask.shape[1]
+    whole = objective.cotangents(given.scored(gradient=False), objective.plan(batch.whole, detail=False))
+    parts = (_through_cotangents if objective.scope == "batch" else _in_micro_batches)(objective, batch)
+    same(parts[0][0] + parts[1][0], whole.loss.total, "loss")
+    for name, gradient in whole.scored.tensors().items():
+        own = [part[1][name] for part in parts]
+        assert not any(bool(each[:, width:].any()) for each in own if each.dim() == 2), f"gradient by {name} on padding"
+        same(undealt(own, width), gradient, f"gradient by {name}")
+
+
+def _in_micro_batches(objective: Objective, batch: Prepared) -> list[tuple[Tensor, Gradients]]:
+    """Each process's loss and gradients, one process after the other: the sums of the counts are taken first and then handed to both."""
+    own: list[list[Tensor]] = [[], []]
+    for (_, part), counts in zip(batch.dealt, own, strict=True):
+        objective.plan(part, reduce=lambda value, counts=counts: counts.append(value) or value, detail=False)
+    found = []
+    for (mine, part), counts in zip(batch.dealt, own, strict=True):
+        sums = iter(zip(counts, torch.stack([torch.stack(each) for each in zip(*own, strict=True)]).sum(1), strict=True))
+
+        def reduce(value: Tensor, sums: Iterator[tuple[Tensor, Tensor]] = sums) -> Tensor:
+            before, total = next(sums)
+            assert torch.equal(value, before), "a count of the plan depends on another's sum"
+            return total
+
+        plan = objective.plan(part, reduce=reduce, detail=False)
+        scored, members = mine.scored(), len(plan)
+        rows = torch.arange(members + (-members) % 3)
+        rows[members:] = -1
+        total = torch.stack([objective.loss(scored.select(each), plan.select(each)).total for each in rows.split(3)]).sum()
+        found.append((total.detach(), gradients_of(total, scored)))
+    return found
+
+
+def _through_cotangents(objective: Objective, batch: Prepared) -> list[tuple[Tensor, Gradients]]:
+    """The same where the loss of a part reads the whole."""
+    together = Together(2)
+
+    def work(rank: int) -> tuple[Tensor, Gradients]:
+        mine, own = batch.dealt[rank]
+        found = objective.cotangents(mine.scored(gradient=False), objective.plan(own, reduce=together.reduce(rank), detail=False))
+        return found.loss.total, found.scored.tensors()
+
+    return together.run(work)
+
+
+def finite_at(objective: Objective, given: World, batch: Batch) -> None:
+    """Law 4 of one prepared batch: value and gradients are finite."""
+    objective = after_prepare(objective)
+    found = objective.cotangents(given.scored(gradient=False), objective.plan(batch, detail=False))
+    numbers = torch.cat([found.loss.total.reshape(1), *(gradient.flatten() for gradient in found.scored.tensors().values())])
+    assert bool(numbers.isfinite().all()), "loss or gradient is not finite"
 
 
 def finite(objective: Objective, given: World) -> None:

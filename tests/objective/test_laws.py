@@ -327,21 +327,43 @@ def test_law_8_sample_of_full_combinations() -> None:
             raise AssertionError(f"{name}: {error}") from error
 
 
+def _batches(given: World) -> list[laws.Prepared]:
+    """Batches of every form that the slots before the plan can give it: one advantage a member, one of a reward map, and a group that was dropped."""
+    tables = [{}, {"advantage": {"kind": "centred"}, "admission": {"kind": "informative"}}]
+    plain = [validate(Objective, BASE | table, source="law") for table in tables]
+    generator = torch.Generator().manual_seed(3)
+    wide = torch.rand(given.mask.shape, dtype=torch.float64, generator=generator)
+    return [*(laws.Prepared.of(objective, given) for objective in plain), laws.Prepared.of(plain[1], given.with_map(wide))]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("smoothing", slot_tables("smoothing"), ids=str)
 @pytest.mark.parametrize("trust", slot_tables("trust"), ids=str)
-def test_law_8_full_product_of_the_loss(smoothing: laws.Table, trust: laws.Table) -> None:
-    """All kinds of the slots that act in the loss; advantage and admission reach it only as a tensor and a mask (below)."""
+def test_law_8_full_product(smoothing: laws.Table, trust: laws.Table) -> None:
+    """Every combination of the slots that act after `prepare`. Advantage and admission reach them as a batch's tensors only: reading them here is an error."""
     given, hard = world(12), extremes()[0]
-    slots = [slot for slot in LOSS_SLOTS if slot not in ("smoothing", "trust")]
-    for tables in itertools.product(*(slot_tables(slot) for slot in slots)):
-        objective = build(smoothing=smoothing, trust=trust, **dict(zip(slots, tables, strict=True)))
-        if objective is None:
-            continue
-        whole = outcome(objective, given)
-        laws.padding(objective, given, whole)
-        laws.micro_batches(objective, given, whole, 3)
-        laws.finite(objective, hard)
+    batches, hard_batch = _batches(given), prepared(validate(Objective, BASE, source="law"), hard)
+    for number, objective in enumerate(laws.product(smoothing=smoothing, trust=trust)):
+        batch = batches[number % (2 if getattr(objective.trust, "whole_member", False) else 3)]
+        try:
+            laws.at_once(objective, batch)
+            laws.finite_at(objective, hard, hard_batch)
+        except Exception as error:
+            raise AssertionError(f"{objective!r}: {error}") from error
+
+
+@pytest.mark.parametrize("advantage", slot_tables("advantage", switches=True), ids=str)
+@pytest.mark.parametrize("admission", slot_tables("admission", switches=True), ids=str)
+def test_law_8_product_of_what_prepare_does(advantage: laws.Table, admission: laws.Table) -> None:
+    """The other factor of the full product: whatever the slots of the loss, these two give them a batch that keeps the laws."""
+    objective = validate(Objective, BASE | {"advantage": advantage, "admission": admission}, source="law")
+    given = world(13)
+    whole = prepared(objective, given)
+    batches = [batch for _, batch in laws.Prepared.of(objective, given).dealt]
+    same(laws.undealt([batch.advantage for batch in batches]), whole.advantage, "advantage")
+    assert torch.equal(laws.undealt([batch.admitted for batch in batches]), whole.admitted)
+    for hard in extremes():
+        assert prepared(objective, hard).advantage.isfinite().all()
 
 
 @pytest.mark.slow

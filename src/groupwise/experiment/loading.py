@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import ConfigError, difference, fill_kinds, parse_overrides
-from groupwise.experiment.catalogue import find
+from groupwise.experiment.catalogue import Source, find
 from groupwise.experiment.layers import is_resolved, lay, lift, objective_edits, preset_of, preset_table, resolve_objective
 from groupwise.experiment.schema import Experiment, read
+from groupwise.experiment.spelling import as_written
 from groupwise.objective import Objective
 
 
@@ -37,16 +38,20 @@ def load_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, An
     over = parse_overrides(overrides) if not isinstance(overrides, Mapping) else dict(overrides)
     label = str(name) if not over else f"{name} with {' '.join(overrides) if not isinstance(overrides, Mapping) else 'changes'}"
     try:
-        layers = [lift(layer) for layer in (*source.layers, over)]
-        method = next((layer["method"] for layer in reversed(layers) if "method" in layer), "grpo")
-        if is_resolved(layers[0]) and layers[0].get("method", "grpo") != method:
-            # A resolved file states every slot of its method; only what differs from that method is a wish of its own.
-            layers[0] = {**layers[0], "objective": {"name": method, **objective_edits(layers[0])}}
-        # What a stage or a control sets is laid on what holds outside, whose kinds must be known before its layers meet.
-        outside = resolve_objective(_stacked(layers, method, {}, label), label)
-        tree = _stacked(layers, method, outside, label)
+        return _loaded(source, over, label)
     except ConfigError as error:
-        raise error if error.source else ConfigError(error.problems, source=label) from None
+        raise as_written(error, (*source.layers, over), label) from None
+
+
+def _loaded(source: Source, over: Mapping[str, Any], label: str) -> Experiment:
+    layers = [lift(layer) for layer in (*source.layers, over)]
+    method = next((layer["method"] for layer in reversed(layers) if "method" in layer), "grpo")
+    if is_resolved(layers[0]) and layers[0].get("method", "grpo") != method:
+        # A resolved file states every slot of its method; only what differs from that method is a wish of its own.
+        layers[0] = {**layers[0], "objective": {"name": method, **objective_edits(layers[0])}}
+    # What a stage or a control sets is laid on what holds outside, whose kinds must be known before its layers meet.
+    outside = resolve_objective(_stacked(layers, method, {}, label), label)
+    tree = _stacked(layers, method, outside, label)
     tree.setdefault("name", source.name)
     return read(resolve_objective(tree, label), label)
 

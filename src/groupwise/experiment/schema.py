@@ -222,7 +222,8 @@ def _partial(schema: Any) -> Any:
 
 def _as_written(problem: Problem) -> Problem:
     # What is said of the objective as a whole names its keys itself.
-    path = "" if problem.path == "objective" and "=" in problem.message else problem.path.removeprefix("objective.")
+    names_itself = problem.path == "objective" and problem.message.split(" ")[0].split(".")[0] in Objective.model_fields
+    path = "" if names_itself else problem.path.removeprefix("objective.")
     key = path.split(" ")[0]
     if problem.message == "unknown key" and "." not in key and key == problem.path.split(" ")[0]:
         allowed = (*problem.allowed, *(name for name in Objective.model_fields if name != "name"))
