@@ -59,7 +59,7 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
     if config.attention is not None:
         arguments["attn_implementation"] = config.attention
     try:
-        with _without_progress_bars():
+        with without_progress_bars():
             model, report = cast(Any, AutoModelForCausalLM.from_pretrained(config.path, **arguments))
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
         raise ConfigError(f"path = {config.path!r}: transformers cannot load a causal language model from it: {_first_line(error)}") from error
@@ -183,13 +183,13 @@ def save(model: Any, tokenizer: Any, folder: str | Path, *, merge: bool = True) 
     if merge and hasattr(model, "peft_config"):
         # Merging in place and subtracting again would leave rounding in the weights that go on training.
         model = copy.deepcopy(model).merge_and_unload()
-    with _without_progress_bars():
+    with without_progress_bars():
         model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
 @contextmanager
-def _without_progress_bars() -> Iterator[None]:
+def without_progress_bars() -> Iterator[None]:
     """transformers draws a bar for every file; ours is the only one on the screen."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()

@@ -1,10 +1,10 @@
 """What a task model answered before, kept on disk: a model's answer to a prompt is always the same, and asking it is what costs.
 
-One file a model (`FINGERPRINT.jsonl`), one line an answer, each with its own checksum; lines are only ever added. Several processes may add at once: a
+One file a model (`FINGERPRINT.jsonl`), one line a prompt, each with its own checksum; lines are only ever added. Several processes may add at once: a
 lock is held for the time of one write, and each sees what the others added at its next question. A line that is torn (a process killed while it wrote, a
 full disk) or damaged is left out, which is said once, and what it held is computed again.
 
-    key = hash(query, demonstrations in order, answer)       the file's name says which weights and template
+    key = hash(query, demonstrations in order), value = {answer: nats}        the file's name says which weights and template
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import hashlib
 import json
 import logging
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, final
@@ -52,30 +52,38 @@ class CachedTaskModel:
 
     def score(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]) -> list[list[float]]:
         """See `TaskModel.score`; each answer is kept by itself."""
-        keys = [[self._key("score", query, chosen, answer) for answer in wanted] for query, chosen, wanted in zip(queries, demos, answers, strict=True)]
-        absent = self._absent([key for row in keys for key in row])
-        first: dict[str, tuple[int, str]] = {}
+        keys = [self._key("score", query, chosen) for query, chosen in zip(queries, demos, strict=True)]
+        self.file.refresh()
+        asked: dict[int, list[str]] = {}
+        first: dict[tuple[str, str], int] = {}
         for row, wanted in enumerate(answers):
-            for key, answer in zip(keys[row], wanted, strict=True):
-                if key in absent:
-                    first.setdefault(key, (row, answer))
-        asked: dict[int, dict[str, str]] = {}
-        for key, (row, answer) in first.items():
-            asked.setdefault(row, {})[key] = answer
+            known = self.file.get(keys[row], {})
+            self.hits += sum(answer in known for answer in wanted)
+            for answer in wanted:
+                if answer not in known:
+                    self.misses += 1
+                    if first.setdefault((keys[row], answer), row) == row and answer not in asked.setdefault(row, []):
+                        asked[row].append(answer)
+        asked = {row: own for row, own in asked.items() if own}
         if asked:
-            computed = self.model.score([queries[row] for row in asked], [demos[row] for row in asked], [list(own.values()) for own in asked.values()])
-            self.file.add({key: value for own, values in zip(asked.values(), computed, strict=True) for key, value in zip(own, values, strict=True)})
-        return [[self.file[key] for key in row] for row in keys]
+            computed = self.model.score([queries[row] for row in asked], [demos[row] for row in asked], list(asked.values()))
+            entries: dict[str, dict[str, float]] = {}
+            for (row, own), values in zip(asked.items(), computed, strict=True):
+                entries.setdefault(keys[row], {}).update(zip(own, values, strict=True))
+            self.file.add(entries)
+        return [[self.file[key][answer] for answer in wanted] for key, wanted in zip(keys, answers, strict=True)]
 
     def generate(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[str]:
         """See `TaskModel.generate`."""
         keys = [self._key("generate", query, chosen) for query, chosen in zip(queries, demos, strict=True)]
-        absent = self._absent(keys)
-        asked = {key: row for row, key in enumerate(keys) if key in absent}
+        self.file.refresh()
+        asked = {key: row for row, key in enumerate(keys) if key not in self.file}
+        self.hits += sum(key in self.file for key in keys)
+        self.misses += sum(key not in self.file for key in keys)
         if asked:
             computed = self.model.generate([queries[row] for row in asked.values()], [demos[row] for row in asked.values()])
-            self.file.add(dict(zip(asked, computed, strict=True)))
-        return [self.file[key] for key in keys]
+            self.file.add({key: {"": text} for key, text in zip(asked, computed, strict=True)})
+        return [self.file[key][""] for key in keys]
 
     def fingerprint(self) -> str:
         """The model's."""
@@ -91,19 +99,10 @@ class CachedTaskModel:
         share = f" ({self.hits / total:.0%})" if total else ""
         return f"of {total:,} answers of the task model {self.hits:,}{share} were kept from before, in {self.file.path}"
 
-    def _absent(self, keys: Sequence[str]) -> set[str]:
-        self.file.refresh()
-        absent = {key for key in keys if key not in self.file}
-        self.misses += len(absent)
-        self.hits += len(keys) - len(absent)
-        return absent
-
-    def _key(self, kind: str, query: Query, demos: Sequence[Example], *more: str) -> str:
+    def _key(self, kind: str, query: Query, demos: Sequence[Example]) -> str:
         found = hashlib.blake2b(kind.encode(), digest_size=16)
         for record in (query, *demos):
             found.update(self._digest(record))
-        for text in more:
-            found.update(hashlib.blake2b(text.encode(), digest_size=16).digest())
         return found.hexdigest()
 
     def _digest(self, record: Example | Query) -> bytes:
@@ -137,7 +136,7 @@ def digest(record: Example | Query) -> bytes:
 
 @final
 class AnswerFile:
-    """Answers by key in a file that several processes add to.
+    """Small tables by key in a file that several processes add to; a key that comes again adds to its table.
 
     Args:
         path: the file; it need not exist.
@@ -145,14 +144,15 @@ class AnswerFile:
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "answers.jsonl"
-        >>> AnswerFile(path).add({"a": -1.5})
+        >>> AnswerFile(path).add({"a": {"yes": -1.5}})
+        >>> AnswerFile(path).add({"a": {"no": -0.25}})
         >>> AnswerFile(path)["a"]
-        -1.5
+        {'yes': -1.5, 'no': -0.25}
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._known: dict[str, Any] = {}
+        self._known: dict[str, dict[str, Any]] = {}
         self._read = 0
         self._said: set[str] = set()
         self.refresh()
@@ -160,8 +160,12 @@ class AnswerFile:
     def __contains__(self, key: str) -> bool:
         return key in self._known
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key: str) -> dict[str, Any]:
         return self._known[key]
+
+    def get(self, key: str, default: dict[str, Any]) -> dict[str, Any]:
+        """The table of a key, or the default."""
+        return self._known.get(key, default)
 
     def refresh(self) -> None:
         """Reads what was added since, up to the last whole line."""
@@ -185,19 +189,20 @@ class AnswerFile:
         for line in whole.splitlines():
             entry = _entry(line) if line else None
             if entry is not None:
-                self._known[entry[0]] = entry[1]
+                self._known.setdefault(entry[0], {}).update(entry[1])
             elif line:
                 damaged += 1
         if damaged:
             self._say("damaged", "%s: %d of its lines are torn or damaged; what they held is computed again", self.path, damaged)
 
-    def add(self, entries: dict[str, Any]) -> None:
+    def add(self, entries: Mapping[str, Mapping[str, Any]]) -> None:
         """Writes answers in one piece, after what others have written.
 
         Args:
-            entries: key -> a number or a text.
+            entries: key -> table of numbers or texts.
         """
-        self._known.update(entries)
+        for key, table in entries.items():
+            self._known.setdefault(key, {}).update(table)
         lines = b"".join(_line(key, value) for key, value in entries.items())
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -218,12 +223,12 @@ class AnswerFile:
             log.warning(message, *values)
 
 
-def _line(key: str, value: Any) -> bytes:
-    body = json.dumps([key, value], separators=(",", ":")).encode()
+def _line(key: str, value: Mapping[str, Any]) -> bytes:
+    body = json.dumps([key, dict(value)], separators=(",", ":")).encode()
     return b"%08x %s\n" % (zlib.crc32(body), body)
 
 
-def _entry(line: bytes) -> tuple[str, Any] | None:
+def _entry(line: bytes) -> tuple[str, dict[str, Any]] | None:
     """The key and value of a line; None where its checksum does not fit."""
     check, _, body = line.partition(b" ")
     try:

@@ -50,33 +50,29 @@ class CausalLMTaskModel:
 
         Args:
             queries: Q of them.
-            demos: Q ordered choices, first pick first; the template says how they are laid out.
+            demos: Q lists of demonstrations in the order in which they are shown.
             answers: Q lists of answers.
 
         Raises:
             ConfigError: a prompt that with its answer is longer than the model's context, or an answer that becomes no token; with the query's id.
         """
-        prompts, continuations = [], []
-        for query, chosen, wanted in zip(queries, demos, answers, strict=True):
-            prompt = self._prompt(query, chosen)
-            for answer in wanted:
-                continuations.append(self._answers.ids(answer, query.id))
-                prompts.append(prompt)
-                self._check_length(query, chosen, len(prompt) + len(continuations[-1]))
-        values = iter(continuation_log_probs(self._backbone, prompts, continuations, batch_tokens=self.batch_tokens))
-        return [[next(values) for _ in wanted] for wanted in answers]
+        prompts = self._prompts(queries, demos)
+        continuations = [[self._answers.ids(answer, query.id) for answer in wanted] for query, wanted in zip(queries, answers, strict=True)]
+        for query, chosen, prompt, own in zip(queries, demos, prompts, continuations, strict=True):
+            self._check_length(query, chosen, len(prompt) + max(map(len, own), default=0))
+        return continuation_log_probs(self._backbone, prompts, continuations, batch_tokens=self.batch_tokens)
 
     def generate(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[str]:
         """The greedy answer to each query, up to the template's stop text or `max_new_tokens`.
 
         Args:
             queries: Q of them.
-            demos: Q ordered choices.
+            demos: Q lists of demonstrations.
 
         Raises:
             ConfigError: no room for `max_new_tokens` in the model's context, with the query's id.
         """
-        prompts = [self._prompt(query, chosen) for query, chosen in zip(queries, demos, strict=True)]
+        prompts = self._prompts(queries, demos)
         for query, chosen, prompt in zip(queries, demos, prompts, strict=True):
             self._check_length(query, chosen, len(prompt) + self.max_new_tokens)
         # Alike prompts have the same answer.
@@ -99,20 +95,21 @@ class CausalLMTaskModel:
             self._fingerprint = found.hexdigest()[:32]
         return self._fingerprint
 
-    def _prompt(self, query: Query, demos: Sequence[Example]) -> list[int]:
-        pairs = [(demo.question, demo.answer) for demo in demos]
-        if isinstance(self.template, ChatTemplate):
-            # The model's template writes its own special tokens.
-            return list(self._tokenizer.encode(self._render(query, pairs), add_special_tokens=False))
-        ids = list(self._tokenizer.encode(self.template.prompt(query.question, pairs)))
-        if not ids:
-            raise ConfigError(f"query {query.id!r}: its prompt becomes no token, and nothing predicts an answer; put some text into template.question")
-        return ids
-
-    def _render(self, query: Query, pairs: list[tuple[str, str]]) -> str:
-        assert isinstance(self.template, ChatTemplate)
-        messages, settings = self.template.messages(query.question, pairs), self.template.template_arguments
-        return render_chat(self._tokenizer, messages, settings)
+    def _prompts(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[list[int]]:
+        pairs = [(query.question, [(demo.question, demo.answer) for demo in chosen]) for query, chosen in zip(queries, demos, strict=True)]
+        template, tokenizer = self.template, self._tokenizer
+        if not pairs:
+            return []
+        if isinstance(template, ChatTemplate):
+            texts = [render_chat(tokenizer, template.messages(asked, shown), template.template_arguments) for asked, shown in pairs]
+        else:
+            texts = [template.prompt(asked, shown) for asked, shown in pairs]
+        # A chat template writes its own special tokens.
+        found: list[list[int]] = tokenizer(texts, add_special_tokens=not isinstance(template, ChatTemplate))["input_ids"]
+        for query, ids in zip(queries, found, strict=True):
+            if not ids:
+                raise ConfigError(f"query {query.id!r}: its prompt becomes no token, and nothing predicts an answer; put some text into template.question")
+        return found
 
     def _check_length(self, query: Query, demos: Sequence[Example], num_tokens: int) -> None:
         limit = self._backbone.max_positions

@@ -22,7 +22,7 @@ from groupwise.config import ConfigError
 from groupwise.domain.selection.example import Example, Query
 from groupwise.domain.selection.task_model.causal_lm import render_chat
 from groupwise.domain.selection.task_model.pretrained import ImageText
-from groupwise.domain.selection.task_model.template import ChatTemplate, Template, arranged
+from groupwise.domain.selection.task_model.template import ChatTemplate, Template
 from groupwise.domain.selection.task_model.tokens import Answers
 from groupwise.domain.weights import hash_weights
 
@@ -91,7 +91,7 @@ class ImageTextTaskModel:
 
         Args:
             queries: Q of them, each with an image.
-            demos: Q ordered choices, each example with an image.
+            demos: Q lists of demonstrations in the order in which they are shown, each with an image.
             answers: Q lists of answers.
 
         Raises:
@@ -112,7 +112,7 @@ class ImageTextTaskModel:
 
         Args:
             queries: Q of them.
-            demos: Q ordered choices.
+            demos: Q lists of demonstrations.
 
         Raises:
             ConfigError: as `score`.
@@ -208,7 +208,7 @@ class ImageTextTaskModel:
         return self.template.prompt(query.question, pairs, image=str(self._image_token))
 
     def _images(self, query: Query, demos: Sequence[Example]) -> list[Any]:
-        return [*(_picture(demo.image, f"example {demo.id!r}") for demo in arranged(demos, self.template.order)), _picture(query.image, f"query {query.id!r}")]
+        return [*(_picture(demo.image, f"example {demo.id!r}") for demo in demos), _picture(query.image, f"query {query.id!r}")]
 
     def _check_length(self, query: Query, demos: Sequence[Example], num_tokens: int) -> None:
         config = self._model.config.get_text_config()

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeVar, final
+from typing import Annotated, Any, Literal, final
 
 from pydantic import Field, field_validator
 
 from groupwise.config import Config
 
 QUESTION, ANSWER, IMAGE = "{question}", "{answer}", "{image}"
-Order = Literal["as_picked", "reversed"]
-"""`as_picked`: the first pick is read first; `reversed`: the first pick is read last, next to the query."""
-
-Item = TypeVar("Item")
-
-
-def arranged(demos: Sequence[Item], order: Order) -> list[Item]:
-    """Demonstrations in the order in which they are read.
-
-    Example:
-        >>> arranged(["first pick", "second pick"], "reversed")
-        ['second pick', 'first pick']
-    """
-    return list(demos) if order == "as_picked" else list(demos)[::-1]
 
 
 @final
@@ -38,16 +24,14 @@ class TextTemplate(Config):
         question: `{question}` is replaced; `{image}` is where an image-text model sees the picture.
         answer: `{answer}` is replaced; the same text is what is scored.
         separator: after each demonstration.
-        order: which pick is read first.
         stop: texts that end a generated answer.
 
     Example:
         >>> TextTemplate().prompt("2 + 2", [("1 + 1", "2"), ("1 + 2", "3")])
         'Q: 1 + 1\\nA: 2\\n\\nQ: 1 + 2\\nA: 3\\n\\nQ: 2 + 2\\nA:'
-        >>> TextTemplate(order="reversed").prompt("2 + 2", [("1 + 1", "2"), ("1 + 2", "3")])
-        'Q: 1 + 2\\nA: 3\\n\\nQ: 1 + 1\\nA: 2\\n\\nQ: 2 + 2\\nA:'
 
-    Without demonstrations the prompt is the instruction and the question.
+    Demonstrations are written in the order in which they are given: which pick is shown first is `domain.order`'s to say. Without any the prompt is the
+    instruction and the question.
     """
 
     kind: Literal["text"] = "text"
@@ -55,7 +39,6 @@ class TextTemplate(Config):
     question: str = "Q: {question}\nA:"
     answer: str = " {answer}"
     separator: str = "\n\n"
-    order: Order = "as_picked"
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ("\n",)
 
     @field_validator("question")
@@ -78,10 +61,10 @@ class TextTemplate(Config):
 
         Args:
             question: of the query.
-            demos: `(question, answer)` in the order in which they were picked.
+            demos: `(question, answer)` in the order in which they are shown.
             image: what stands for a picture.
         """
-        shown = "".join(self._ask(asked, image) + self.answer_text(answer) + self.separator for asked, answer in arranged(demos, self.order))
+        shown = "".join(self._ask(asked, image) + self.answer_text(answer) + self.separator for asked, answer in demos)
         return self.instruction + shown + self._ask(question, image)
 
     def answer_text(self, answer: str) -> str:
@@ -106,7 +89,6 @@ class ChatTemplate(Config):
         system: the system's message; unset leaves it out.
         question: `{question}` is replaced; with `{image}`, the picture stands before the text.
         answer: `{answer}` is replaced; the same text is what is scored, directly after the template's opening of the assistant's turn.
-        order: which pick is read first.
         stop: texts that end a generated answer, beside the end of the turn.
         template_arguments: further arguments of the model's chat template, for example `{ enable_thinking = false }`.
 
@@ -119,7 +101,6 @@ class ChatTemplate(Config):
     system: str | None = None
     question: str = "{question}"
     answer: str = "{answer}"
-    order: Order = "as_picked"
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     template_arguments: dict[str, Any] = Field(default_factory=dict)
 
@@ -143,10 +124,10 @@ class ChatTemplate(Config):
 
         Args:
             question: of the query.
-            demos: `(question, answer)` in the order in which they were picked.
+            demos: `(question, answer)` in the order in which they are shown.
         """
         found: list[dict[str, Any]] = [] if self.system is None else [{"role": "system", "content": self._content(self.system, 0)}]
-        for asked, answer in arranged(demos, self.order):
+        for asked, answer in demos:
             found.append(self._ask(asked))
             found.append({"role": "assistant", "content": self._content(self.answer_text(answer), 0)})
         return [*found, self._ask(question)]

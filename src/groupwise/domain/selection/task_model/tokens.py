@@ -30,6 +30,7 @@ class Answers:
         backend = getattr(tokenizer, "backend_tokenizer", None)
         self.description: str = backend.to_str() if backend is not None else json.dumps(tokenizer.get_vocab(), sort_keys=True)
         """All that decides how texts become ids, for a fingerprint."""
+        self._known: dict[str, list[int]] = {}
 
     def ids(self, answer: str, query: str) -> list[int]:
         """The ids of an answer in the middle of a text, without special tokens.
@@ -41,6 +42,8 @@ class Answers:
         Raises:
             ConfigError: it becomes no token.
         """
+        if answer in self._known:
+            return self._known[answer]
         text = self._template.answer_text(answer)
         ids = self._encode(text)
         if self._adds_space:
@@ -53,6 +56,7 @@ class Answers:
                 f"query {query!r}: its answer {answer!r} becomes {len(ids)} tokens and no word; every answer needs one that can be predicted, so write one "
                 "(`unanswerable`, for example) or leave the query out"
             )
+        self._known[answer] = ids
         return ids
 
     def text(self, ids: Sequence[int]) -> str:

@@ -1,0 +1,114 @@
+"""The log-probability of given continuations of given prompts, many at a time.
+
+    log P(continuation | prompt) = sum_t log p(continuation_t | prompt, continuation_<t)        in nats
+
+What rows begin with alike is forwarded once, where the model allows it (`groupwise.causal_lm.packing`): a prompt for all of its continuations, or, where that
+saves more, what several prompts begin with (the same demonstrations before different queries).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from groupwise.causal_lm import packing, scoring
+from groupwise.causal_lm.backbone import Backbone
+
+Ids = Sequence[int]
+
+
+def continuation_log_probs(
+    backbone: Backbone, prompts: Sequence[Ids], continuations: Sequence[Sequence[Ids]], *, batch_tokens: int = 16384
+) -> list[list[float]]:
+    """`log P(continuation | prompt)`, without gradient and without dropout, at temperature 1.
+
+    Args:
+        backbone: the model, taken apart.
+        prompts: token ids, N of them, none empty.
+        continuations: of each prompt, token ids; an empty one has log-probability 0.
+        batch_tokens: about as many tokens go through the model at once; a longer prompt goes alone.
+
+    Returns:
+        Of each prompt, one number a continuation, in nats, summed in fp64.
+
+    Raises:
+        ValueError: not as many lists of continuations as prompts, or an empty prompt.
+    """
+    if len(prompts) != len(continuations):
+        raise ValueError(f"{len(prompts)} prompts and {len(continuations)} lists of continuations; give one list a prompt")
+    found = [[0.0] * len(own) for own in continuations]
+    asked = [row for row, own in enumerate(continuations) if any(map(len, own))]
+    with backbone.evaluating():
+        for batch in _batches(asked, prompts, continuations, batch_tokens, packing.can_pack(backbone)):
+            counts = [sum(1 for own in continuations[row] if len(own)) for row in batch]
+            shared = shared_prefixes([prompts[row] for row in batch], counts)
+            # Continuations of one prompt keep one list of what they share, which is then recognised without being read.
+            heads = [list(prompts[row][:split]) for row, split in zip(batch, shared, strict=True)]
+            places = [(place, number) for place, row in enumerate(batch) for number, own in enumerate(continuations[row]) if len(own)]
+            tails = [[*prompts[batch[place]][shared[place] :], *continuations[batch[place]][number]] for place, number in places]
+            start = torch.tensor([len(prompts[batch[place]]) - shared[place] for place, _ in places])
+            length = torch.tensor([len(tail) for tail in tails])
+            steps = torch.arange(int(length.max()))
+            tokens = torch.tensor([[*tail, *[0] * (len(steps) - len(tail))] for tail in tails])
+            mask = (steps >= start[:, None]) & (steps < length[:, None])
+            fields = scoring.score(backbone, [heads[place] for place, _ in places], tokens.to(backbone.device), mask.to(backbone.device))
+            for (place, number), total in zip(places, fields["log_prob"].double().sum(1).tolist(), strict=True):
+                found[batch[place]][number] = total
+    return found
+
+
+def shared_prefixes(prompts: Sequence[Ids], counts: Sequence[int]) -> list[int]:
+    """How many tokens of each prompt are forwarded once for all that begin with them; prompts in lexicographic order.
+
+    A group of prompts with the common prefix `c` costs `c + sum_i count_i (length_i - c)` tokens: what stands behind the prefix is forwarded with every
+    continuation. A prompt by itself shares all of its own. Neighbours join while that costs less.
+
+    Args:
+        prompts: token ids, sorted.
+        counts: continuations of each.
+
+    Example:
+        >>> shared_prefixes([[1, 2, 3, 4], [1, 2, 3, 5], [7, 8]], [1, 1, 1])
+        [3, 3, 2]
+        >>> shared_prefixes([[1, 2, 3, 4], [1, 2, 3, 5]], [9, 9])
+        [4, 4]
+    """
+    found: list[int] = []
+    members, common, cost, total, continuations = 0, 0, 0, 0, 0
+    for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True)):
+        joined = min(common, _common(prompts[place - 1], prompt)) if members else 0
+        new_total, new_continuations = total + count * len(prompt), continuations + count
+        together = joined + new_total - new_continuations * joined
+        if joined and together < cost + len(prompt):
+            members, common, cost, total, continuations = members + 1, joined, together, new_total, new_continuations
+        else:
+            found += [common] * members
+            members, common, cost, total, continuations = 1, len(prompt), len(prompt), count * len(prompt), count
+    return found + [common] * members
+
+
+def _common(one: Ids, other: Ids) -> int:
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a != b:
+            break
+        count += 1
+    return count
+
+
+def _batches(rows: Sequence[int], prompts: Sequence[Ids], continuations: Sequence[Sequence[Ids]], batch_tokens: int, packs: bool) -> Iterator[list[int]]:
+    """Rows that go through the model together; those that begin alike come after each other."""
+    batch: list[int] = []
+    used = 0
+    for row in sorted(rows, key=lambda row: list(prompts[row])):
+        length = len(prompts[row])
+        # Side by side, one token more is a prediction of the prompt's last and costs nothing; elsewhere every continuation is a row with its prompt.
+        cost = length * packs + sum(length + len(own) for own in continuations[row] if len(own) > packs)
+        if batch and used + cost > batch_tokens:
+            yield batch
+            batch, used = [], 0
+        batch.append(row)
+        used += cost
+    if batch:
+        yield batch

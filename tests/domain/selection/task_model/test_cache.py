@@ -1,0 +1,189 @@
+"""What a task model answered before: nothing is asked twice, by nobody, and damage costs what is damaged."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from groupwise.domain.selection.example import Example, Query
+from groupwise.domain.selection.task_model.cache import AnswerFile, CachedTaskModel, digest
+from groupwise.domain.selection.task_model.causal_lm import CausalLMTaskModel
+from groupwise.domain.selection.task_model.template import TextTemplate
+
+from .conftest import example, picture, query
+
+DEMOS = [example(0, "a + b?", "red"), example(1, "c + d?", "blue"), example(2, "e?", "green")]
+QUERIES = [query("q0", "f + a?"), query("q1", "b?")]
+
+
+class Counted:
+    """The real model, and what it was asked for."""
+
+    def __init__(self, causal, **settings):
+        self.model, self.asked = CausalLMTaskModel(causal, **settings), []
+
+    def score(self, queries, demos, answers):
+        self.asked += [(query.id, tuple(demo.id for demo in shown), tuple(own)) for query, shown, own in zip(queries, demos, answers)]
+        return self.model.score(queries, demos, answers)
+
+    def generate(self, queries, demos):
+        self.asked += [(query.id, tuple(demo.id for demo in shown)) for query, shown in zip(queries, demos)]
+        return self.model.generate(queries, demos)
+
+    def fingerprint(self):
+        return self.model.fingerprint()
+
+
+def test_each_prompt_and_answer_is_asked_for_once(causal, tmp_path):
+    inner = Counted(causal)
+    cached = CachedTaskModel(inner, tmp_path)
+    queries, demos = [QUERIES[0], QUERIES[0], QUERIES[0], QUERIES[1]], [DEMOS[:2], DEMOS[:2], DEMOS[1::-1], []]
+    found = cached.score(queries, demos, [["red"], ["red", "x"], ["red"], ["red", "red"]])
+    assert inner.asked == [("q0", ("e0", "e1"), ("red",)), ("q0", ("e0", "e1"), ("x",)), ("q0", ("e1", "e0"), ("red",)), ("q1", (), ("red",))]
+    assert found == [pytest.approx(values, abs=1e-9) for values in inner.model.score(queries, demos, [["red"], ["red", "x"], ["red"], ["red", "red"]])]
+    assert (cached.hits, cached.misses) == (0, 6)
+    assert cached.score(queries, demos, [["red"], ["x", "red"], ["red"], ["red", "blue"]])[1] == found[1][::-1]
+    assert inner.asked[4:] == [("q1", (), ("blue",))]
+    assert (cached.hits, cached.misses) == (5, 7)
+    assert "of 12 answers of the task model 5 (42%) were kept" in cached.report()
+
+
+def test_another_run_finds_the_same_numbers_bit_for_bit(causal, tmp_path):
+    first = CachedTaskModel(Counted(causal), tmp_path)
+    values, texts = first.score(QUERIES, [DEMOS, []], [["red"], ["x", "blue"]]), first.generate(QUERIES, [DEMOS, []])
+    second = CachedTaskModel(Counted(causal), tmp_path)
+    assert second.score(QUERIES, [DEMOS, []], [["red"], ["x", "blue"]]) == values
+    assert second.generate(QUERIES, [DEMOS, []]) == texts
+    assert second.model.asked == []
+    other = CachedTaskModel(Counted(causal, template=TextTemplate(separator="\n")), tmp_path)
+    other.score(QUERIES[:1], [DEMOS], [["red"]])
+    assert len(other.model.asked) == 1
+
+
+def test_the_key_is_all_that_a_model_may_read():
+    one = np.ones(1, np.float32)
+    base = Example("a", "2?", "4", one, picture(0), {"image": "i"})
+    others = [
+        Example("b", "2?", "4", one, picture(0), {"image": "i"}),
+        Example("a", "3?", "4", one, picture(0), {"image": "i"}),
+        Example("a", "2?", "5", one, picture(0), {"image": "i"}),
+        Example("a", "2?", "4", one, picture(1), {"image": "i"}),
+        Example("a", "2?", "4", one, None, {"image": "i"}),
+        Example("a", "2?", "4", one, picture(0), {"image": "j"}),
+        Query("a", "2?", ("4",), one, (), picture(0), (), {"image": "i"}),
+        Query("a", "2?", ("4",), one, (), picture(0), ("4",), {"image": "i"}),
+    ]
+    assert len({digest(each) for each in [base, *others]}) == 9
+    assert digest(base) == digest(Example("a", "2?", "4", -one, picture(0).copy(), {"image": "i"}))
+
+
+def test_a_picture_in_a_file_counts_with_its_content(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"one")
+    before = digest(example(0, "?", "red", str(tmp_path / "a.png")))
+    (tmp_path / "a.png").write_bytes(b"two")
+    assert digest(example(0, "?", "red", str(tmp_path / "a.png"))) != before
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from groupwise.domain.selection.task_model.cache import AnswerFile
+
+file, name = AnswerFile(Path(sys.argv[1])), sys.argv[2]
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(300):
+    file.add({f"{name}-{number}": {"x" * (number % 50): number / 7}, f"shared-{number}": {name: float(number)}})
+"""
+
+
+def test_two_processes_write_at_once(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, str(path), name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for name in ("a", "b")
+    ]
+    seen = AnswerFile(path)
+    for writer in writers:
+        assert writer.stdout.readline() == "ready\n"
+    for writer in writers:
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+    while any(writer.poll() is None for writer in writers):
+        seen.refresh()  # a reader in between sees whole lines only
+    for writer in writers:
+        writer.communicate()
+        assert writer.returncode == 0
+    seen.refresh()
+    for file in (seen, AnswerFile(path)):
+        for number in range(300):
+            assert [file[f"{name}-{number}"] for name in "ab"] == [{"x" * (number % 50): number / 7}] * 2
+            assert file[f"shared-{number}"] == {"a": float(number), "b": float(number)}
+        assert file._said == set()
+
+
+def filled(path: Path) -> list[bytes]:
+    AnswerFile(path).add({str(number): {"a": number / 3} for number in range(4)})
+    return path.read_bytes().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    ("damage", "kept"),
+    [
+        (lambda lines: b"".join(lines)[:-5], "012"),  # torn at the end
+        (lambda lines: lines[0] + lines[1][:9] + lines[2] + lines[3], "03"),  # torn in the middle by a process without the lock
+        (lambda lines: b"".join(lines).replace(b'"1"', b'"9"'), "023"),  # a changed letter
+        (lambda lines: b"\x00" * 40 + b"\n" + b"".join(lines), "0123"),  # zeros, as file systems leave them
+        (lambda lines: b"", ""),
+    ],
+)
+def test_damage_costs_what_is_damaged_and_is_said_once(tmp_path, caplog, damage, kept):
+    path = tmp_path / "answers.jsonl"
+    path.write_bytes(damage(filled(path)))
+    with caplog.at_level(logging.WARNING):
+        file = AnswerFile(path)
+        assert [key for key in "0123" if key in file] == list(kept)
+        file.add({"new": {"a": 0.5}})
+        file.refresh()
+    assert len(caplog.records) == (0 if kept == "" else 1)
+    again = AnswerFile(path)
+    assert again["new"] == {"a": 0.5}
+    assert [key for key in "0123" if key in again] == list(kept)
+
+
+def test_a_file_that_becomes_shorter_is_read_again(tmp_path, caplog):
+    path = tmp_path / "answers.jsonl"
+    lines = filled(path)
+    file = AnswerFile(path)
+    path.write_bytes(lines[3])
+    AnswerFile(path).add({"new": {"a": 1.0}})
+    path.write_bytes(lines[0])
+    with caplog.at_level(logging.WARNING):
+        file.refresh()
+        file.refresh()
+    assert "became shorter" in caplog.text
+    assert len(caplog.records) == 1
+    assert file["2"] == {"a": 2 / 3}
+
+
+def test_where_nothing_can_be_written_the_run_goes_on(causal, tmp_path, caplog):
+    (tmp_path / "taken").write_text("a file")
+    cached = CachedTaskModel(Counted(causal), tmp_path / "taken")
+    with caplog.at_level(logging.WARNING):
+        first = cached.score(QUERIES, [[], []], [["red"], ["red"]])
+        assert cached.score(QUERIES, [[], []], [["red"], ["red"]]) == first
+        cached.score(QUERIES, [DEMOS, []], [["red"], ["x"]])
+    assert sum("not kept for later ones" in record.getMessage() for record in caplog.records) == 1
+    assert len(cached.model.asked) == 4
+
+
+def test_numbers_come_back_exactly(tmp_path):
+    values = [-1.0 / 3, float("-inf"), 5e-324, -0.0]
+    AnswerFile(tmp_path / "a.jsonl").add({"k": {str(place): value for place, value in enumerate(values)}})
+    found = AnswerFile(tmp_path / "a.jsonl")["k"]
+    assert [json.dumps(value) for value in found.values()] == [json.dumps(value) for value in values]
