@@ -23,13 +23,15 @@ def evaluate(
     import torch
     from rich.text import Text
 
-    from groupwise.cli.ending import texts
+    from groupwise.cli.ending import printed, texts
     from groupwise.cli.output import console, table
     from groupwise.cli.trained import trained
+    from groupwise.domain.protocol import Tabulates
     from groupwise.experiment.runner import open_domain
     from groupwise.streams import Streams
     from groupwise.train.pictures import with_files, write_pictures
     from groupwise.train.run_folder import write_records
+    from groupwise.train.tables import as_json, write_tables
 
     torch.set_num_threads(threads or 1)
     loaded = trained(place, experiment, which)
@@ -37,17 +39,21 @@ def evaluate(
     domain.module.eval()
     with torch.no_grad():
         found = domain.evaluate(streams=Streams(loaded.seed))
+        tables = domain.tables(streams=Streams(loaded.seed)) if isinstance(domain, Tabulates) else []
     if out is not None:
         write_pictures(out, found.pictures)
         write_records(out / "records.jsonl", with_files(found.records, out / "members", out))
+        write_tables(out / "tables", tables)
     records = [{key: value for key, value in record.items() if not isinstance(value, torch.Tensor)} for record in found.records]
     if json:
         import json as library
 
-        print(library.dumps({"metrics": dict(found.metrics), "records": records}, ensure_ascii=False))
+        print(library.dumps({"metrics": dict(found.metrics), "records": records, "tables": [as_json(each) for each in tables]}, ensure_ascii=False))
         return
     console().print(Text(f"{place} on the held-out prompts of {loaded.name}"))
     console().print(table(["metric", "value"], [(name, f"{value:.4g}") for name, value in found.metrics.items()], numbers=["value"]))
+    for part in [part for each in tables for part in printed(as_json(each))]:
+        console().print(part)
     for line in texts([], records):
         console().print(Text(line))
     if out is not None:

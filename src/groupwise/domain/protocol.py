@@ -130,6 +130,39 @@ def _pad(value: Tensor, width: int, fill: float) -> Tensor:
 
 @final
 @dataclass(frozen=True)
+class Interval:
+    """A number with the ends of its interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+Cell = str | float | Interval | None
+
+
+@final
+@dataclass(frozen=True)
+class Table:
+    """A table for people, made once when a run has ended.
+
+    Args:
+        name: of its file.
+        title: one sentence.
+        columns: heads.
+        rows: one cell a column each.
+        notes: sentences below it.
+    """
+
+    name: str
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    notes: Sequence[str] = ()
+
+
+@final
+@dataclass(frozen=True)
 class Evaluation:
     """Held-out results.
 
@@ -237,4 +270,13 @@ class ComparesExactly(Protocol):
         Called once for each batch of rollouts, within `reference.active()`, and only where the objective reads one of the two; `auxiliary_count["consistency"]`
         is set here. Where the sampler recorded its fields, `recorded.exact_divergence` is filled too, so that the first update needs no forward pass.
         """
+        ...
+
+
+@runtime_checkable
+class Tabulates(Protocol):
+    """A domain with tables to show once a run has ended: what its result stands beside."""
+
+    def tables(self, *, streams: Streams) -> Sequence[Table]:
+        """Tables about the policy as it is now; what they compare with is computed here, after training."""
         ...

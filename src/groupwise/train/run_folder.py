@@ -1,6 +1,6 @@
 """The folder of a run: what is written where, and the checks before anything is computed.
 
-`config.json` resolved, `environment.json`, `metrics.jsonl`, `rollouts/`, `checkpoints/step-N/`, `model/`, `summary.json`.
+`config.json` resolved, `environment.json`, `metrics.jsonl`, `rollouts/`, `checkpoints/step-N/`, `model/`, `tables/`, `summary.json`.
 """
 
 from __future__ import annotations
@@ -67,6 +67,11 @@ class RunFolder:
     def rollouts(self) -> Path:
         """The folder of what was sampled."""
         return self.path / "rollouts"
+
+    @property
+    def tables(self) -> Path:
+        """The folder of the tables that a domain makes at the end."""
+        return self.path / "tables"
 
     @property
     def checkpoints(self) -> Path:

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from groupwise.config import Config
 from groupwise.domain.selection.policy.config import ModelConfig, Pointer
+from groupwise.domain.selection.rce_config import RceConfig
 from groupwise.domain.selection.source import SourceConfig
 from groupwise.domain.selection.task_model import TaskModelConfig
 from groupwise.reward import RewardConfig
@@ -32,9 +33,11 @@ class PrefixConfig(Config):
 
     Args:
         discount: `d`. 0 credits a pick with its own prefix alone, 1 with the mean over all prefixes it is in.
+        weights: of the prefixes of one, two, ... examples, in place of equal ones: `R_s` then counts `w_s` times, above and below.
     """
 
     discount: Share = 0.5
+    weights: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = None
 
 
 @final
@@ -73,7 +76,9 @@ class SelectionConfig(Config):
         shots: most demonstrations of a query.
         stop: let the policy end early, after at least one pick; ending is a decision too.
         order: where the first pick is shown: at the beginning, or next to the query. The saved policy says which.
+        random_shots: each query's group picks a number of examples that is drawn from 1 to `shots`, anew at every step, in place of `shots`.
         prefix: reward every prefix; unset rewards the whole choice alone.
+        rce: reward-weighted cross-entropy on candidates, the auxiliary term `supervised`; unset has none.
         accuracy: form of the VQA accuracy: `official` leaves each annotator out once, `short` is `min(matches / 3, 1)`.
         temperature: of sampling, divides the logits; log-probs are those at this temperature.
         sampling_schedule: a schedule over the steps for `temperature`; the value used is stored with the rollouts.
@@ -90,7 +95,9 @@ class SelectionConfig(Config):
     shots: Positive = 4
     stop: bool = False
     order: Literal["first_pick_first", "first_pick_last"] = "first_pick_last"
+    random_shots: bool = False
     prefix: PrefixConfig | None = None
+    rce: RceConfig | None = None
     accuracy: Literal["official", "short"] = "official"
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     sampling_schedule: Mapping[Literal["temperature"], Schedule] = Field(default_factory=dict)
@@ -101,6 +108,11 @@ class SelectionConfig(Config):
     def _sound(self) -> SelectionConfig:
         if not any(reward.role != "judge" and reward.weight != 0 for reward in self.rewards.values()):
             raise ValueError('rewards names nothing to train on; write for example [domain.rewards.vqa] with kind = "vqa"')
+        if self.random_shots and self.shots == 1:
+            raise ValueError("random_shots has no effect with shots = 1; remove it")
+        if self.prefix is not None and self.prefix.weights is not None and (len(self.prefix.weights) != self.shots or sum(self.prefix.weights) <= 0):
+            have = self.prefix.weights
+            raise ValueError(f"prefix.weights = {have}: one weight for each of 1 to shots = {self.shots} examples, not all 0; write {[1.0] * self.shots}")
         for name, schedule in self.sampling_schedule.items():
             if schedule.extremes()[0] <= 0:
                 raise ValueError(f"sampling_schedule.{name} comes to {schedule.extremes()[0]:g}: it must be above 0 at every step")

@@ -8,20 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.protocol import Evaluation, Prompt, Samples
+from groupwise.domain.protocol import Evaluation, Prompt, Samples, Table
 from groupwise.domain.selection import evaluate
 from groupwise.domain.selection.config import SelectionConfig
 from groupwise.domain.selection.example import Query, Questions
-from groupwise.domain.selection.measure import Measures, shown
+from groupwise.domain.selection.measure import Measures
 from groupwise.domain.selection.policy import choose, loading
 from groupwise.domain.selection.policy.choose import Choices
+from groupwise.domain.selection.rce import CandidateSource
 from groupwise.domain.selection.rewarding import COLUMNS, Rewarding
 from groupwise.domain.selection.source.base import check, distinct_pools
 from groupwise.domain.selection.table import QueryTable
+from groupwise.domain.selection.tables import Setting, baseline_tables
 from groupwise.domain.weights import hash_weights
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
@@ -46,7 +49,6 @@ class SelectionDomain:
     """
 
     density = False
-    auxiliary: frozenset[str] = frozenset()
     unit = "nats per pick"
     supplies = frozenset({"log_prob", "entropy", "score_norm", "exact_divergence"})
 
@@ -70,9 +72,12 @@ class SelectionDomain:
         else:
             self._task_model = config.task_model.open(str(device))
         self._measures = Measures(self._task_model, config.accuracy)
-        self._rewards = Rewards(config.rewards)
-        self._rewards.check_columns(COLUMNS)
-        self._rewarding = Rewarding(self._rewards, config.prefix)
+        self.rewards = Rewards(config.rewards)
+        self.rewards.check_columns(COLUMNS)
+        self._rewarding = Rewarding(self.rewards, config.prefix)
+        train = self._questions.train
+        self._candidates = None if config.rce is None else CandidateSource(config, train, self._table, self.module, self._measures, self._rewarding)
+        self.auxiliary = frozenset() if config.rce is None else frozenset({"supervised"})
 
     @property
     def num_prompts(self) -> int:
@@ -81,7 +86,7 @@ class SelectionDomain:
     @property
     def remarks(self) -> list[str]:
         """What was left out of the questions."""
-        return list(self._questions.remarks)
+        return [*self._questions.remarks, *([] if self._candidates is None else self._candidates.remarks)]
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -116,9 +121,12 @@ class SelectionDomain:
         heat = torch.full((len(group),), temperature, dtype=torch.float64, device=self._device)
         greedy = settings.get("top_k", 0) == 1
         choices = choose.draw(self.module, self.module.encode(self._table.pools(number)).of(group), shots, None if greedy else uniform, heat)
+        if self.config.random_shots and not greedy:
+            asked = [int(streams.numpy("shots", step, prompt.key).integers(1, shots + 1)) for prompt in prompts]
+            choices = choices.first(torch.tensor(asked, device=self._device)[group])
         found = choose.fields(choices, requires - {"exact_divergence"})
         queries = [self._table.queries[place] for place in number[group].tolist()]
-        measured = self._rewarding.measure(self._measures, queries, choices, self.config.order)
+        measured = self._rewarding.measure(self._measures, queries, choices, self.config.order, every=self.config.prefix is not None)
         return Samples(
             prompts=list(prompts),
             group=group,
@@ -146,6 +154,8 @@ class SelectionDomain:
         """Fields `[B, T]` of members `rows` at the temperature each was sampled at."""
         chosen = samples.select(rows.clamp(min=0))
         found = choose.fields(self._again(chosen), requires, chosen.payload.get("reference_log_probs"))
+        if "weight" in chosen.payload:
+            return Scored(found["log_prob"], auxiliary={"supervised": -chosen.payload["weight"] * found["log_prob"].double().sum(1)})
         return Scored.from_tensors(found)
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
@@ -158,9 +168,10 @@ class SelectionDomain:
             total.backward()
         return scored.detach()
 
+    @torch.no_grad()
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
-        """None: there is no corpus of right choices."""
-        return None
+        """Candidates of some queries with their weights, at most `size` together (of one query at least); None without `rce`."""
+        return None if self._candidates is None else self._candidates.draw(size, streams, step)
 
     @torch.no_grad()
     def evaluate(self, *, streams: Streams) -> Evaluation:
@@ -168,8 +179,8 @@ class SelectionDomain:
         held_out = self._questions.held_out
         if not self.config.evaluation.shared_pool and not distinct_pools(held_out):
             raise ConfigError(
-                f"source: all {len(held_out)} held-out queries have one and the same pool, where a fixed list may do as well as a policy; give each its own, or "
-                "write evaluation.shared_pool = true"
+                f"source: all {len(held_out)} held-out queries have one and the same pool, where a fixed list may do as well as a policy; give each its own, "
+                "or write evaluation.shared_pool = true"
             )
         choices, measured = self._greedy(held_out)
         table = self._rewarding.reward(held_out, measured, choices.mask, judges=True)
@@ -178,6 +189,18 @@ class SelectionDomain:
         if self.config.evaluation.validation and self._questions.validation:
             metrics |= evaluate.metrics("validation", self._greedy(self._questions.validation)[1], None)
         return Evaluation(metrics, tuple(records))
+
+    @torch.no_grad()
+    def tables(self, *, streams: Streams) -> list[Table]:
+        """The policy's most probable picks beside every baseline, for every number of demonstrations."""
+        if not self.config.evaluation.tables:
+            return []
+        held_out = self._questions.held_out
+        _, measured = self._greedy(held_out)
+        names = [f"accuracy_{size}" for size in range(1, self.config.shots + 1)]
+        own = np.array([[found[name] for name in names] for found in (evaluate.per_query(each) for each in measured)])
+        setting = Setting(self._measures, self._questions, self.config.shots, self.config.order, self.config.evaluation)
+        return baseline_tables(setting, own)
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """The question, what was shown for it, and what the task model answered, for people."""
@@ -193,6 +216,9 @@ class SelectionDomain:
         found.update(self._loaded.encode())
         found.update(self._task_model.fingerprint().encode())
         found.update(repr((self.config.shots, self.config.stop, self.config.order, self.config.accuracy)).encode())
+        # A warm-up on candidates depends on what they earn.
+        found.update(b"" if self.config.rce is None else self.config.model_dump_json(include={"rce", "rewards", "prefix", "random_shots"}).encode())
+        found.update(b"" if self._candidates is None else self._candidates.fingerprint().encode())
         for query in self._questions.train:
             found.update("\x1f".join([query.id, query.question, *query.answers, *(f"{each.id}\x1e{each.answer}" for each in query.pool)]).encode())
             found.update(query.embedding.tobytes())
@@ -204,7 +230,7 @@ class SelectionDomain:
 
     def close(self) -> None:
         """Ends the rewards' threads and processes."""
-        self._rewards.close()
+        self.rewards.close()
 
     def _number(self, prompt: Prompt) -> int:
         if prompt.key not in self._table.number:
@@ -226,13 +252,7 @@ class SelectionDomain:
             heat = torch.ones(len(number), dtype=torch.float64, device=self._device)
             parts.append(choose.draw(self.module, self.module.encode(self._table.pools(number)), self.config.shots, None, heat))
         choices = Choices(*(torch.cat([getattr(part, name) for part in parts]) for name in ("picks", "mask", "log_probs")))
-        every = replace_prefix(self._rewarding)
-        return choices, every.measure(self._measures, queries, choices, self.config.order)
-
-
-def replace_prefix(rewarding: Rewarding) -> Rewarding:
-    """The same rewards, every prefix measured."""
-    return Rewarding(rewarding.rewards, rewarding.prefix, every=True)
+        return choices, self._rewarding.measure(self._measures, queries, choices, self.config.order, every=True)
 
 
 def _read(config: SelectionConfig) -> Questions:
@@ -243,6 +263,3 @@ def _read(config: SelectionConfig) -> Questions:
 
 def _prompt(query: Query) -> Prompt:
     return Prompt(query.id, {"prompt": query.question, "answers": list(query.answers)})
-
-
-__all__ = ["SelectionDomain", "shown"]

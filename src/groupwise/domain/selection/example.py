@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Query:
     choices: tuple[str, ...] = ()
     clusters: Mapping[str, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def answer(self) -> str:
         """What most annotators said; of equally many, what was said first."""
         return Counter(self.answers).most_common(1)[0][0]

@@ -44,20 +44,33 @@ class Measured:
     relevance: float
 
 
+def in_order(picked: Sequence[Example], order: Order) -> tuple[Example, ...]:
+    """Picked examples in the order in which the task model reads them; the query comes last.
+
+    Args:
+        picked: in the order of picking.
+        order: where the first pick stands: at the beginning, or next to the query.
+
+    Example:
+        >>> in_order("ca", "first_pick_last")
+        ('a', 'c')
+    """
+    return tuple(picked) if order == "first_pick_first" else tuple(picked)[::-1]
+
+
 def shown(pool: Sequence[Example], picks: Sequence[int], order: Order) -> tuple[Example, ...]:
-    """The picked examples in the order in which the task model reads them; the query comes last.
+    """The picked examples of a pool, as the task model reads them.
 
     Args:
         pool: of the query.
         picks: places in it, in the order of picking.
-        order: where the first pick stands: at the beginning, or next to the query.
+        order: see `in_order`.
 
     Example:
-        >>> [each for each in shown("abc", [2, 0], "first_pick_last")]
-        ['a', 'c']
+        >>> shown("abc", [2, 0], "first_pick_last")
+        ('a', 'c')
     """
-    found = tuple(pool[place] for place in picks)
-    return found if order == "first_pick_first" else found[::-1]
+    return in_order([pool[place] for place in picks], order)
 
 
 @final
@@ -72,6 +85,7 @@ class Measures:
     def __init__(self, model: TaskModel, form: AccuracyForm = "official") -> None:
         self.model, self.form = model, form
         self._alone: dict[str, float] = {}
+        self._worth: dict[tuple[str, str], tuple[float, float, float]] = {}
 
     def __call__(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[Measured]:
         """One entry a row.
@@ -103,19 +117,20 @@ class Measures:
         return [self._of(query, answers, values, said) for query, answers, values, said in zip(queries, asked, scores, best, strict=True)]
 
     def _of(self, query: Query, answers: Sequence[str], scores: Sequence[float], prediction: str) -> Measured:
-        chances = {answer: math.exp(score) for answer, score in zip(answers, scores, strict=True)}
-        probability = chances[query.answer]
+        chances = [math.exp(score) for score in scores]
+        probability = chances[answers.index(query.answer)]
         info = probability - self._alone[query.id]
-        return Measured(
-            prediction,
-            correct=float(normalise(prediction) == normalise(query.answer)),
-            accuracy=vqa_accuracy(prediction, query.answers, self.form),
-            info=info,
-            expected=math.fsum(chance * vqa_accuracy(answer, query.answers, self.form) for answer, chance in chances.items()),
-            probability=probability,
-            quality=info,
-            relevance=relevance(prediction, query.answers),
-        )
+        correct, accuracy, near = self._judged(query, prediction)
+        expected = math.fsum(chance * self._judged(query, answer)[1] for answer, chance in zip(answers, chances, strict=True))
+        return Measured(prediction, correct, accuracy, info, expected, probability, quality=info, relevance=near)
+
+    def _judged(self, query: Query, answer: str) -> tuple[float, float, float]:
+        """Whether an answer is correct, its accuracy and its relevance; few answers come again and again."""
+        key = (query.id, answer)
+        if key not in self._worth:
+            correct = float(normalise(answer) == normalise(query.answer))
+            self._worth[key] = (correct, vqa_accuracy(answer, query.answers, self.form), relevance(answer, query.answers))
+        return self._worth[key]
 
 
 def _answers(query: Query) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, final
@@ -26,13 +27,12 @@ class Rewarding:
     Args:
         rewards: opened.
         prefix: how prefixes are rewarded; `None` rewards whole choices.
-        every: measure every prefix, whatever is rewarded.
     """
 
-    def __init__(self, rewards: Rewards, prefix: PrefixConfig | None, *, every: bool = False) -> None:
-        self.rewards, self.prefix, self.every = rewards, prefix, every or prefix is not None
+    def __init__(self, rewards: Rewards, prefix: PrefixConfig | None) -> None:
+        self.rewards, self.prefix = rewards, prefix
 
-    def measure(self, measures: Measures, queries: Sequence[Query], choices: Choices, order: Order) -> list[list[Measured | None]]:
+    def measure(self, measures: Measures, queries: Sequence[Query], choices: Choices, order: Order, *, every: bool) -> list[list[Measured | None]]:
         """`B` lists of what was measured after each pick: place `t` holds the first `t + 1`. `None` where it was not asked for.
 
         Args:
@@ -40,9 +40,10 @@ class Rewarding:
             queries: of each member.
             choices: of each member.
             order: in which picks are shown.
+            every: measure every prefix, not the whole choice alone.
         """
         picks, lengths = choices.picks.tolist(), choices.lengths.tolist()
-        asked = [(row, size) for row, most in enumerate(lengths) for size in range(1 if self.every else most, most + 1)]
+        asked = [(row, size) for row, most in enumerate(lengths) for size in range(1 if every else most, most + 1)]
         found = measures([queries[row] for row, _ in asked], [shown(queries[row].pool, picks[row][:size], order) for row, size in asked])
         table: list[list[Measured | None]] = [[None] * len(picks[0]) for _ in picks]
         for (row, size), each in zip(asked, found, strict=True):
@@ -78,18 +79,24 @@ class Rewarding:
                     raise RewardError(f"reward {name!r} is missing for a prefix of query {queries[member].id!r}; prefix rewards need all of them", reward=name)
                 earned = [float(value) for value in own if value is not None]
                 values[name].append(sum(earned) / len(earned))
-                maps[name].append(credited(earned, int(mask[member].sum()), mask.shape[1], self.prefix.discount))
-        return replace(table, values=values, maps={name: each for name, each in maps.items() if name not in table.judges})
+                maps[name].append(credited(earned, int(mask[member].sum()), mask.shape[1], self.prefix.discount, self.prefix.weights))
+        # What rewards were made of, with one entry a prefix for each member.
+        bounds = np.cumsum([0, *(len(found) for found in sizes)]).tolist()
+        parts = list(itertools.pairwise(bounds))
+        fields = {name: {each: [list(rows[a:b]) for a, b in parts] for each, rows in own.items()} for name, own in table.fields.items()}
+        return replace(table, values=values, maps={name: each for name, each in maps.items() if name not in table.judges}, fields=fields)
 
 
-def credited(earned: Sequence[float], num_decisions: int, width: int, discount: float) -> np.ndarray:
-    """What each decision is credited with, fp64 `[T]`: `G_t = sum_{s >= t} d^(s - t) R_s / sum_{s >= t} d^(s - t)`; the decision to end, with the last prefix.
+def credited(earned: Sequence[float], num_decisions: int, width: int, discount: float, weights: Sequence[float] | None = None) -> np.ndarray:
+    """What each decision is credited with, fp64 `[T]`: `G_t = sum_{s >= t} d^(s - t) w_s R_s / sum_{s >= t} d^(s - t) w_s`; the decision to end, with the last
+    prefix. Where no later prefix has a weight, a decision is credited with nothing.
 
     Args:
         earned: `R` of each prefix.
         num_decisions: those of the member; one more than prefixes where it ended early.
         width: `T`; places without a decision are 0.
         discount: `d`.
+        weights: `w` of each number of examples; equal where unset.
 
     Example:
         >>> credited([0.0, 1.0, 1.0], 3, 4, 1.0).round(3).tolist()
@@ -100,8 +107,9 @@ def credited(earned: Sequence[float], num_decisions: int, width: int, discount: 
     found = np.zeros(width)
     total = weight = 0.0
     for place in reversed(range(len(earned))):
-        total, weight = earned[place] + discount * total, 1.0 + discount * weight
-        found[place] = total / weight
+        own = 1.0 if weights is None else weights[place]
+        total, weight = own * earned[place] + discount * total, own + discount * weight
+        found[place] = total / weight if weight > 0 else 0.0
     if num_decisions > len(earned):
         found[len(earned)] = earned[-1]
     return found

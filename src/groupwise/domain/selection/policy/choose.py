@@ -35,6 +35,11 @@ class Choices:
         """`[B]`, demonstrations of each."""
         return (self.picks >= 0).sum(1)
 
+    def first(self, most: Tensor) -> Choices:
+        """The first `most [B]` decisions of each: what would have been drawn if no more were asked for, as a pick depends on those before it alone."""
+        kept = torch.arange(self.picks.shape[1], device=self.picks.device) < most[:, None]
+        return Choices(self.picks.masked_fill(~kept, NOTHING), self.mask & kept, self.log_probs)
+
 
 def draw(
     network: PointerNetwork, encoded: Encoded, shots: int, uniform: Tensor | None, temperature: Tensor, *, least: int = 1, force: Tensor | None = None
@@ -66,6 +71,8 @@ def draw(
             picked = log_probs.argmax(1)
         else:
             picked = _inverse(log_probs, uniform[:, place])
+        if force is not None:
+            ended = ended | (force[:, place] == NOTHING)
         masks.append(~ended)
         now = torch.where(ended, NOTHING, torch.where(picked == size, STOP, picked))
         picks.append(now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, final
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from groupwise.config import Config
 
@@ -29,6 +29,12 @@ class Pointer(Config):
     answer_size: Annotated[int, Field(ge=1)] = 32
     seed: Annotated[int, Field(ge=0)] | None = None
     dtype: Literal["float32", "float64"] = "float32"
+
+    @model_validator(mode="after")
+    def _sound(self) -> Pointer:
+        if self.width % self.num_heads:
+            raise ValueError(f"width = {self.width} cannot be divided among num_heads = {self.num_heads}; write a multiple of it")
+        return self
 
 
 @final

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import final
 
 import torch
@@ -36,19 +36,24 @@ class Encoded:
 
     Args:
         query: `[P, H]`, where picking starts from.
-        items: `[P, N, H]`.
+        items: `[P, N, H]`, what the state takes up when one is picked.
+        offered, given: `[P, heads, N, H / heads]`, what the state attends to and what it finds there.
+        key: `[P, N, H]`, what the state points at.
         similarity: `[P, N]` cosines of query and examples.
         valid: `[P, N]`.
     """
 
     query: Tensor
     items: Tensor
+    offered: Tensor
+    given: Tensor
+    key: Tensor
     similarity: Tensor
     valid: Tensor
 
     def of(self, row: Tensor) -> Encoded:
         """The pools of members: `row [B]` says whose."""
-        return Encoded(self.query[row], self.items[row], self.similarity[row], self.valid[row])
+        return Encoded(*(getattr(self, each.name)[row] for each in fields(self)))
 
 
 @final
@@ -98,9 +103,9 @@ class PointerNetwork(nn.Module):
         similarity = torch.einsum("pd,pnd->pn", pools.query, pools.pool)
         answer = self.answer(pools.answers)
         joined = self.join(torch.cat([item, item * query[:, None], answer, similarity[..., None]], -1))
-        joined = joined + self.among(joined, joined, pools.valid)
-        joined = joined + self.mix(joined)
-        return Encoded(query, self.items_norm(joined), similarity, pools.valid)
+        joined = joined + self.among(joined, *self.among.offer(joined), pools.valid)
+        items = self.items_norm(joined + self.mix(joined))
+        return Encoded(query, items, *self.look.offer(items), self.key(items), similarity, pools.valid)
 
     def start(self, encoded: Encoded) -> Tensor:
         """The state before the first pick, `[B, H]`."""
@@ -114,9 +119,9 @@ class PointerNetwork(nn.Module):
             state: `[B, H]`.
             chosen: `[B, N]` bool.
         """
-        looked = state + self.look(self.state_norm(state)[:, None], encoded.items, encoded.valid)[:, 0]
+        looked = state + self.look(self.state_norm(state)[:, None], encoded.offered, encoded.given, encoded.valid)[:, 0]
         pointer = self.out(torch.tanh(looked)) / self.config.width**0.5
-        scores = self.scale * encoded.similarity + torch.einsum("bh,bnh->bn", pointer, self.key(encoded.items))
+        scores = self.scale * encoded.similarity + (encoded.key @ pointer[:, :, None])[:, :, 0]
         scores = scores.masked_fill(chosen | ~encoded.valid, float("-inf"))
         if self.end is None:
             return scores
@@ -138,19 +143,22 @@ class PointerNetwork(nn.Module):
 
 @final
 class Attention(nn.Module):
-    """Multi-head attention of `[B, S, H]` over `[B, N, H]`, some of which are no items."""
+    """Multi-head attention of `[B, S, H]` over items, some of which are none."""
 
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()
         self.num_heads = num_heads
-        self.ask, self.offer, self.give = (nn.Linear(width, width, bias=False) for _ in range(3))
+        self.ask, self.find, self.give = (nn.Linear(width, width, bias=False) for _ in range(3))
         self.back = nn.Linear(width, width)
 
-    def forward(self, asking: Tensor, items: Tensor, valid: Tensor) -> Tensor:
-        def heads(values: Tensor) -> Tensor:
-            return values.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+    def offer(self, items: Tensor) -> tuple[Tensor, Tensor]:
+        """What items `[B, N, H]` are found by, and what they give; once for all that ask, `[B, heads, N, H / heads]` each."""
+        return self._heads(self.find(items)), self._heads(self.give(items))
 
-        ask, offer, give = heads(self.ask(asking)), heads(self.offer(items)), heads(self.give(items))
-        weights = ask @ offer.transpose(2, 3) / ask.shape[-1] ** 0.5
-        weights = weights.masked_fill(~valid[:, None, None], float("-inf")).softmax(-1)
-        return self.back((weights @ give).transpose(1, 2).flatten(2))
+    def forward(self, asking: Tensor, offered: Tensor, given: Tensor, valid: Tensor) -> Tensor:
+        ask = self._heads(self.ask(asking))
+        weights = (ask @ offered.transpose(2, 3) / ask.shape[-1] ** 0.5).masked_fill(~valid[:, None, None], float("-inf")).softmax(-1)
+        return self.back((weights @ given).transpose(1, 2).flatten(2))
+
+    def _heads(self, values: Tensor) -> Tensor:
+        return values.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)

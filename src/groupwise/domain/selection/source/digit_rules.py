@@ -19,7 +19,7 @@ Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 YES, NO = "yes", "no"
 NUM_IMAGES = {"train": 1000, "validation": 200, "held_out": 597}
 """How scikit-learn's 1,797 digits are split, after a fixed shuffle. Demonstrations show images of `train` only."""
-DIMENSIONS = 6
+DIMENSIONS = 4
 """Principal components of an image that rules are made of."""
 
 
@@ -56,9 +56,9 @@ class DigitRules(Config):
     num_held_out: Positive = 2048
     pool_size: Annotated[int, Field(ge=2)] = 32
     bank_size: Positive = 64
-    image_weight: Share = 0.3
-    question_weight: Share = 0.35
-    nuisance_weight: Share = 0.35
+    image_weight: Share = 0.25
+    question_weight: Share = 0.3
+    nuisance_weight: Share = 0.45
     question_noise: Share = 0.7
     doubt: Annotated[float, Field(ge=0, le=1)] = 1.0
     margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.1
@@ -78,72 +78,76 @@ class DigitRules(Config):
         import numpy as np
 
         random = np.random.default_rng(self.seed)
-        shares = [self.num_rules * 8 // 13, self.num_rules * 9 // 13 - self.num_rules * 8 // 13]
-        bounds = np.cumsum([0, *shares, self.num_rules - sum(shares)]).tolist()
-        splits = {}
-        for place, (split, number) in enumerate((("train", self.num_train), ("validation", self.num_validation), ("held_out", self.num_held_out))):
-            banks = [self._bank(rule, random) for rule in range(bounds[place], bounds[place + 1])]
-            splits[split] = [self._query(f"{split}-{number}", split, banks, random) for number in range(number)]
-        return Questions(splits["train"], splits["validation"], splits["held_out"])
+        first, second = self.num_rules * 8 // 13, self.num_rules * 9 // 13
+        bounds = {"train": (0, first), "validation": (first, second), "held_out": (second, self.num_rules)}
+        numbers = {"train": self.num_train, "validation": self.num_validation, "held_out": self.num_held_out}
+        found = {}
+        for split, (start, end) in bounds.items():
+            rules = [_Rule.draw(number, random) for number in range(start, end)]
+            for rule in rules:
+                self._solve(rule, random)
+            found[split] = self._queries(split, numbers[split], rules, random)
+        return Questions(found["train"], found["validation"], found["held_out"])
 
-    def _bank(self, rule: int, random: np.random.Generator) -> _Rule:
-        direction = _unit(random.standard_normal(DIMENSIONS))
-        code = _unit(random.standard_normal(_CODE_SIZE))
-        own = _Rule(name_of(rule), direction, code, [])
-        images, _ = digit_images("train")
-        for image in random.choice(len(images), self.bank_size, replace=False).tolist():
-            votes = self._votes("train", image, own, random)
-            answer = YES if 2 * votes >= _NUM_ANNOTATORS else NO
-            clusters = {"image": f"train-{image}", "rule": own.name}
-            embedding = self._embedding("train", image, own, random)
-            own.bank.append(Example(f"{own.name}-{image}", own.question, answer, embedding, images[image], clusters))
-        return own
+    def _solve(self, rule: _Rule, random: np.random.Generator) -> None:
+        """Fills a rule's bank: training images with the answers of most annotators."""
+        import numpy as np
 
-    def _query(self, name: str, split: str, banks: list[_Rule], random: np.random.Generator) -> Query:
-        images, _ = digit_images(split)
-        place, image = int(random.integers(len(banks))), int(random.integers(len(images)))
-        own = banks[place]
-        votes = self._votes(split, image, own, random)
-        given = [example for example in own.bank if example.clusters["image"] != f"{split}-{image}"]
-        same = [given[index] for index in random.choice(len(given), self.pool_size // 2, replace=False)]
-        others = random.integers(1, len(banks), self.pool_size - len(same)).tolist()
-        other: dict[str, Example] = {}
-        for step in [*others, *([1] * self.pool_size)]:
-            # A second draw of one example is put aside for the next bank.
-            bank = banks[(place + step) % len(banks)].bank
+        images, components = digit_images("train")
+        chosen = random.choice(len(images), self.bank_size, replace=False)
+        votes = self._votes(components[chosen] @ rule.direction, random)
+        embeddings = self._embeddings(components[chosen], np.broadcast_to(rule.code, (len(chosen), _CODE_SIZE)), random)
+        for image, vote, embedding in zip(chosen.tolist(), votes.tolist(), embeddings, strict=True):
+            clusters = {"image": f"train-{image}", "rule": rule.name}
+            answer = YES if 2 * vote >= _NUM_ANNOTATORS else NO
+            rule.bank.append(Example(f"{rule.name}-{image}", rule.question, answer, embedding, images[image], clusters))
+
+    def _queries(self, split: str, number: int, rules: list[_Rule], random: np.random.Generator) -> list[Query]:
+        import numpy as np
+
+        images, components = digit_images(split)
+        own, asked = random.integers(len(rules), size=number), random.integers(len(images), size=number)
+        directions, codes = (np.stack([getattr(rule, name) for rule in rules])[own] for name in ("direction", "code"))
+        votes = self._votes((components[asked] * directions).sum(1), random)
+        embeddings = self._embeddings(components[asked], codes, random)
+        found = []
+        for place, (rule, image, vote) in enumerate(zip(own.tolist(), asked.tolist(), votes.tolist(), strict=True)):
+            clusters = {"image": f"{split}-{image}", "rule": rules[rule].name}
+            answers = (YES,) * vote + (NO,) * (_NUM_ANNOTATORS - vote)
+            pool = self._pool(rule, clusters["image"], rules, random)
+            # Of equally many, the first answer counts, as it does for the examples: yes.
+            found.append(Query(f"{split}-{place}", rules[rule].question, answers, embeddings[place], pool, images[image], (YES, NO), clusters))
+        return found
+
+    def _pool(self, own: int, image: str, rules: list[_Rule], random: np.random.Generator) -> tuple[Example, ...]:
+        """Half follows the query's rule and shows other images; the rest follows other rules."""
+        half = self.pool_size // 2
+        same = [rules[own].bank[place] for place in random.permutation(self.bank_size)[: half + 1].tolist()]
+        pool = [example for example in same if example.clusters["image"] != image][:half]
+        taken: set[str] = set()
+        while len(pool) < self.pool_size:
+            bank = rules[(own + int(random.integers(1, len(rules)))) % len(rules)].bank
             example = bank[int(random.integers(len(bank)))]
-            other[example.id] = example
-            if len(other) == self.pool_size - len(same):
-                break
-        pool = [*same, *other.values()]
-        answers = [YES if vote < votes else NO for vote in range(_NUM_ANNOTATORS)]
-        return Query(
-            name,
-            own.question,
-            tuple(answers if 2 * votes >= _NUM_ANNOTATORS else reversed(answers)),
-            self._embedding(split, image, own, random),
-            tuple(pool[index] for index in random.permutation(len(pool))),
-            images[image],
-            (YES, NO),
-            {"image": f"{split}-{image}", "rule": own.name},
-        )
+            if example.id not in taken:
+                taken.add(example.id)
+                pool.append(example)
+        return tuple(pool[place] for place in random.permutation(len(pool)).tolist())
 
-    def _votes(self, split: str, image: int, rule: _Rule, random: np.random.Generator) -> int:
-        """How many of the ten annotators say yes."""
+    def _votes(self, heights: np.ndarray, random: np.random.Generator) -> np.ndarray:
+        """How many of the ten annotators say yes, for images at these heights `w z` above the rule's plane."""
         import numpy as np
 
-        height = float(digit_images(split)[1][image] @ rule.direction)
-        wrong = 0.5 * self.doubt * np.exp(-abs(height) / self.margin)
-        return int((random.random(_NUM_ANNOTATORS) < (1 - wrong if height > 0 else wrong)).sum())
+        wrong = 0.5 * self.doubt * np.exp(-np.abs(heights) / self.margin)
+        return random.binomial(_NUM_ANNOTATORS, np.where(heights > 0, 1 - wrong, wrong))
 
-    def _embedding(self, split: str, image: int, rule: _Rule, random: np.random.Generator) -> np.ndarray:
+    def _embeddings(self, components: np.ndarray, codes: np.ndarray, random: np.random.Generator) -> np.ndarray:
         import numpy as np
 
-        code = rule.code + self.question_noise * _unit(random.standard_normal(_CODE_SIZE))
-        parts = [_unit(digit_images(split)[1][image]), _unit(code), _unit(random.standard_normal(_NUISANCE_SIZE))]
+        size = len(components)
+        heard = codes + self.question_noise * _unit(random.standard_normal((size, _CODE_SIZE)))
         weights = np.array([self.image_weight, self.question_weight, self.nuisance_weight])
-        scaled = [np.sqrt(weight) * part for weight, part in zip(weights / weights.sum(), parts, strict=True)]
-        return _unit(np.concatenate(scaled)).astype(np.float32)
+        parts = (_unit(components), _unit(heard), _unit(random.standard_normal((size, _NUISANCE_SIZE))))
+        return np.concatenate([part * np.sqrt(weight / weights.sum()) for part, weight in zip(parts, weights, strict=True)], axis=1).astype(np.float32)
 
 
 _NUM_ANNOTATORS, _CODE_SIZE, _NUISANCE_SIZE = 10, 16, 16
@@ -154,9 +158,14 @@ _SYLLABLES = ("ba", "de", "fi", "go", "ku", "la", "me", "ni", "po", "ru", "sa", 
 class _Rule:
     """A rule with its solved examples."""
 
-    def __init__(self, name: str, direction: np.ndarray, code: np.ndarray, bank: list[Example]) -> None:
-        self.name, self.direction, self.code, self.bank = name, direction, code, bank
+    def __init__(self, name: str, direction: np.ndarray, code: np.ndarray) -> None:
+        self.name, self.direction, self.code = name, direction, code
         self.question = f"is this digit a {name}?"
+        self.bank: list[Example] = []
+
+    @staticmethod
+    def draw(number: int, random: np.random.Generator) -> _Rule:
+        return _Rule(name_of(number), _unit(random.standard_normal(DIMENSIONS)), _unit(random.standard_normal(_CODE_SIZE)))
 
 
 def name_of(rule: int) -> str:
@@ -186,7 +195,7 @@ def digit_images(split: str) -> tuple[np.ndarray, np.ndarray]:
     Example:
         >>> images, components = digit_images("train")
         >>> images.shape, components.shape, round(float(components.std()), 2)
-        ((1000, 8, 8), (1000, 6), 1.0)
+        ((1000, 8, 8), (1000, 4), 1.0)
     """
     import numpy as np
     from sklearn.datasets import load_digits
@@ -205,7 +214,7 @@ def digit_images(split: str) -> tuple[np.ndarray, np.ndarray]:
     return np.round(flat[rows].reshape(-1, 8, 8) * 255).astype(np.uint8), components[rows]
 
 
-def _unit(vector: np.ndarray) -> np.ndarray:
+def _unit(vectors: np.ndarray) -> np.ndarray:
     import numpy as np
 
-    return vector / np.linalg.norm(vector)
+    return vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)

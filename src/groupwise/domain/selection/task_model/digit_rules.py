@@ -25,6 +25,9 @@ MOST_DEMOS = 8
 """How many demonstrations the model has places for."""
 _TRAINED_DEMOS = 4
 _FOLLOW = 0.75
+"""Share of demonstrations in training that follow the rule that is asked about."""
+_ALIKE, _CANDIDATES = 0.5, 12
+"""Share of episodes whose demonstrations are like the image asked about: the nearest of so many. Prompts that were made with care look like that."""
 _ANSWERS = {YES: 0, NO: 1}
 
 
@@ -150,7 +153,8 @@ def open_model(config: DigitRules, device: str = "cpu") -> DigitRulesModel:
 
 
 def train(learner: RuleLearner, config: DigitRules) -> None:
-    """Trains on episodes: a random rule, up to four images with their answers (a quarter of them follows another rule), one image to answer for.
+    """Trains on episodes: a random rule, up to four images with their answers (a quarter of them follows another rule; in half of the episodes they are
+    like the image that is asked about), and one image to answer for.
 
     Args:
         learner: with fresh weights.
@@ -171,7 +175,7 @@ def train(learner: RuleLearner, config: DigitRules) -> None:
         loss.backward()
         nn.utils.clip_grad_norm_(learner.parameters(), 1.0)
         optimiser.step()
-        learner_loss = 0.95 * learner_loss + 0.05 * float(loss)
+        learner_loss = 0.95 * learner_loss + 0.05 * float(loss.detach())
     log.info("task model trained: %d steps, %.0f s, loss %.3f", config.num_steps, time.perf_counter() - start, learner_loss)
 
 
@@ -189,8 +193,17 @@ def episodes(components: np.ndarray, size: int, num_demos: int, random: np.rando
     follows = random.random((size, num_demos + 1, 1)) < _FOLLOW
     follows[:, -1] = True
     images = components[random.integers(len(components), size=(size, num_demos + 1))]
+    nearest = _nearest(components[random.integers(len(components), size=(size, _CANDIDATES))], images[:, -1:], num_demos, random)
+    images[:, :-1] = np.where(random.random((size, 1, 1)) < _ALIKE, nearest, images[:, :-1])
     labels = ((images * np.where(follows, rule, other)).sum(2) <= 0).astype(np.int64)
     return torch.from_numpy(images).float(), torch.from_numpy(labels[:, :-1]), torch.from_numpy(labels[:, -1])
+
+
+def _nearest(candidates: np.ndarray, asked: np.ndarray, number: int, random: np.random.Generator) -> np.ndarray:
+    """The `n` candidates nearest in direction to the image that is asked about, in any order, `[B, n, DIMENSIONS]`."""
+    likeness = (candidates * asked).sum(2) / np.linalg.norm(candidates, axis=2)
+    order = random.permuted(np.argsort(-likeness, axis=1)[:, :number], axis=1)
+    return np.take_along_axis(candidates, order[:, :, None], axis=1)
 
 
 def _fresh(config: DigitRules) -> RuleLearner:

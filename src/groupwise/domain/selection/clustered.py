@@ -1,0 +1,56 @@
+"""Intervals of means over queries that share images, rules or other things: a bootstrap that redraws what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from groupwise.streams import Streams
+
+
+def resampled_weights(clusters: Sequence[Mapping[str, str]], num_resamples: int, seed: int = 0) -> np.ndarray:
+    """How often each query counts in each resample, fp64 `[R, Q]`.
+
+    For every name of a cluster (`image`, `rule`) its keys are redrawn with replacement, each name by itself; a query counts as often as the product of how
+    often its keys were drawn. Queries without a cluster are redrawn themselves.
+
+    Args:
+        clusters: of each query, name -> key.
+        num_resamples: `R`.
+        seed: of the draws.
+
+    Example:
+        >>> weights = resampled_weights([{"rule": "a"}, {"rule": "a"}, {"rule": "b"}], 4)
+        >>> bool((weights[:, 0] == weights[:, 1]).all()), weights.sum(1).min() > 0
+        (True, np.True_)
+
+    Source: the pigeonhole bootstrap, Owen 2007, arXiv 0712.1111.
+    """
+    random = Streams(seed).numpy("bootstrap")
+    names = sorted({name for each in clusters for name in each})
+    keys = [[each.get(name, f"\x00{place}") for place, each in enumerate(clusters)] for name in names] or [[str(place) for place in range(len(clusters))]]
+    weights = np.ones((num_resamples, len(clusters)))
+    for each in keys:
+        known, place = np.unique(each, return_inverse=True)
+        weights *= random.multinomial(len(known), np.full(len(known), 1 / len(known)), size=num_resamples)[:, place]
+    # A resample without any query says nothing; it becomes the plain mean.
+    weights[weights.sum(1) == 0] = 1
+    return weights
+
+
+def interval(values: np.ndarray, weights: np.ndarray, level: float = 0.95) -> tuple[float, float, float]:
+    """The mean of values with the ends of its percentile interval.
+
+    Args:
+        values: fp64 `[Q]`.
+        weights: `[R, Q]`, of `resampled_weights`.
+        level: share of resamples inside.
+
+    Example:
+        >>> interval(np.ones(3), np.ones((4, 3)))
+        (1.0, 1.0, 1.0)
+    """
+    means = weights @ values / weights.sum(1)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(values.mean()), float(low), float(high)

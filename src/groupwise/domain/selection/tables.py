@@ -1,0 +1,100 @@
+"""The policy beside every baseline, for every number of demonstrations, with intervals; and how far it is ahead of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from groupwise.domain.protocol import Interval, Table
+from groupwise.domain.selection.baseline import Baseline, Dpp, Fixed, Mmr, Nearest, Oracle, Random, ZeroShot
+from groupwise.domain.selection.clustered import interval, resampled_weights
+from groupwise.domain.selection.config import EvaluationConfig
+from groupwise.domain.selection.example import Query, Questions
+from groupwise.domain.selection.measure import Measures, Order, in_order
+
+_MMR = (0.5, 0.7, 0.9)
+_DPP = (1.0, 3.0, 10.0)
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """What all rows of the table share.
+
+    Args:
+        measures: with the task model.
+        questions: all.
+        shots: most demonstrations.
+        order: in which picks are shown.
+        config: how many queries, beams and resamples.
+    """
+
+    measures: Measures
+    questions: Questions
+    shots: int
+    order: Order
+    config: EvaluationConfig
+
+    def accuracy(self, baseline: Baseline, queries: Sequence[Query]) -> np.ndarray:
+        """VQA accuracy, fp64 `[Q, shots]`.
+
+        Args:
+            baseline: what chooses.
+            queries: for which.
+        """
+        choices = baseline.choose(queries, self.shots)
+        rows = [(query, in_order(choice, self.order)) for query, own in zip(queries, choices, strict=True) for choice in own]
+        found = self.measures([query for query, _ in rows], [demos for _, demos in rows])
+        return np.array([each.accuracy for each in found]).reshape(len(queries), self.shots)
+
+
+def baseline_tables(setting: Setting, own: np.ndarray) -> list[Table]:
+    """Two tables: accuracy of every way to choose, and the policy's lead over each with a paired interval.
+
+    MMR and DPP are shown with the setting that was best on the validation queries (or on as many training queries, where there are none).
+
+    Args:
+        setting: see there.
+        own: the policy's accuracy, `[Q, shots]`, in the order of the held-out queries.
+    """
+    questions, config = setting.questions, setting.config
+    held_out = questions.held_out
+    aside = questions.validation or questions.train[: len(held_out)]
+    weights = resampled_weights([query.clusters for query in held_out], config.num_resamples)
+    fixed = Fixed(setting.measures, questions.train[: config.num_fixed], setting.order)
+    mmr, dpp = _best(setting, [Mmr(value) for value in _MMR], aside), _best(setting, [Dpp(value) for value in _DPP], aside)
+    rows, leads = [], []
+    for baseline in (ZeroShot(), Random(), Nearest(), mmr, dpp, fixed):
+        found = setting.accuracy(baseline, held_out)
+        rows.append([baseline.name, *_intervals(found, weights)])
+        leads.append([baseline.name, *_intervals(own - found, weights)])
+    rows.append(["ours", *_intervals(own, weights)])
+    notes = [f"VQA accuracy of {len(held_out)} held-out queries; 95 % intervals redraw {_shared(held_out)}."]
+    if config.num_oracle:
+        part = held_out[: config.num_oracle]
+        found = setting.accuracy(Oracle(setting.measures, setting.order, config.oracle_width), part)
+        rows.append([f"oracle beam ({len(part)} queries)", *_intervals(found, weights[:, : len(part)])])
+        rows.append([f"ours ({len(part)} queries)", *_intervals(own[: len(part)], weights[:, : len(part)])])
+        notes.append("The oracle looks at the answer.")
+    heads = [f"{size} shot" + ("s" if size > 1 else "") for size in range(1, setting.shots + 1)]
+    return [
+        Table("baselines", "VQA accuracy by number of demonstrations", ["chosen by", *heads], rows, notes),
+        Table("lead", "Ours less each baseline, paired by query", ["chosen by", *heads], leads, ["An interval above 0 is a lead beyond chance."]),
+    ]
+
+
+def _best(setting: Setting, variants: Sequence[Baseline], queries: Sequence[Query]) -> Baseline:
+    values = [float(setting.accuracy(each, queries).mean()) for each in variants]
+    return variants[values.index(max(values))]
+
+
+def _intervals(values: np.ndarray, weights: np.ndarray) -> list[Interval]:
+    return [Interval(*interval(values[:, size], weights)) for size in range(values.shape[1])]
+
+
+def _shared(queries: Sequence[Query]) -> str:
+    names = sorted({name for query in queries for name in query.clusters})
+    return " and ".join(f"{name}s" for name in names) or "queries"
