@@ -24,6 +24,8 @@ TINY = {
         "model": {"shape": {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "num_key_value_heads": 1, "intermediate_size": 32}},
         "data": {"num_train": 32, "num_held_out": 8, "source": {"num_cups": 3, "num_swaps": 2}},
         "demonstrations": {"num": 64},
+        # A model this fresh is never right: a reward that tells its answers apart, so that every step has something to learn.
+        "rewards": {"short": {"kind": "length", "target": 4}},
     },
     "train": {"prompts_per_step": 4, "group_size": 4, "updates_per_batch": 2, "minibatches": 2, "micro_batch_members": 6, "evaluate_every": 2},
     "stages": {"warm_up": {"num_steps": 3}, "grpo": {"num_steps": 5}},
