@@ -34,6 +34,13 @@ model = { kind = "network", network = { kind = "residual" } }
 source = { kind = "digits" }
 rewards = { psnr = { kind = "psnr" }, ssim = { kind = "ssim" } }
 """
+BASES["selection"] = """
+[domain]
+kind = "selection"
+source = { kind = "digit_rules" }
+task_model = { kind = "digit_rules" }
+rewards = { vqa = { kind = "vqa" } }
+"""
 TABLES = Path(__file__).resolve().parents[2] / "docs" / "tables"
 BASE_OF = {table.stem: tomllib.loads(table.read_text(encoding="utf-8")).get("base", "language") for table in sorted(TABLES.glob("*.toml"))}
 ENTRIES = [

@@ -39,7 +39,7 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "ssim": {"jpeg_quality": 50},
     "lpips": {},
     "vqa": {"mode": {"kind": "hybrid", "scale": "x10"}, "per_shot": {"1": "legacy"}},
-    "num_shots": {"weight": -0.01},
+    "shot_cost": {},
     "callable": {"path": "a:b", "arguments": {"x": [1, "two"]}},
 }
 

@@ -73,7 +73,7 @@ def advantages(mode: str, correct: list[float], accuracy: list[float]) -> torch.
     found = score({"vqa": Vqa(mode=mode)}, ["q"] * len(correct), ["7"] * len(correct), {"correct": correct, "accuracy": accuracy})
     count = len(correct)
     rollouts = Rollouts(torch.zeros(count, dtype=torch.long), torch.ones(count, 1, dtype=torch.bool), torch.zeros(count, 1), rewards=dict(found.values))
-    objective = Objective.preset("grpo")
+    objective = Objective.preset("dapo")
     return objective.prepare(rollouts, objective.init()).advantage[:, 0]
 
 

@@ -20,13 +20,13 @@ from groupwise.reward.knights_and_knaves import KnightsAndKnaves
 from groupwise.reward.length import Length
 from groupwise.reward.math_verify import MathVerify
 from groupwise.reward.noted import Noted
-from groupwise.reward.num_shots import NumShots
 from groupwise.reward.numeric_answer import NumericAnswer
 from groupwise.reward.pick_score import PickScore
 from groupwise.reward.reasoning_gym import ReasoningGym
 from groupwise.reward.repetition import Repetition
 from groupwise.reward.reward_model import RewardModel
 from groupwise.reward.score import Rewards, needed_by, score
+from groupwise.reward.shot_cost import ShotCost
 from groupwise.reward.soft_overlong import SoftOverlong
 from groupwise.reward.table import RewardEvent, RewardTable
 from groupwise.reward.unit_tests import UnitTests
@@ -49,7 +49,6 @@ __all__ = [
     "Length",
     "MathVerify",
     "Noted",
-    "NumShots",
     "NumericAnswer",
     "PickScore",
     "ReasoningGym",
@@ -62,6 +61,7 @@ __all__ = [
     "RewardModel",
     "RewardTable",
     "Rewards",
+    "ShotCost",
     "SoftOverlong",
     "UnitTests",
     "Vqa",

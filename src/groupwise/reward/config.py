@@ -19,13 +19,13 @@ from groupwise.reward.knights_and_knaves import KnightsAndKnaves
 from groupwise.reward.length import Length
 from groupwise.reward.lpips import Lpips
 from groupwise.reward.math_verify import MathVerify
-from groupwise.reward.num_shots import NumShots
 from groupwise.reward.numeric_answer import NumericAnswer
 from groupwise.reward.pick_score import PickScore
 from groupwise.reward.psnr import Psnr
 from groupwise.reward.reasoning_gym import ReasoningGym
 from groupwise.reward.repetition import Repetition
 from groupwise.reward.reward_model import RewardModel
+from groupwise.reward.shot_cost import ShotCost
 from groupwise.reward.soft_overlong import SoftOverlong
 from groupwise.reward.ssim import Ssim
 from groupwise.reward.unit_tests import UnitTests
@@ -56,7 +56,7 @@ RewardConfig = Annotated[
     | Ssim
     | Lpips
     | Vqa
-    | NumShots
+    | ShotCost
     | CallableReward,
     Field(discriminator="kind"),
 ]

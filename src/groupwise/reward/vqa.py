@@ -83,7 +83,7 @@ class OpenVqa:
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> Parted:
         values = []
-        for member, prompt in enumerate(prompts):
+        for member, prompt in enumerate(columns.get("id", prompts)):
             row = {field: columns[field][member] for field in self.needs}
             rule = self._rule(row.get(SHOTS))
             values.append(rule.value({field: _checked(field, row[field], prompt) for field in rule.mode.needs}))
@@ -174,7 +174,7 @@ def _number(value: Any) -> float:
 
 
 def _checked(field: str, value: Any, prompt: Text) -> float:
-    """A measured value in its range, or an error that names query and field."""
+    """A measured value in its range, or an error that names the query (by its id, where there is one) and the field."""
     query = excerpt(prompt_text(prompt))
     if value is None:
         raise RewardError(f"query {query!r} has no {field!r}; measure it, or choose a mode that does not read it", prompt=query)

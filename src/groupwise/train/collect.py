@@ -24,6 +24,7 @@ from groupwise.train.fitting import fit_micro_batch, members_at_once
 from groupwise.train.job import Recipe
 from groupwise.train.memory import is_out_of_memory
 from groupwise.train.micro_batches import micro_batches
+from groupwise.train.reward_memory import recall, remember
 from groupwise.train.state import TrainState
 
 _MOST_MEMBERS = 1 << 32
@@ -99,9 +100,9 @@ def collect(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams,
         admitted += [place for places in world.gather(own) for place in places]
         if not admission.resamples or len(admitted) >= wanted:
             break
-    statistics = add([_measured(each) for each in rounds])
+    statistics = add([_measured(each, domain.density) for each in rounds])
     numbers = {"num_rounds": float(len(rounds)), "num_prompts_drawn": float(num_drawn), "group_size": float(group_size(recipe, state))}
-    numbers |= _remember(state, rounds, world)
+    numbers |= _remember(state, rounds, world) | remember(domain, state, [(each.place, each.table) for each in rounds], world)
     remarks = [each.measured for each in rounds if each.measured]
     if not admission.resamples:
         only = rounds[0]
@@ -224,6 +225,7 @@ def _round(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams, 
             message = f"memory ran out while {len(prompts)} groups of {num_members} were sampled"
             raise ConfigError(f"{message}; sample fewer at once (for a language model domain.engine.max_members), or shorter completions") from error
     with progress.timed("rewards"):
+        recall(domain, state)
         table = domain.reward(samples)
     if recipe.compares:
         assert isinstance(domain, ComparesExactly), "it supplies the field or the term, which was checked before the first step"
@@ -298,12 +300,13 @@ def _joined(
     return Collected(samples, place, table, batch, statistics, numbers, remarks)
 
 
-def _measured(each: _Round) -> dict[str, Statistic]:
+def _measured(each: _Round, density: bool) -> dict[str, Statistic]:
     """The batch's own statistics and what is counted here."""
     lengths = each.samples.mask.sum(1)
     found = dict(each.batch.statistics)
     found["num_decisions"] = Total.of(lengths.sum())
-    found["surprisal"] = Mean.of(-each.samples.old_log_prob, each.samples.mask)
+    if not density:
+        found["surprisal"] = Mean.of(-each.samples.old_log_prob, each.samples.mask)
     found["padding_share/sampling"] = Mean.share(~each.samples.mask, torch.ones_like(each.samples.mask))
     if each.samples.behaviour_log_prob is not None:
         gap = (each.samples.old_log_prob - each.samples.behaviour_log_prob).abs()

@@ -12,6 +12,7 @@ from groupwise.train.evaluation import metric_name
 from groupwise.train.job import Domains, Job, Recipe
 from groupwise.train.loop import Session, evaluate_now, run_stage, save
 from groupwise.train.reward_history import RewardHistory
+from groupwise.train.reward_memory import recall
 from groupwise.train.state import TrainState
 from groupwise.train.warm_up import copy_records, keep_warm_up, load_warm_up, warm_up_key
 
@@ -40,6 +41,7 @@ def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) 
         if fresh and key is not None and _restore_warm_up(session, job, state, index, key):
             continue
         checkpoint_activations(domains.base.module, recipe.train.gradient_checkpointing)
+        recall(session.domain, state)
         if fresh:
             _begin(session, job, state, index)
         if not run_stage(session, recipe, state):

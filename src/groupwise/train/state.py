@@ -34,6 +34,7 @@ class TrainState:
         module: the trained module.
         average: the running average of its weights, absent where none is kept.
         history: what prompts earned before, empty where nothing reads it.
+        reward_memory: what rewards remember of what they saw, by name, JSON-able; empty where none does.
     """
 
     progress: Progress
@@ -43,6 +44,7 @@ class TrainState:
     module: nn.Module
     average: ReferencePolicy = field(init=False)
     history: RewardHistory = field(default_factory=RewardHistory)
+    reward_memory: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.average = ReferencePolicy(AbsentReference(), self.module)
@@ -78,6 +80,7 @@ class TrainState:
             "reference": {**self.reference.state(), "config": self.reference.config.model_dump(mode="json")},
             "average": {**self.average.state(), "config": self.average.config.model_dump(mode="json")},
             "history": self.history.record(),
+            "reward_memory": self.reward_memory,
             "generators": world.gather(streams.capture()),
             "metrics_length": metrics_length,
         }
@@ -102,6 +105,7 @@ class TrainState:
         self.average = ReferencePolicy(reference_config(record["average"]), self.module)
         self.average.restore(record["average"])
         self.history = RewardHistory.from_record(record["history"])
+        self.reward_memory = dict(record["reward_memory"])
         if len(record["generators"]) == world.size:
             streams.restore(record["generators"][world.rank])
 

@@ -16,3 +16,9 @@ def test_from_one_to_minus_one_with_average_ranks() -> None:
 
 def test_flat_is_zero_and_the_missing_take_no_place() -> None:
     assert advantages(Rank(), [2.0, 2.0], [0.0, None, 5.0], [None, None]) == [0.0, 0.0, -1.0, 0.0, 1.0, 0.0, 0.0]
+
+
+def test_ties_in_the_order_of_the_members_are_source_004_s() -> None:
+    # Its code sorts twice: rewards 1, 3, 1 have the ranks 1, 0, 2; a flat group of three gets 1, 0, -1.
+    actual = advantages(Rank(ties="order"), [1.0, 3.0, 1.0], [2.0, 2.0, 2.0], [0.0, None, 5.0], [4.0], [None, None])
+    assert actual == [0.0, 1.0, -1.0, 1.0, 0.0, -1.0, -1.0, 0.0, 1.0, 0.0, 0.0, 0.0]

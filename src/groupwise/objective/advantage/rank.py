@@ -18,17 +18,36 @@ class Rank(Config):
 
     A flat group gives exactly 0. Invariant under every increasing map of the reward; it discards the size of differences (source 004 warns of it).
 
+    `ties = "order"` is source 004's own code, kept for comparison: equal rewards are ranked in the order of the members, so that a group with ties, and even a
+    flat one, gets advantages that mean nothing.
+
     Example:
-        Rewards 3, 1, 1: ranks 0, 1.5, 1.5, advantages 1, -0.5, -0.5.
+        Rewards 3, 1, 1: ranks 0, 1.5, 1.5, advantages 1, -0.5, -0.5; with `ties = "order"` ranks 0, 1, 2, advantages 1, 0, -1.
     """
 
     group_baseline: ClassVar[bool] = True
     kind: Literal["rank"] = "rank"
+    ties: Literal["average", "order"] = "average"
+    """Equal rewards get their average rank, or ranks in the order of the members."""
 
     def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+        columns = range(rewards.value.shape[1])
+        if self.ties == "order":
+            placed = torch.stack([self._in_order(rewards, column) for column in columns], dim=1)
+            return torch.where(rewards.present & (rewards.size > 1), placed, torch.zeros_like(placed)), running
         # Ordered by (group, reward), a member's average rank is half the number of better members of its group, less half the number of worse ones.
-        columns = [self._column(rewards, column) for column in range(rewards.value.shape[1])]
-        return rewards.compared(torch.stack(columns, dim=1)), running
+        return rewards.compared(torch.stack([self._column(rewards, column) for column in columns], dim=1)), running
+
+    @staticmethod
+    def _in_order(rewards: Grouped, column: int) -> Tensor:
+        """The same with every rank taken once: sorted by reward and then, stably, by group."""
+        group = torch.where(rewards.present[:, column], rewards.index, rewards.num_groups)
+        best_first = rewards.value[:, column].argsort(descending=True, stable=True)
+        order = best_first[group[best_first].argsort(stable=True)]
+        ordered = group[order]
+        rank = torch.arange(len(order), device=order.device) - torch.searchsorted(ordered, ordered)
+        rank = torch.empty_like(rank).index_copy_(0, order, rank)
+        return 1 - 2 * rank.double() / (rewards.size[:, column] - 1).clamp(min=1)
 
     @staticmethod
     def _column(rewards: Grouped, column: int) -> Tensor:
