@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.domain.restoration.small import TABLE
-from tests.faults.processes import in_a_process
-from tests.faults.test_kill_diffusion import everything
-from tests.faults.test_kill_language import fatal
+from tests.faults.domains import killed_and_resumed, untouched
 
 from groupwise.domain.restoration.domain import RestorationDomain
-from groupwise.experiment import load_experiment
-from groupwise.experiment.runner import resume, run
 
 pytestmark = pytest.mark.slow
 
@@ -37,31 +32,11 @@ TINY = {
 }
 
 
-def start(path: Path, table: Path, point: str = "", number: int = 0) -> None:
-    if point:
-        setattr(RestorationDomain, point, fatal(getattr(RestorationDomain, point), number))
-    run(load_experiment(table), path)
-
-
 @pytest.fixture(scope="module")
-def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("experiment") / "tiny.json"
-    file.write_text(json.dumps(TINY))
-    return file
-
-
-@pytest.fixture(scope="module")
-def untouched(tmp_path_factory: pytest.TempPathFactory, table: Path) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("untouched")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("GROUPWISE_CACHE", str(folder / "cache"))
-        assert in_a_process(start, folder / "run", table) == 0
-    return everything(folder / "run")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    return untouched(TINY, tmp_path_factory.mktemp("untouched"))
 
 
 @pytest.mark.parametrize(("point", "number"), [("sample", 3), ("sample", 4), ("with_reference", 2), ("reward", 5), ("score", 9), ("evaluate", 4)])
-def test_killed_and_resumed(untouched: dict[str, Any], table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, number: int) -> None:
-    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
-    assert in_a_process(start, tmp_path / "run", table, point, number) == -9
-    assert in_a_process(resume, tmp_path / "run") == 0
-    assert everything(tmp_path / "run") == untouched
+def test_killed_and_resumed(alone: tuple[Path, dict[str, Any]], tmp_path: Path, point: str, number: int) -> None:
+    assert killed_and_resumed(alone[0], tmp_path, RestorationDomain, point, number) == alone[1]

@@ -38,7 +38,7 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "psnr": {"result": "map"},
     "ssim": {"jpeg_quality": 50},
     "lpips": {},
-    "vqa": {"mode": {"kind": "hybrid", "scale": "x10"}, "per_shot": {"1": "legacy"}},
+    "vqa": {"mode": {"kind": "hybrid", "scale": {"kind": "x10"}}, "per_shot": {"1": {"kind": "legacy"}}},
     "shot_cost": {},
     "callable": {"path": "a:b", "arguments": {"x": [1, "two"]}},
 }

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from groupwise.reward import ShotCost, Vqa, score
+from groupwise.reward.vqa_mode import Soft
 
 
 def test_stopping_early_pays_when_the_rest_adds_less_than_it_costs() -> None:
-    rewards = {"vqa": Vqa(mode="soft"), "cost": ShotCost(weight=0.01)}
+    rewards = {"vqa": Vqa(mode=Soft()), "cost": ShotCost(weight=0.01)}
     columns = {"accuracy": [0.9, 0.9, 1.0], "shots": [1, 4, 4]}
     totals = score(rewards, ["q"] * 3, ["7"] * 3, columns).total()
     # Stopped after one; four for the same answer; four for a better one.

@@ -7,13 +7,21 @@ from typing import Any
 
 import pytest
 
+from groupwise.config import ConfigError, validate
 from groupwise.reward import RewardError, Rewards, Vqa, score
 from groupwise.reward.vqa import OpenVqa
+
+EXTREMES = {"kind": "hybrid", "alpha": 1.0, "scale": {"kind": "quantile", "low": 0.0, "high": 1.0}}
+"""The information gain between the least and the greatest that was seen."""
+
+
+def vqa(mode: str, **keys: Any) -> Vqa:
+    return validate(Vqa, {"mode": {"kind": mode}, **keys})
 
 
 def test_a_missing_column_is_named() -> None:
     with pytest.raises(RewardError, match=r"reward 'vqa' needs the column 'info', which the data lacks; columns: correct"):
-        score({"vqa": Vqa(mode="legacy")}, ["q"], ["7"], {"correct": [1]})
+        score({"vqa": vqa("legacy")}, ["q"], ["7"], {"correct": [1]})
 
 
 @pytest.mark.parametrize(
@@ -29,32 +37,32 @@ def test_a_missing_or_wrong_value_names_query_and_field(field: str, value: Any, 
     columns = {"correct": [1.0, 1.0], "accuracy": [0.3, 0.3]}
     columns[field][1] = value
     with pytest.raises(RewardError, match=message):
-        score({"vqa": Vqa(mode="hard_plus_soft")}, ["is it blue?", "is it red?"], ["7"] * 2, columns)
+        score({"vqa": vqa("hard_plus_soft")}, ["is it blue?", "is it red?"], ["7"] * 2, columns)
 
 
 def test_modes_by_the_number_of_examples() -> None:
-    reward = Vqa(mode="hard", per_shot={1: "soft", 2: "legacy"})
+    reward = vqa("hard", per_shot={"1": {"kind": "soft"}, "2": {"kind": "legacy"}})
     assert reward.needs == ("correct", "accuracy", "info", "shots")
     columns = {"correct": [1, 1, 1], "accuracy": [0.3, None, None], "info": [None, 0.25, None], "shots": [1, 2, 3]}
     # Fields of other numbers of examples need not be measured.
     assert score({"vqa": reward}, ["q"] * 3, ["7"] * 3, columns).values["vqa"] == [0.3, 0.25, 1.0]
-    with pytest.raises(ValueError, match=r"per_shot\.-1"):
-        Vqa(per_shot={-1: "soft"})
+    with pytest.raises(ConfigError, match=r"per_shot\.-1"):
+        vqa("hard", per_shot={"-1": {"kind": "soft"}})
 
 
 def test_a_batch_is_rewarded_by_what_came_before_it() -> None:
-    reward = {"vqa": Vqa(mode={"kind": "hybrid", "alpha": 1.0, "scale": {"kind": "quantile", "low": 0.0, "high": 1.0}})}
+    reward = {"vqa": validate(Vqa, {"mode": EXTREMES})}
     with Rewards(reward) as rewards:
         table = rewards.score(["q"] * 2, ["7"] * 2, {"info": [0.0, 0.4]})
         assert table.values["vqa"] == [0.0, 1.0]
         assert table.fields == {"vqa": {"info": [0.0, 0.4]}}
         found = rewards.follow({"vqa": [{"info": [0.0, 0.4]}, {"info": [0.2, 0.8]}]})
-        assert found == pytest.approx({"rewards/vqa/info_low": 0.0, "rewards/vqa/info_high": 0.8, "rewards/vqa/info": 0.35})
+        assert found == pytest.approx({"rewards/vqa/info_low": 0.0, "rewards/vqa/info_high": 0.8, "rewards/vqa/measured/info": 0.35})
         assert rewards.score(["q"] * 2, ["7"] * 2, {"info": [0.0, 0.4]}).values["vqa"] == pytest.approx([0.0, 0.5])
 
 
 def test_adaptive_weights_change_the_next_batch() -> None:
-    reward = Vqa(mode="hard_plus_soft", adapt={"follow": "informative", "decay": 0.0})  # type: ignore[arg-type]
+    reward = vqa("hard_plus_soft", adapt={"follow": "informative", "decay": 0.0})
     with Rewards({"vqa": reward}) as rewards:
         rewards.follow({"vqa": [{"correct": [0.0, 0.0], "accuracy": [0.0, 0.3]}, {"correct": [0.0, 1.0], "accuracy": [0.3, 0.9]}]})
         # Flat in half and in none of the groups: 1/2 and 1, scaled to a sum of 2.
@@ -63,7 +71,7 @@ def test_adaptive_weights_change_the_next_batch() -> None:
 
 
 def test_the_memory_goes_through_json_and_back() -> None:
-    config = Vqa(mode="hybrid", per_shot={1: "hybrid_v2"}, adapt={"follow": "spread"})  # type: ignore[arg-type]
+    config = vqa("hybrid", per_shot={"1": {"kind": "hybrid_v2"}}, adapt={"follow": "spread"})
     first, second = OpenVqa(config), OpenVqa(config)
     assert first.memory() == {}
     group = {"info": [0.1, 0.5, 0.2, 0.3], "correct": [0.0, 1.0, 0.0, 1.0], "accuracy": [0.0, 1.0, 0.3, 0.6], "shots": [1.0, 1.0, 2.0, 2.0]}
@@ -77,16 +85,15 @@ def test_the_memory_goes_through_json_and_back() -> None:
 
 
 def test_rules_of_different_numbers_of_examples_follow_their_own() -> None:
-    scale = {"kind": "quantile", "low": 0.0, "high": 1.0}
-    opened = OpenVqa(Vqa(mode={"kind": "hybrid", "alpha": 1.0, "scale": scale}, per_shot={1: {"kind": "hybrid", "alpha": 1.0, "scale": scale}}))  # type: ignore[arg-type]
+    opened = OpenVqa(validate(Vqa, {"mode": EXTREMES, "per_shot": {"1": EXTREMES}}))
     opened.follow([{"info": [0.0, 0.2, 0.0, 4.0], "shots": [1.0, 1.0, 2.0, 2.0]}])
     assert opened(["q"] * 2, ["7"] * 2, info=[0.1, 0.1], shots=[1, 2]).values == pytest.approx([0.5, 0.025])
 
 
 @pytest.mark.parametrize(
     ("keys", "message"),
-    [({"mode": "hard", "adapt": {"follow": "spread"}}, "adapt has no effect: mode 'hard' has one part"), ({"isolation": "process"}, 'isolation = "process"')],
+    [({"adapt": {"follow": "spread"}}, "adapt has no effect: mode 'hard' has one part"), ({"isolation": "process"}, 'isolation = "process"')],
 )
 def test_settings_without_effect_are_refused(keys: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Vqa(**keys)
+    with pytest.raises(ConfigError, match=message):
+        vqa("hard", **keys)

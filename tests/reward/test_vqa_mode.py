@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from groupwise.config import ConfigError, validate
 from groupwise.objective import Objective
 from groupwise.records import Rollouts
 from groupwise.reward import Vqa, score
@@ -17,9 +18,13 @@ MEMBER = {"correct": 1.0, "accuracy": 0.6, "info": 0.04, "expected": 0.5, "proba
 WRONG = MEMBER | {"correct": 0.0, "accuracy": 0.3}
 
 
+def vqa(mode: Any) -> Vqa:
+    return validate(Vqa, {"mode": {"kind": mode} if isinstance(mode, str) else mode})
+
+
 def value(mode: Any, member: dict[str, float] = MEMBER) -> float:
     columns = {name: [each] for name, each in member.items()}
-    return Vqa(mode=mode)(["q"], ["7"], **columns).values[0]
+    return vqa(mode)(["q"], ["7"], **columns).values[0]
 
 
 @pytest.mark.parametrize(
@@ -35,7 +40,7 @@ def value(mode: Any, member: dict[str, float] = MEMBER) -> float:
         ({"kind": "separated", "hard_weight": 0.5, "soft_weight": 2.0}, 2.2, 0.6),
         # Before anything was seen the scale is the source's: .04 becomes .4.
         ("hybrid", 0.5 * 0.4 + 0.5 * (1 + 0.3), 0.5 * 0.4 + 0.5 * 0.15),
-        ({"kind": "hybrid", "alpha": 0.2, "scale": "x10"}, 0.2 * 0.4 + 0.8 * 1.3, 0.2 * 0.4 + 0.8 * 0.15),
+        ({"kind": "hybrid", "alpha": 0.2, "scale": {"kind": "x10"}}, 0.2 * 0.4 + 0.8 * 1.3, 0.2 * 0.4 + 0.8 * 0.15),
         ("hybrid_v2", 0.5 * 0.4 + 0.5 * 2.6, 0.5 * 0.4 + 0.5 * 0.3),
         ("hard", 1.0, 0.0),
         ("soft", 0.6, 0.3),
@@ -61,16 +66,16 @@ def test_a_mode_reads_nothing_that_has_no_weight() -> None:
     [
         ({"kind": "legacy", "alpha": 0.0}, "alpha and beta are both 0"),
         ({"kind": "hard_plus_soft", "hard_weight": 0.0, "soft_weight": 0.0}, "hard_weight and soft_weight are both 0"),
-        ("hard_plus_sofft", "is no kind; allowed: legacy, hard_plus_soft.*did you mean hard_plus_soft"),
+        ("hard_plus_sofft", "mode.kind = .*unknown kind; allowed: legacy, hard_plus_soft.*did you mean hard_plus_soft"),
     ],
 )
 def test_what_makes_no_sense_is_refused(mode: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Vqa(mode=mode)
+    with pytest.raises(ConfigError, match=message):
+        vqa(mode)
 
 
 def advantages(mode: str, correct: list[float], accuracy: list[float]) -> torch.Tensor:
-    found = score({"vqa": Vqa(mode=mode)}, ["q"] * len(correct), ["7"] * len(correct), {"correct": correct, "accuracy": accuracy})
+    found = score({"vqa": vqa(mode)}, ["q"] * len(correct), ["7"] * len(correct), {"correct": correct, "accuracy": accuracy})
     count = len(correct)
     rollouts = Rollouts(torch.zeros(count, dtype=torch.long), torch.ones(count, 1, dtype=torch.bool), torch.zeros(count, 1), rewards=dict(found.values))
     objective = Objective.preset("dapo")

@@ -12,6 +12,8 @@ from tests.train.toy import ToyDomain, job, recipe
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.domain.protocol import Samples
 from groupwise.reward import Rewards, RewardTable, Vqa
+from groupwise.reward.running_quantile import RunningQuantile
+from groupwise.reward.vqa_mode import Hybrid
 from groupwise.track import read_metrics
 from groupwise.train import run
 from groupwise.train.reward_memory import seen
@@ -34,7 +36,7 @@ class Remembering(ToyDomain):
 
     def __init__(self) -> None:
         super().__init__(num_prompts=2)
-        self.rewards = Rewards({"vqa": Vqa(mode={"kind": "hybrid", "alpha": 1.0, "scale": {"kind": "quantile", "low": 0.0, "high": 1.0, "decay": 0.0}})})
+        self.rewards = Rewards({"vqa": Vqa(mode=Hybrid(alpha=1.0, scale=RunningQuantile(low=0.0, high=1.0, decay=0.0)))})
         self.given: list[list[float]] = []
 
     def reward(self, samples: Samples) -> RewardTable:
@@ -56,7 +58,7 @@ def test_a_step_is_rewarded_by_what_came_before_it_and_the_memory_is_saved(tmp_p
     given = toys[0].given
     rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "rewards/vqa/info_high" in row]
     assert [row["rewards/vqa/info_high"] for row in rows] == pytest.approx([max(each) for each in given])
-    assert [row["rewards/vqa/info"] for row in rows] == pytest.approx([sum(each) / len(each) for each in given])
+    assert [row["rewards/vqa/measured/info"] for row in rows] == pytest.approx([sum(each) / len(each) for each in given])
     # The second step is on the scale of the first.
     low, high = min(given[0]), max(given[0])
     assert rows[1]["reward"] == pytest.approx(sum(min(max((value - low) / (high - low), 0), 1) for value in given[1]) / len(given[1]))

@@ -10,10 +10,11 @@ from pydantic import Field
 
 from groupwise.config import Config
 from groupwise.reward.noted import Noted
+from groupwise.reward.parted import Parted
 from groupwise.reward.text import Text
 
 Value = float | Noted | None
-RewardFunction = Callable[..., "Sequence[Value] | Awaitable[Sequence[Value]]"]
+RewardFunction = Callable[..., "Sequence[Value] | Parted | Awaitable[Sequence[Value] | Parted]"]
 """`reward(prompts, completions, **columns) -> list[float | None]`, one number a member, sync or async: the signature of TRL. `completions`
 are texts or chats, or images (`groupwise.reward.image`), one a member."""
 

@@ -8,7 +8,6 @@ from typing import Annotated, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
-from groupwise.config.shorthand import kind_alone
 
 ASSUMED = (0.0, 0.1)
 """The range of information gains before anything was seen: the one source 004 assumes."""
@@ -106,8 +105,8 @@ class TimesTen(Config):
         return {}
 
 
-Scale = Annotated[Annotated[RunningQuantile | TimesTen, Field(discriminator="kind")], kind_alone(RunningQuantile | TimesTen)]
-"""How an unbounded number is brought to 0 to 1; a kind's name alone stands for its defaults."""
+Scale = Annotated[RunningQuantile | TimesTen, Field(discriminator="kind")]
+"""How an unbounded number is brought to 0 to 1."""
 
 
 def _quantile(values: Sequence[float], level: float) -> float:

@@ -25,11 +25,11 @@ _BETWEEN_0_AND_1 = ("accuracy", "expected", "probability", "relevance")
 class Vqa(Reward):
     """A mode's weighted sum of what was measured of a choice: see the modes. A measured value that is missing or out of range is an error.
 
-    A mode's name alone stands for its defaults, `mode = "expected"`, and a table sets its keys, `mode = { kind = "hybrid", alpha = 0.3 }`. `hard_plus_soft` and
-    `hard_plus_soft_v2` nearly coincide under a group z-score, which removes the size of the gap between right and wrong.
+    `hard_plus_soft` and `hard_plus_soft_v2` nearly coincide under a group z-score, which removes the size of the gap between right and wrong.
 
     Example:
-        >>> reward = Vqa(mode="hard_plus_soft")
+        >>> from groupwise.reward.vqa_mode import HardPlusSoft
+        >>> reward = Vqa(mode=HardPlusSoft())
         >>> reward(["q1"] * 2, ["7", "3"], correct=[1, 0], accuracy=[0.9, 0.3]).values
         [1.9, 0.3]
 
@@ -151,14 +151,14 @@ class _Rule:
             parts = [{part: [self._part(part, dict(zip(group, row, strict=True))) for row in zip(*group.values(), strict=True)] for part in self._configured}
                      for group in groups]  # fmt: skip
             self.memory["weights"] = self._adapt.observe(self.memory.get("weights", {}), parts)
-            found |= {f"weight/{part}": weight for part, weight in self.weights().items()}
+            found |= {f"part_weight/{part}": weight for part, weight in self.weights().items()}
         if SCALED_INFO in self._configured and not isinstance(self._scale, TimesTen):
             self.memory["scale"] = self._scale.follow(self.memory.get("scale", {}), [value for group in groups for value in group["info"]])
             low, high = self._scale.bounds(self.memory["scale"])
             found |= {"info_low": low, "info_high": high}
         for field in self.mode.needs:
             values = [value for group in groups for value in group[field]]
-            found[field] = math.fsum(values) / len(values)
+            found[f"measured/{field}"] = math.fsum(values) / len(values)
         return found
 
     def _part(self, part: str, fields: Mapping[str, float]) -> float:

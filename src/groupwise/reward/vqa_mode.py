@@ -16,7 +16,6 @@ from typing import Annotated, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
-from groupwise.config.shorthand import kind_alone
 from groupwise.reward.running_quantile import RunningQuantile, Scale
 
 Weight = Annotated[float, Field(allow_inf_nan=False)]
@@ -229,6 +228,8 @@ class Relevance(Mode):
         return _nonzero({"correct": self.hard_weight, "probability": self.probability_weight, WRONG_RELEVANCE: self.relevance_weight})
 
 
-_Kinds = Legacy | HardPlusSoft | HardPlusSoftV2 | Hybrid | HybridV2 | Hard | Soft | Expected | Relevance
-AnyMode = Annotated[Annotated[_Kinds, Field(discriminator="kind")], kind_alone(_Kinds)]
-"""A mode; its name alone stands for its defaults."""
+AnyMode = Annotated[
+    Legacy | HardPlusSoft | HardPlusSoftV2 | Hybrid | HybridV2 | Hard | Soft | Expected | Relevance,
+    Field(discriminator="kind"),
+]
+"""A mode, told by its `kind`."""

@@ -71,7 +71,7 @@ def test_the_loss_is_the_weighted_cross_entropy_of_whole_choices() -> None:
     by_hand = (weight * -log_prob.sum(1)).sum() / 2
     count = samples.auxiliary_count["supervised"]
     assert float(count.sum()) == pytest.approx(2.0)
-    assert float(scored.auxiliary["supervised"].sum() / count.sum()) == pytest.approx(float(by_hand))
+    assert float(scored.auxiliary["supervised"].detach().sum() / count.sum()) == pytest.approx(float(by_hand))
 
 
 def test_candidates_depend_on_step_and_seed_alone() -> None:
@@ -100,7 +100,7 @@ def recorded(folder: Path, **keys: Any) -> dict[str, Any]:
 
 
 def test_recorded_candidates_are_weighed_by_what_was_recorded(tmp_path: Path) -> None:
-    rewards = {"vqa": {"kind": "vqa", "mode": "soft"}}
+    rewards = {"vqa": {"kind": "vqa", "mode": {"kind": "soft"}}}
     domain = domain_of(rce=recorded(tmp_path), rewards=rewards)
     samples = domain.demonstrations(7, streams=Streams(0), step=0)
     assert samples is not None
@@ -118,7 +118,7 @@ def test_recorded_candidates_are_weighed_by_what_was_recorded(tmp_path: Path) ->
 
 
 def test_a_field_that_was_not_recorded_is_named(tmp_path: Path) -> None:
-    domain = domain_of(rce=recorded(tmp_path), rewards={"vqa": {"kind": "vqa", "mode": "legacy"}})
+    domain = domain_of(rce=recorded(tmp_path), rewards={"vqa": {"kind": "vqa", "mode": {"kind": "legacy"}}})
     with pytest.raises(RewardError, match=r"query 'train-\d+' has no 'info'"):
         domain.demonstrations(6, streams=Streams(0), step=0)
 

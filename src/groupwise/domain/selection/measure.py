@@ -75,7 +75,9 @@ def shown(pool: Sequence[Example], picks: Sequence[int], order: Order) -> tuple[
 
 @final
 class Measures:
-    """Measures choices with a task model; equal ones are measured once a call, and what a query is worth without demonstrations once and for all.
+    """Measures choices with a task model; equal ones are measured once a call.
+
+    Nothing that a model computed is kept from call to call: in what batch a row stands changes its last digits, and a resumed run must find the same ones.
 
     Args:
         model: the task model.
@@ -84,7 +86,6 @@ class Measures:
 
     def __init__(self, model: TaskModel, form: AccuracyForm = "official") -> None:
         self.model, self.form = model, form
-        self._alone: dict[str, float] = {}
         self._worth: dict[tuple[str, str], tuple[float, float, float]] = {}
 
     def __call__(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[Measured]:
@@ -102,10 +103,9 @@ class Measures:
         return [by_key[key] for key in keys]
 
     def _measure(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[Measured]:
-        new = list({query.id: query for query in queries if query.id not in self._alone}.values())
-        if new:
-            scores = self.model.score(new, [()] * len(new), [(query.answer,) for query in new])
-            self._alone |= {query.id: math.exp(values[0]) for query, values in zip(new, scores, strict=True)}
+        each = list({query.id: query for query in queries}.values())
+        scores = self.model.score(each, [()] * len(each), [(query.answer,) for query in each])
+        alone = {query.id: math.exp(values[0]) for query, values in zip(each, scores, strict=True)}
         asked = [_answers(query) for query in queries]
         scores = self.model.score(queries, demos, asked)
         best = [answers[values.index(max(values))] for answers, values in zip(asked, scores, strict=True)]
@@ -114,12 +114,13 @@ class Measures:
             texts = self.model.generate([queries[row] for row in written], [demos[row] for row in written])
             for row, text in zip(written, texts, strict=True):
                 best[row] = text
-        return [self._of(query, answers, values, said) for query, answers, values, said in zip(queries, asked, scores, best, strict=True)]
+        rows = zip(queries, asked, scores, best, strict=True)
+        return [self._of(query, answers, values, said, alone[query.id]) for query, answers, values, said in rows]
 
-    def _of(self, query: Query, answers: Sequence[str], scores: Sequence[float], prediction: str) -> Measured:
+    def _of(self, query: Query, answers: Sequence[str], scores: Sequence[float], prediction: str, alone: float) -> Measured:
         chances = [math.exp(score) for score in scores]
         probability = chances[answers.index(query.answer)]
-        info = probability - self._alone[query.id]
+        info = probability - alone
         correct, accuracy, near = self._judged(query, prediction)
         expected = math.fsum(chance * self._judged(query, answer)[1] for answer, chance in zip(answers, chances, strict=True))
         return Measured(prediction, correct, accuracy, info, expected, probability, quality=info, relevance=near)

@@ -7,7 +7,6 @@ from typing import Annotated, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
-from groupwise.config.shorthand import kind_alone
 from groupwise.domain.selection.source.recorded import Recorded
 from groupwise.schedule import Linear, Schedule
 
@@ -26,7 +25,7 @@ class Sampled(Config):
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
 
 
-Candidates = Annotated[Annotated[Sampled | Recorded, Field(discriminator="kind")], kind_alone(Sampled | Recorded)]
+Candidates = Annotated[Sampled | Recorded, Field(discriminator="kind")]
 """Where candidates come from."""
 
 

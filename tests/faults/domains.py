@@ -1,0 +1,69 @@
+"""Runs of a whole domain from a table, killed for real at a call of one of its methods."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.faults.processes import in_a_process
+
+from groupwise.experiment import load_experiment
+from groupwise.experiment.runner import resume, run
+from groupwise.track import depends_on_machine, read_metrics
+
+
+def fatal(original: Callable[..., Any], number: int) -> Callable[..., Any]:
+    """The method, after whose `number`-th call the process is killed."""
+    left = iter(range(number - 1, -1, -1))
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        result = original(*arguments, **named)
+        if next(left, -1) == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    return call
+
+
+def everything(path: Path) -> dict[str, Any]:
+    """What a run leaves, times and memory apart."""
+    summary = json.loads((path / "summary.json").read_text())
+    del summary["seconds"]
+    files = [file for part in ("model", "rollouts") for file in sorted((path / part).rglob("*")) if file.is_file()]
+    return {
+        "files": {str(file.relative_to(path)): file.read_bytes() for file in files},
+        "metrics": [{name: value for name, value in row.items() if not depends_on_machine(name)} for row in read_metrics(path / "metrics.jsonl")],
+        "summary": summary,
+        "checkpoints": sorted(entry.name for entry in (path / "checkpoints").iterdir()),
+    }
+
+
+def start(path: Path, table: Path, domain: type | None = None, point: str = "", number: int = 0) -> None:
+    """Runs a table; with a domain's class, its process is killed in the `number`-th call of its method `point`."""
+    if domain is not None:
+        setattr(domain, point, fatal(getattr(domain, point), number))
+    run(load_experiment(table), path)
+
+
+def untouched(table: dict[str, Any], folder: Path) -> tuple[Path, dict[str, Any]]:
+    """The table as a file, and what its run leaves when nobody disturbs it."""
+    file = folder / "experiment.json"
+    file.write_text(json.dumps(table))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GROUPWISE_CACHE", str(folder / "cache"))
+        assert in_a_process(start, folder / "run", file) == 0
+    return file, everything(folder / "run")
+
+
+def killed_and_resumed(file: Path, folder: Path, domain: type, point: str, number: int) -> dict[str, Any]:
+    """What the run leaves when it is killed at that call and then resumed, with a cache of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GROUPWISE_CACHE", str(folder / "cache"))
+        assert in_a_process(start, folder / "run", file, domain, point, number) == -9
+        assert in_a_process(resume, folder / "run") == 0
+    return everything(folder / "run")
