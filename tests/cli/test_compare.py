@@ -20,6 +20,11 @@ def test_a_grid_runs_continues_and_prints_intervals(groupwise, tiny_file: Path, 
     assert "95 % interval" in ended.out
     results = json.loads((tmp_path / "grid" / "results.json").read_text())
     assert [row["variant"] for row in results["rows"]] == ["method=dapo", "method=grpo"]
+    assert results["rows"][1]["shares"] == ["first samples", "held-out prompts", "weights at the start"]
+    assert "method=grpo: not distinguishable at this number of seeds (1): one seed says nothing of others." in ended.out
+    page = (tmp_path / "grid" / "compare.html").read_text(encoding="utf-8")
+    assert "groupwise compare" in page
+    assert "not distinguishable at this number of seeds" in page
     assert groupwise(*command).out.count("was finished") == 2
 
 
@@ -44,6 +49,33 @@ def test_a_comparison_that_was_killed_leaves_nobody_at_work_and_goes_on(groupwis
     assert len(json.loads((first / "environment.json").read_text())["starts"]) == 2
 
 
+@pytest.mark.slow
+def test_a_run_that_fails_is_reported_and_the_table_stands(groupwise, tiny_file: Path, tmp_path: Path):
+    # The cell that trains finds a file where its evaluation would be written.
+    grid = tmp_path / "grid"
+    (grid / "method=grpo").mkdir(parents=True)
+    (grid / "comparison.json").write_text("{}")
+    (grid / "method=grpo" / "seed-0").write_text("in the way")
+    ended = groupwise("compare", tiny_file, "--vary", "method=dapo,grpo", "--seeds", 1, "--out", grid)
+    assert ended.status == 1
+    assert "1 of 2 runs failed" in ended.out
+    assert "method=grpo/seed-0 is not in the table: exit status 2" in ended.out
+    assert json.loads((grid / "results.json").read_text())["missing"].keys() == {"method=grpo/seed-0"}
+    (grid / "method=grpo" / "seed-0").unlink()
+    assert groupwise("compare", tiny_file, "--vary", "method=dapo,grpo", "--seeds", 1, "--out", grid).status == 0
+
+
+@pytest.mark.slow
+def test_the_same_grid_on_ray(groupwise, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    command = ["compare", tiny_file, "--vary", "method=dapo,grpo", "--seeds", 1, "--workers", 2]
+    ended = groupwise(*command, "--on", "ray", "--out", tmp_path / "ray")
+    assert ended.status == 0, ended
+    groupwise(*command, "--out", tmp_path / "local")
+    rows = [json.loads((tmp_path / place / "results.json").read_text())["rows"] for place in ("ray", "local")]
+    assert [row["after"] for row in rows[0]] == [row["after"] for row in rows[1]]
+
+
 def test_every_variant_is_read_before_any_runs(groupwise, tiny_file: Path, tmp_path: Path):
     ended = groupwise("compare", tiny_file, "--vary", "method=grpo,dappo", "--out", tmp_path / "grid")
     assert ended.status == 2
@@ -59,3 +91,4 @@ def test_a_grid_that_cannot_be_made(groupwise, tiny_file: Path, finished: Path):
     assert "did you mean num_steps" in groupwise("compare", tiny_file, "--vary", "train.num_stps=1,2").err
     assert "write for example --vary" in groupwise("compare", tiny_file, "--vary", "method").err
     assert "is not a comparison" in groupwise("compare", tiny_file, "--vary", "method=grpo,dapo", "--out", finished).err
+    assert "write --on ray as well" in groupwise("compare", tiny_file, "--address", "head:6379").err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from groupwise.experiment.comparison import compare, save
@@ -39,7 +40,7 @@ def test_means_and_paired_differences(cells: list[Cell], tmp_path: Path):
     assert dapo.difference is not None
     assert (dapo.difference.low, dapo.difference.high) == pytest.approx((0.25, 0.25))
     assert (dapo.seeds, dapo.seconds) == ((0, 1), 3.0)
-    assert json.loads(save(comparison, tmp_path).read_text())["rows"][1]["difference"]["num_seeds"] == 2
+    assert json.loads(save(comparison, tmp_path).read_text())["rows"][1]["difference"]["spread"]["num_seeds"] == 2
 
 
 def test_unfinished_cells_are_left_out_and_nothing_finished_is_nothing(cells: list[Cell]):
@@ -61,3 +62,56 @@ def test_further_metrics_are_those_of_the_evaluations_that_the_summary_is_of(cel
     comparison = compare(cells, ["greedy/length", "greedy/unknown"])
     assert comparison is not None
     assert (comparison.rows[0].start, comparison.rows[0].end) == ({"greedy/length": 5.5}, {"greedy/length": 2.0})
+
+
+def test_a_difference_is_told_from_none_only_with_all_comparisons_counted(tmp_path: Path):
+    names = ["method=grpo", *(f"method={name}" for name in ("dapo", "gspo", "cispo", "rloo", "opo"))]
+    cells = lay_out(tmp_path / "many", "tiny", {variant: {} for variant in variants(["method=" + ",".join(name[7:] for name in names)])}, range(4))
+    random = np.random.default_rng(0)
+    luck = {"method=dapo": [0.30, 0.32, 0.29, 0.31], "method=gspo": [0.02, 0.06, 0.03, 0.08]}
+    for cell in cells:
+        gain = luck.get(cell.variant.name, [0.01, -0.01, 0.02, -0.02])[cell.seed] if cell.variant.name != "method=grpo" else 0.0
+        finish(cell, {str(place): gain + float(random.normal(0, 1e-4)) for place in range(20)})
+    comparison = compare(cells)
+    assert comparison is not None
+    rows = {row.variant: row for row in comparison.rows}
+    assert rows["method=dapo"].distinguishable
+    assert rows["method=dapo"].verdict == "better than method=grpo"
+    gspo = rows["method=gspo"]
+    assert gspo.difference is not None
+    # Alone it would be: its own interval leaves 0 out.
+    assert gspo.difference.p_value is not None
+    assert gspo.difference.p_value < 0.05 < (gspo.p_value or 0)
+    assert gspo.verdict.startswith("not distinguishable at this number of seeds (4); were the measured difference the real one, ")
+    assert (gspo.seeds_needed or 0) > 4
+    assert "1000 seeds would not do" in rows["method=rloo"].verdict or (rows["method=rloo"].seeds_needed or 0) > 100
+
+
+def test_a_metric_to_be_small_turns_gain_and_verdict_around(tmp_path: Path):
+    cells = lay_out(tmp_path / "small", "tiny", {variant: {} for variant in variants(["method=grpo,dapo"])}, range(3))
+    for cell in cells:
+        finish(cell, {str(place): (0.5 if cell.variant.name == "method=grpo" else 0.1) + 0.001 * place * cell.seed for place in range(9)})
+        (cell.folder / "config.json").write_text(json.dumps({"train": {"metric_goal": "min"}}))
+    comparison = compare(cells)
+    assert comparison is not None
+    assert comparison.rows[1].verdict == "better than method=grpo"
+    # Before .25, after about .5 and .1, in three seconds.
+    assert comparison.rows[0].per_second is not None
+    assert comparison.rows[1].per_second is not None
+    assert comparison.rows[0].per_second.mean == pytest.approx(-0.25 / 3, abs=0.002)
+    assert comparison.rows[1].per_second.mean == pytest.approx(0.15 / 3, abs=0.002)
+
+
+def test_cells_that_failed_or_are_damaged_are_named_and_the_others_stand(cells: list[Cell]):
+    for cell in cells:
+        finish(cell, {"a": 1.0, "b": 0.0})
+    (cells[0].folder / "summary.json").write_text('{"metric": "greedy/corr')
+    (cells[2].folder / "summary.json").unlink()
+    records = cells[1].folder / "rollouts" / "evaluation-4.jsonl"
+    records.write_text(records.read_text() + '{"key": "c", "mo')
+    comparison = compare(cells, failed={cells[2].folder: "exit status 1"})
+    assert comparison is not None
+    assert [row.variant for row in comparison.rows] == ["method=dapo"]
+    assert comparison.rows[0].after.num_prompts == 2
+    assert comparison.missing["method=grpo/seed-1"] == "exit status 1"
+    assert "summary.json" in comparison.missing["method=grpo/seed-0"]

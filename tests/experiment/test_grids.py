@@ -67,6 +67,11 @@ def test_a_cell_with_a_checkpoint_is_resumed_and_one_without_is_trained(cells: l
     assert cells[0].command()[3:] == ["resume", str(cells[0].folder)]
 
 
+def test_a_cell_that_cannot_be_started_is_reported(cells: list[Cell]):
+    outcomes = list(run_grid(cells, workers=1, command=lambda cell: ["no-such-program"] if cell.seed else script(FINISH)(cell)))
+    assert ["could not be started" in outcome.error for outcome in outcomes] == [False, False, True, True]
+
+
 def test_leaving_early_stops_what_runs(cells: list[Cell]):
     began = time.monotonic()
     outcomes = run_grid(cells, workers=2, command=script(f"if seed == 0 and 'grpo' in str(folder): {FINISH}\nelse: time.sleep(20)"))

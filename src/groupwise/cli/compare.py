@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,7 +13,6 @@ from groupwise.cli.arguments import ExperimentName, Model, Overrides
 if TYPE_CHECKING:
     from groupwise.experiment.comparison import Comparison, Row
     from groupwise.experiment.grids import Cell, Outcome
-    from groupwise.experiment.statistics import Estimate
 
 
 def compare(
@@ -24,12 +24,15 @@ def compare(
     seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds each variant is run with: 0, 1, ...", show_default="the experiment's, or 3")] = None,
     model: Model = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the comparison; the same one again continues it.", show_default="runs/compare-EXPERIMENT")] = None,
-    workers: Annotated[int, typer.Option(min=1, help="Runs at a time, one thread each.")] = 1,
+    workers: Annotated[int | None, typer.Option(min=1, help="Runs at a time, one thread each.", show_default="1, or all that a Ray cluster takes")] = None,
+    on: Annotated[Literal["local", "ray"], typer.Option(help="Processes of this machine, or tasks of a Ray cluster.")] = "local",
+    address: Annotated[str | None, typer.Option(help="Of a Ray cluster, with --on ray.", show_default="RAY_ADDRESS, or one started here")] = None,
+    gpus_per_run: Annotated[float, typer.Option(min=0, help="GPUs that Ray keeps for each run, or a part of one.")] = 0.0,
     controls: Annotated[bool, typer.Option(help="Train the experiment's controls in every run as well.")] = False,
 ) -> None:
-    """Run every variant with every seed, in processes of their own, and print means with 95 % intervals of paired differences.
+    """Run every variant with every seed, in processes of their own, and say what can be told apart: a table, and a page to open.
 
-    Called again it continues where it stopped. The first variant is what the others are compared with.
+    Called again it continues where it stopped. The first variant is what the others are compared with. A run that fails is reported; the others go on.
     """
     from rich.text import Text
 
@@ -38,8 +41,12 @@ def compare(
     from groupwise.config import ConfigError
     from groupwise.experiment.comparison import compare as read_comparison
     from groupwise.experiment.comparison import save
-    from groupwise.experiment.grids import lay_out, run_grid
+    from groupwise.experiment.grids import lay_out
+    from groupwise.experiment.page import write_page
     from groupwise.experiment.variants import variants
+
+    if on == "local" and (address is not None or gpus_per_run):
+        raise ConfigError(f"{'--address' if address is not None else '--gpus-per-run'} says how a Ray cluster is used; write --on ray as well, or leave it out")
 
     for item in overrides or ():
         if item.partition("=")[0].strip() == "seed":
@@ -59,19 +66,45 @@ def compare(
     name = next(iter(configurations.values()))["name"]
     folder = out or Path("runs") / f"compare-{name}"
     cells = lay_out(folder, name, configurations, range(num_seeds))
-    out_.print(Text(f"{len(found)} variants x {num_seeds} seeds = {len(cells)} runs in {folder}, {workers} at a time"))
-    failed = []
-    for number, outcome in enumerate(run_grid(cells, workers=workers), start=1):
+    at_a_time = f", {workers or 1} at a time" if on == "local" else f", {workers} at a time on Ray" if workers else " on Ray"
+    out_.print(Text(f"{len(found)} variants x {num_seeds} seeds = {len(cells)} runs in {folder}{at_a_time}"))
+    failed = {}
+    for number, outcome in enumerate(_outcomes(cells, on, workers, address, gpus_per_run), start=1):
         out_.print(Text(f"[{number}/{len(cells)}] {outcome.cell.variant.name}, seed {outcome.cell.seed}: {_ended(outcome)}"))
         if outcome.error:
-            failed.append(outcome)
-    comparison = read_comparison(cells, shipped.show if shipped else ())
+            failed[outcome.cell.folder] = outcome.error
+    comparison = read_comparison(cells, shipped.show if shipped else (), failed, name)
     if comparison is not None:
         _show(comparison)
-        out_.print(Text(f"Written to {save(comparison, folder)}"))
+        page = write_page(comparison, folder, command=_again(experiment, overrides, vary, num_seeds, folder), num_cells=len(cells))
+        out_.print(Text(f"Written to {save(comparison, folder)} and {page}"))
     if failed:
         out_.print(Text(f"{len(failed)} of {len(cells)} runs failed; their logs lie in {folder}. The same command runs them again."))
         raise typer.Exit(1)
+
+
+def _outcomes(cells: Sequence[Cell], on: str, workers: int | None, address: str | None, gpus: float) -> Iterator[Outcome]:
+    from contextlib import closing
+
+    if on == "local":
+        from groupwise.experiment.grids import run_grid
+
+        yield from run_grid(cells, workers=workers or 1)
+        return
+    from groupwise.experiment.ray_grid import RayGrid
+
+    with closing(RayGrid(address, num_workers=workers or 1, gpus=gpus)) as grid:
+        yield from grid.run(cells, limit=workers)
+
+
+def _again(experiment: str, overrides: Sequence[str] | None, vary: Sequence[str] | None, num_seeds: int, folder: Path) -> str:
+    """The command that makes this comparison, and continues it."""
+    import shlex
+
+    items = ["groupwise", "compare", experiment, *(overrides or ())]
+    for item in vary or ():
+        items += ["--vary", item]
+    return shlex.join([*items, "--seeds", str(num_seeds), "--out", str(folder)])
 
 
 def _ended(outcome: Outcome) -> str:
@@ -94,24 +127,35 @@ def _show(comparison: Comparison) -> None:
 
     from groupwise.cli.output import console, table
 
-    heads = ["before", "after", "95 % interval", "difference", "95 % interval ", "seeds", "seconds"]
-    console().print(table(["variant", *heads], [_cells(row) for row in comparison.rows], title=f"Held-out {comparison.metric}", numbers=heads))
+    heads = ["before", "after", "95 % interval", "difference", "95 % interval ", "p, corrected", "gain per second", "seconds", "seeds"]
+    title = f"Held-out {comparison.metric}" + (", the smaller the better" if comparison.goal == "min" else "")
+    console().print(table(["variant", *heads], [_cells(row) for row in comparison.rows], title=title, numbers=heads))
     if names := list(comparison.rows[0].end):
         shown = [[row.variant, *(f"{_number(row.start.get(name))} -> {_number(row.end.get(name))}" for name in names)] for row in comparison.rows]
         console().print(table(["variant", *names], shown, title="Beside it, before -> after, means over seeds", numbers=names))
+    for row in comparison.rows[1:]:
+        console().print(Text(f"{row.variant}: {row.verdict}."))
+    for place, why in comparison.missing.items():
+        console().print(Text(f"{place} is not in the table: {why.splitlines()[0]}"))
     first = comparison.rows[0]
-    console().print(Text(f"Differences are from {first.variant!r}, seed by seed and prompt by prompt; * where the interval excludes 0."))
-    if min(len(row.seeds) for row in comparison.rows) < 5:
-        console().print(Text("With fewer than five seeds a bootstrap interval is narrower than it should be; with one it speaks of prompts only."))
+    console().print(
+        Text(
+            f"\nDifferences are from {first.variant!r}, seed by seed and prompt by prompt. * told from none at 5 % with all comparisons counted; an interval "
+            "is that of its difference alone. Gains and seconds are of training: sampling, rewards, scoring, updates."
+        )
+    )
+    for what, names in comparison.shared:
+        console().print(Text(f"Runs of one seed share with {first.variant!r}: {what} ({names})."))
 
 
 def _cells(row: Row) -> list[str]:
-    difference = ["", ""] if row.difference is None else [f"{row.difference.mean:+.3f}{'*' if row.difference.excludes_zero else ''}", _interval(row.difference)]
-    return [row.variant, _number(row.before), f"{row.after.mean:.3f}", _interval(row.after), *difference, str(len(row.seeds)), f"{row.seconds:.0f}"]
+    from groupwise.experiment.page import chance, interval
 
-
-def _interval(estimate: Estimate) -> str:
-    return f"{estimate.low:.3f} to {estimate.high:.3f}"
+    difference = ["", ""] if row.difference is None else [f"{row.difference.mean:+.3f}{'*' if row.distinguishable else ''}", interval(row.difference)]
+    tested = "" if row.p_value is None else chance(row.p_value)
+    per_second = "" if row.per_second is None else f"{row.per_second.mean:+.3g}"
+    scores = [_number(row.before), f"{row.after.mean:.3f}", interval(row.after)]
+    return [row.variant, *scores, *difference, tested, per_second, f"{row.training_seconds:.1f}", str(len(row.seeds))]
 
 
 def _number(value: float | None) -> str:

@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from typing import Any, BinaryIO, final
 from groupwise.config import ConfigError, difference, read_json
 from groupwise.experiment.variants import Variant
 from groupwise.processes import PARENT
+from groupwise.runs import read_run
+from groupwise.runs.find import is_run
 
 Command = Sequence[str]
 
@@ -192,16 +195,39 @@ class _Processes:
                     process.terminate()
 
 
+def _wait_until_free(folder: Path, patience_seconds: float = 30.0) -> None:
+    until = time.monotonic() + patience_seconds
+    while is_run(folder) and read_run(folder).state == "training" and time.monotonic() < until:
+        time.sleep(0.2)
+
+
+def run_cell(cell: Cell, command: Callable[[Cell], Command] = Cell.command) -> Outcome:
+    """Runs one cell in a process of its own, and waits for it.
+
+    Args:
+        cell: which.
+        command: what runs it.
+
+    Returns:
+        how it ended; nothing is raised, so that one cell never ends the others.
+    """
+    return _run(cell, command, _Processes())
+
+
 def _run(cell: Cell, command: Callable[[Cell], Command], running: _Processes) -> Outcome:
-    arguments = command(cell)
-    if "resume" not in arguments and cell.folder.is_dir():
-        # Cut off before its first checkpoint: nothing in it can be continued.
-        shutil.rmtree(cell.folder)
-    with cell.log.open("ab") as log:
-        process = running.start(arguments, log)
-        if process is None:
-            return Outcome(cell, error="stopped before it began")
-        status = process.wait()
+    try:
+        arguments = command(cell)
+        if "resume" not in arguments and cell.folder.is_dir():
+            # Cut off before its first checkpoint: nothing in it can be continued. A process whose parent died may need a moment to end.
+            _wait_until_free(cell.folder)
+            shutil.rmtree(cell.folder)
+        with cell.log.open("ab") as log:
+            process = running.start(arguments, log)
+            if process is None:
+                return Outcome(cell, error="stopped before it began")
+            status = process.wait()
+    except OSError as error:
+        return Outcome(cell, error=f"it could not be started: {error}")
     if status == 0 and cell.finished:
         return Outcome(cell)
     lines = cell.log.read_text(encoding="utf-8", errors="replace").strip().splitlines()

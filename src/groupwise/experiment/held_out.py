@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import Any, final
 
 from groupwise.config import ConfigError, read_json
+from groupwise.runs import read_lines
 
 WHOLE = "all held-out prompts"
 """The key of a score that exists only as a mean over prompts."""
@@ -65,14 +65,15 @@ def evaluations(run: Path) -> dict[int, list[dict[str, Any]]]:
         run: the run folder.
 
     Returns:
-        an entry for every evaluation that recorded what the model did.
+        an entry for every evaluation that recorded what the model did; lines that are broken or cut off are left out.
 
     Example:
         >>> evaluations(Path("nowhere"))
         {}
     """
-    found = {int(path.stem.removeprefix("evaluation-")): path for path in (run / "rollouts").glob("evaluation-*.jsonl")}
-    return {step: [json.loads(line) for line in found[step].read_text(encoding="utf-8").splitlines()] for step in sorted(found)}
+    numbered = {path.stem.removeprefix("evaluation-"): path for path in (run / "rollouts").glob("evaluation-*.jsonl")}
+    found = {int(step): path for step, path in numbered.items() if step.isdecimal()}
+    return {step: read_lines(found[step]).rows for step in sorted(found)}
 
 
 def read_summary(run: Path) -> dict[str, Any]:
@@ -105,11 +106,14 @@ def final_scores(run: Path) -> dict[str, float]:
         one score a held-out prompt.
 
     Raises:
-        ConfigError: the run has not ended, or reported no metric.
+        ConfigError: the run has not ended, reported no metric, or its folder is damaged.
     """
     summary = read_summary(run)
     if summary.get("metric") is None:
         raise ConfigError(f"{run} reported no held-out metric, so there is nothing to compare")
+    lost = [name for name in ("after", "steps") if summary.get(name) is None]
+    if lost:
+        raise ConfigError(f"{run}/summary.json has no {' and no '.join(lost)}; remove {run} and run it again")
     records = evaluations(run).get(summary["steps"], [])
     config = read_json(run / "config.json")
     return HeldOut(summary["metric"], summary["steps"], records, summary["after"]).scores(reward_weights(config))

@@ -4,8 +4,14 @@ A run gives one score for each held-out prompt; a variant is run with several se
 seed would have trained another model, and prompts, because other prompts would have been as good. A difference between two
 variants is taken prompt by prompt between runs of the same seed *before* anything is redrawn, so that what they share cancels.
 
-With few seeds a bootstrap interval is narrower than it should be, and one seed cannot be redrawn at all: its interval speaks of
-prompts only. Every estimate therefore carries its number of seeds.
+Redrawing three or five seeds gives too narrow an interval, and redrawing both counts the noise of single scores more than once. So the
+resamples give the interval its shape, and the variance of the table with its degrees of freedom gives it its size: the distances of the
+resamples from the mean are stretched by
+
+    k = t_{(1 + level) / 2, degrees} se / (z_{(1 + level) / 2} sd(resamples))
+
+`python benchmarks/coverage.py` prints how often such intervals hold the truth, beside plain percentiles. One seed cannot be redrawn at
+all: its interval speaks of prompts only, and no difference is called real on it.
 """
 
 from __future__ import annotations
@@ -15,6 +21,9 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+
+from groupwise.experiment.significance import p_value
+from groupwise.experiment.spread import Spread, crossed, nested
 
 Scores = Mapping[int, Mapping[str, float]]
 """seed -> prompt key -> score"""
@@ -29,35 +38,43 @@ class Estimate:
         mean: the mean over seeds of the means over prompts.
         low: lower end of the interval.
         high: upper end of the interval.
-        num_seeds: seeds it rests on.
-        num_prompts: prompts of a seed, the fewest.
+        spread: where its uncertainty comes from.
 
     Example:
-        >>> Estimate(mean=0.2, low=0.1, high=0.3, num_seeds=3, num_prompts=100).excludes_zero
-        True
+        >>> Estimate(0.2, 0.1, 0.3, Spread(seeds=0.0009, prompts=0.0, num_seeds=3, num_prompts=100)).num_seeds
+        3
     """
 
     mean: float
     low: float
     high: float
-    num_seeds: int
-    num_prompts: int
+    spread: Spread
 
     @property
-    def excludes_zero(self) -> bool:
-        """Whether zero lies outside the interval."""
-        return self.low > 0 or self.high < 0
+    def num_seeds(self) -> int:
+        """Seeds it rests on."""
+        return self.spread.num_seeds
+
+    @property
+    def num_prompts(self) -> int:
+        """Prompts of a seed, the fewest."""
+        return self.spread.num_prompts
+
+    @property
+    def p_value(self) -> float | None:
+        """The chance of a mean this far from 0 where it is 0; None with one seed."""
+        return p_value(self.mean, self.spread)
 
 
 def bootstrap(scores: Scores, *, level: float = 0.95, num_resamples: int = 4000, seed: int = 0) -> Estimate:
-    """The mean of scores with a percentile interval.
+    """The mean of scores with an interval.
 
     Where every seed has the same prompts, one draw of prompts serves all seeds of a resample: prompts that happen to be hard are
     hard for every seed, and drawing them apart would hide that. Otherwise each drawn seed draws its own.
 
     Args:
         scores: seed -> prompt key -> score.
-        level: share of resamples inside the interval.
+        level: how often an interval made like this one holds the truth.
         num_resamples: how many times seeds and prompts are redrawn.
         seed: of the resampling.
 
@@ -70,8 +87,9 @@ def bootstrap(scores: Scores, *, level: float = 0.95, num_resamples: int = 4000,
     Example:
         >>> bootstrap({0: {"a": 1.0, "b": 0.0}, 1: {"a": 1.0, "b": 0.0}}).mean
         0.5
-        >>> bootstrap({0: {"a": 1.0}, 1: {"a": 1.0}})
-        Estimate(mean=1.0, low=1.0, high=1.0, num_seeds=2, num_prompts=1)
+        >>> equal = bootstrap({0: {"a": 1.0}, 1: {"a": 1.0}})
+        >>> equal.low, equal.high
+        (1.0, 1.0)
     """
     if not scores or not all(scores.values()):
         raise ValueError("a bootstrap needs at least one seed with at least one prompt")
@@ -81,12 +99,13 @@ def bootstrap(scores: Scores, *, level: float = 0.95, num_resamples: int = 4000,
     mean = float(np.mean([np.mean(list(row.values())) for row in rows]))
     if all(set(row) == set(keys) for row in rows):
         table = np.array([[row[key] for key in keys] for row in rows])
-        draws = _crossed(table, num_resamples, random)
+        spread, draws = crossed(table), _crossed(table, num_resamples, random)
     else:
-        draws = _nested([np.array(list(row.values())) for row in rows], num_resamples, random)
-    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
+        lists = [np.array(list(row.values())) for row in rows]
+        spread, draws = nested(lists), _nested(lists, num_resamples, random)
+    low, high = _calibrated(draws - mean, spread, level)
     # Redrawing sums in another order, so an interval of equal scores may miss their mean by a rounding error.
-    return Estimate(mean, min(float(low), mean), max(float(high), mean), len(rows), min(map(len, rows)))
+    return Estimate(mean, min(mean + low, mean), max(mean + high, mean), spread)
 
 
 def paired_difference(first: Scores, second: Scores, *, level: float = 0.95, num_resamples: int = 4000, seed: int = 0) -> Estimate:
@@ -94,7 +113,7 @@ def paired_difference(first: Scores, second: Scores, *, level: float = 0.95, num
 
     Args:
         first, second: seed -> prompt key -> score.
-        level: share of resamples inside the interval.
+        level: how often an interval made like this one holds the truth.
         num_resamples: how many times seeds and prompts are redrawn.
         seed: of the resampling.
 
@@ -113,6 +132,18 @@ def paired_difference(first: Scores, second: Scores, *, level: float = 0.95, num
     if not shared or not all(shared.values()):
         raise ValueError("a paired difference needs runs of both variants with the same seeds and the same held-out prompts")
     return bootstrap(shared, level=level, num_resamples=num_resamples, seed=seed)
+
+
+def _calibrated(distances: np.ndarray, spread: Spread, level: float) -> tuple[float, float]:
+    """The ends of the interval as distances from the mean."""
+    from scipy import stats
+
+    deviation = float(distances.std())
+    if spread.standard_error == 0 or deviation == 0:
+        return 0.0, 0.0
+    stretch = spread.standard_error * stats.t.ppf((1 + level) / 2, spread.degrees) / (stats.norm.ppf((1 + level) / 2) * deviation)
+    low, high = np.quantile(distances, [(1 - level) / 2, (1 + level) / 2]) * stretch
+    return float(low), float(high)
 
 
 def _crossed(table: np.ndarray, num_resamples: int, random: np.random.Generator) -> np.ndarray:

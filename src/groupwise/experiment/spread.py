@@ -1,0 +1,104 @@
+"""How uncertain a mean over seeds and prompts is, and what of it comes from which."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+
+@final
+@dataclass(frozen=True)
+class Spread:
+    """The variance of a mean, in two parts.
+
+    `Var = seeds + prompts`; with `n` times the seeds the first part is an n-th, the second stays: prompts that all seeds share are not
+    averaged away by more seeds.
+
+    Args:
+        seeds: what another draw of seeds would change; `s^2 / S` of the seeds' means.
+        prompts: what other held-out prompts would change in all seeds alike.
+        num_seeds: `S`.
+        num_prompts: `P`, of a seed.
+
+    Example:
+        >>> spread = Spread(seeds=0.0004, prompts=0.0, num_seeds=5, num_prompts=100)
+        >>> spread.standard_error, spread.degrees, spread.at(20).seeds
+        (0.02, 4.0, 0.0001)
+    """
+
+    seeds: float
+    prompts: float
+    num_seeds: int
+    num_prompts: int
+
+    @property
+    def standard_error(self) -> float:
+        """Of the mean."""
+        return math.sqrt(self.seeds + self.prompts)
+
+    @property
+    def degrees(self) -> float:
+        """Degrees of freedom of the variance, after Satterthwaite: between those of the seeds and those of the prompts."""
+        parts = [(self.seeds, self.num_seeds - 1), (self.prompts, self.num_prompts - 1)]
+        below = sum(part**2 / count for part, count in parts if part > 0)
+        return (self.seeds + self.prompts) ** 2 / below if below else 1.0
+
+    def at(self, num_seeds: int) -> Spread:
+        """The same with another number of seeds.
+
+        Args:
+            num_seeds: at least 2.
+        """
+        return Spread(self.seeds * self.num_seeds / num_seeds, self.prompts, num_seeds, self.num_prompts)
+
+
+def crossed(table: np.ndarray) -> Spread:
+    """Where every seed has the same prompts: `x_sp = mean + a_s + b_p + e_sp`.
+
+    By the mean squares of a two-way table, `Var = max(MS_s, MS_e) / SP + max(MS_p - MS_e, 0) / SP`: the noise of single scores is in both
+    mean squares and is counted once, and the seeds' part is never taken to be below what that noise alone makes.
+
+    Args:
+        table: `[S, P]` scores.
+
+    Returns:
+        the parts; one seed says nothing of others, and its prompts are all there is.
+
+    Example:
+        >>> crossed(np.array([[0.0, 0.0], [1.0, 1.0]])).seeds
+        0.25
+    """
+    num_seeds, num_prompts = table.shape
+    if num_seeds == 1:
+        return Spread(0.0, float(table.var(ddof=1)) / num_prompts if num_prompts > 1 else 0.0, 1, num_prompts)
+    mean, by_seed, by_prompt = table.mean(), table.mean(axis=1, keepdims=True), table.mean(axis=0, keepdims=True)
+    seeds = num_prompts * float(((by_seed - mean) ** 2).sum()) / (num_seeds - 1)
+    if num_prompts == 1:
+        return Spread(seeds / num_seeds, 0.0, num_seeds, 1)
+    prompts = num_seeds * float(((by_prompt - mean) ** 2).sum()) / (num_prompts - 1)
+    noise = float(((table - by_seed - by_prompt + mean) ** 2).sum()) / ((num_seeds - 1) * (num_prompts - 1))
+    size = num_seeds * num_prompts
+    return Spread(max(seeds, noise) / size, max(prompts - noise, 0.0) / size, num_seeds, num_prompts)
+
+
+def nested(rows: Sequence[np.ndarray]) -> Spread:
+    """Where every seed has prompts of its own: they are part of what differs between seeds, `Var = s^2 / S` of the seeds' means.
+
+    As in `crossed` it is never taken to be below what the noise of single scores alone makes.
+
+    Args:
+        rows: one array of scores a seed.
+
+    Example:
+        >>> nested([np.array([1.0, 1.0]), np.array([2.0, 2.0, 2.0])]).seeds
+        0.25
+    """
+    if len(rows) == 1:
+        return crossed(rows[0][None, :])
+    means = np.array([row.mean() for row in rows])
+    noise = float(np.mean([row.var(ddof=1) / len(row) if len(row) > 1 else 0.0 for row in rows]))
+    return Spread(max(float(means.var(ddof=1)), noise) / len(rows), 0.0, len(rows), min(map(len, rows)))

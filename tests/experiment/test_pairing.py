@@ -1,0 +1,50 @@
+"""Runs of one seed share what they can: shown on real runs of three domains, whose methods and group sizes differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from groupwise.experiment import load_experiment, run
+from groupwise.experiment.pairing import DATA, SAMPLES, START, shared
+
+
+def trained(experiment: str | Path, out: Path, *changes: str) -> Path:
+    return run(load_experiment(experiment, [*changes, "track.console=none"]), out, controls=False).folder.path
+
+
+def test_methods_group_sizes_and_trust_regions_share_data_weights_and_noise(tiny: Path, tmp_path: Path):
+    first = trained(tiny, tmp_path / "grpo", "method=grpo")
+    second = trained(tiny, tmp_path / "gspo", "method=gspo", "train.group_size=6", "trust.high=0.5")
+    other = trained(tiny, tmp_path / "seed", "method=grpo", "seed=1")
+    assert shared(first, second) == (DATA, START, SAMPLES)
+    assert shared(first, other) == ()
+    wider = trained(tiny, tmp_path / "wider", "method=grpo", "domain.model.shape.hidden_size=32")
+    assert shared(first, wider) == (DATA,)
+
+
+SHORT = {
+    "restoration": ["stages.supervised.num_steps=2", "stages.grpo.num_steps=1", "domain.source.num_train=64", "domain.evaluation.repeats=1"],
+    "diffusion": ["stages.warm_up.num_steps=2", "stages.grpo.num_steps=1", "domain.evaluation.num_images=10", "domain.num_steps=4"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("domain", SHORT)
+def test_so_do_images(domain: str, tmp_path: Path):
+    changes = [*SHORT[domain], "train.prompts_per_step=4", "train.group_size=4"]
+    first = trained(domain, tmp_path / "grpo", "method=grpo", "divergence.kind=none", *changes)
+    second = trained(domain, tmp_path / "ptrw", "method=ptrw", *changes)
+    assert shared(first, second) == (DATA, START, SAMPLES)
+    assert shared(first, trained(domain, tmp_path / "seed", "method=ptrw", "seed=1", *changes)) in ((), (DATA,))
+
+
+def test_a_folder_that_is_cut_off_shares_what_it_still_shows(tiny: Path, tmp_path: Path):
+    first = trained(tiny, tmp_path / "first", "method=grpo")
+    second = trained(tiny, tmp_path / "second", "method=dapo")
+    members = next(second.glob("rollouts/step-*.jsonl"))
+    members.write_text(members.read_text()[:-40])
+    assert shared(first, second) == (DATA, START, SAMPLES)
+    members.unlink()
+    assert shared(first, second) == ()
