@@ -75,8 +75,8 @@ class DiffusionDomain:
         self._kept: Kept | None = None
         self._conditions: OrderedDict[tuple[str, ...], Condition] = OrderedDict()
         self._check()
-        self._rewards = Rewards(config.rewards)
-        self._rewards.check_columns(list(self._splits.train[0].columns))
+        self.rewards = Rewards(config.rewards)
+        self.rewards.check_columns(list(self._splits.train[0].columns))
 
     @property
     def num_prompts(self) -> int:
@@ -281,7 +281,7 @@ class DiffusionDomain:
 
     def close(self) -> None:
         """Ends the rewards' threads and processes."""
-        self._rewards.close()
+        self.rewards.close()
 
     @property
     def _decisions(self) -> int:
@@ -359,7 +359,7 @@ class DiffusionDomain:
         columns: dict[str, list[Any]] = {name: [own[name] for own in of_member] for name in sorted(names)}
         # Images are no texts; rewards that read texts say so.
         completions: Any = list(images.cpu())
-        return self._rewards.score([own["prompt"] for own in of_member], completions, columns, judges=judges)
+        return self.rewards.score([own["prompt"] for own in of_member], completions, columns, judges=judges)
 
 
 def clip_remark(reduce: str, elements: int) -> str:

@@ -56,8 +56,8 @@ class RestorationDomain:
         self._train = self._pictures.train[: config.num_train]
         self._held_out = self._pictures.held_out[: config.evaluation.num_images]
         self._by_key = {picture.key: picture for picture in (*self._train, *self._held_out)}
-        self._rewards = Rewards(config.rewards)
-        self._rewards.check_columns([*self._train[0].columns, "clean", "degraded"])
+        self.rewards = Rewards(config.rewards)
+        self.rewards.check_columns([*self._train[0].columns, "clean", "degraded"])
         self._check()
 
     @property
@@ -127,7 +127,7 @@ class RestorationDomain:
         places = samples.group.tolist()
         own = [self._of(samples.prompts[place]) for place in places]
         degraded = list(as_pictures(samples.payload["degraded"]))
-        table = evaluate.score(self._rewards, own, list(samples.payload["images"]), list(samples.payload["clean"]), degraded, judges=False)
+        table = evaluate.score(self.rewards, own, list(samples.payload["images"]), list(samples.payload["clean"]), degraded, judges=False)
         return evaluate.pooled(table, samples.payload["degraded"].shape[2:], samples.mask.shape[1])
 
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
@@ -181,7 +181,7 @@ class RestorationDomain:
         device, dtype = self._place()
         restored = restore(self.module, degraded, self.config.tile, config.batch_size, device, dtype)
         images, clean, given = (evaluate.each_as_picture(values) for values in (restored, targets, degraded))
-        table = evaluate.with_fidelity(evaluate.score(self._rewards, pictures, images, clean, given, judges=True), restored, targets)
+        table = evaluate.with_fidelity(evaluate.score(self.rewards, pictures, images, clean, given, judges=True), restored, targets)
         shown = evaluate.shown(given, images, clean, config.repeats, config.num_columns)
         records = evaluate.records(pictures, numbers, table, images, config.num_records)
         return Evaluation(evaluate.metrics(table), tuple(records), shown)
@@ -218,7 +218,7 @@ class RestorationDomain:
 
     def close(self) -> None:
         """Ends the rewards' threads and processes."""
-        self._rewards.close()
+        self.rewards.close()
 
     def _place(self) -> tuple[torch.device, torch.dtype]:
         parameter = next(self.module.parameters())
