@@ -65,7 +65,8 @@ def test_the_loss_is_the_weighted_cross_entropy_of_whole_choices() -> None:
     queries = [domain._table.queries[place] for place in samples.payload["query"].tolist()]
     choices = domain._again(samples)
     measured = domain._rewarding.measure(domain._measures, queries, choices, "first_pick_last", every=False)
-    rewards = [row[-1].accuracy + row[-1].expected for row in measured]
+    last = [row[-1] for row in measured]
+    rewards = [each.accuracy + each.expected for each in last if each is not None]
     weight = torch.tensor(rewards, dtype=torch.float64).view(2, 3).div(0.5).softmax(1).flatten()
     log_prob = torch.stack([choices.log_probs[row, place, samples.payload["picks"][row, place]] for row in range(6) for place in range(2)]).view(6, 2)
     by_hand = (weight * -log_prob.sum(1)).sum() / 2
