@@ -13,5 +13,6 @@ def as_pictures(images: Tensor) -> Tensor:
         >>> as_pictures(torch.full((1, 1, 1, 2), 0.5)).tolist()
         [[[128, 128]]]
     """
-    levels = (images.clamp(0, 1) * 255 + 0.5).to(torch.uint8)
+    # In bfloat16 255.5 would be 256, which eight bits turn into 0: white into black.
+    levels = (images.float().clamp(0, 1) * 255 + 0.5).to(torch.uint8)
     return levels[:, 0] if levels.shape[1] == 1 else levels.permute(0, 2, 3, 1).contiguous()

@@ -5,7 +5,6 @@ import torch
 
 from groupwise.domain.diffusion.evaluate import diversity, grid, metrics, records
 from groupwise.domain.diffusion.splits import as_prompt
-from groupwise.domain.pictures import as_pictures
 from groupwise.reward import RewardTable
 
 
@@ -43,9 +42,3 @@ def test_records_hold_the_rewards_of_all_and_the_images_of_some() -> None:
     assert [record["rewards"]["seen"] for record in found] == [1.0, 0.0, 0.5, 0.25]
     assert [(record["key"], record["sample"]) for record in found[1:3]] == [(prompts[0].key, 1), (prompts[1].key, 0)]
     assert [("image" in record) for record in found] == [True, False, False, False]
-
-
-def test_pictures_round_and_clip() -> None:
-    found = as_pictures(torch.tensor([-1.0, 0.2, 0.999, 2.0]).view(1, 1, 2, 2))
-    assert found.flatten().tolist() == [0, 51, 255, 255]
-    assert as_pictures(torch.zeros(2, 3, 4, 5)).shape == (2, 4, 5, 3)
