@@ -11,18 +11,20 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from groupwise.domain.selection.selector import Selector
     from groupwise.experiment import Experiment, load_experiment
     from groupwise.experiment import run as train
     from groupwise.objective import Objective
     from groupwise.records import Rollouts, Scored
 
-__all__ = ["Experiment", "Objective", "Rollouts", "Scored", "load_experiment", "train"]
+__all__ = ["Experiment", "Objective", "Rollouts", "Scored", "Selector", "load_experiment", "train"]
 
 _PLACES = {
     "Experiment": "groupwise.experiment.schema",
     "Objective": "groupwise.objective",
     "Rollouts": "groupwise.records",
     "Scored": "groupwise.records",
+    "Selector": "groupwise.domain.selection.selector",
     "load_experiment": "groupwise.experiment.loading",
 }
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from groupwise.domain.selection.task_model.config import DigitRules
+from typing import Annotated
 
-TaskModelConfig = DigitRules
+from pydantic import Field
+
+from groupwise.domain.selection.task_model.config import DigitRules
+from groupwise.domain.selection.task_model.pretrained import CausalLM, ImageText
+from groupwise.domain.selection.task_model.ticket_lm import TicketLM
+
+TaskModelConfig = Annotated[DigitRules | CausalLM | ImageText | TicketLM, Field(discriminator="kind")]
 """Any task model, told apart by `kind`."""
 
-__all__ = ["DigitRules", "TaskModelConfig"]
+__all__ = ["CausalLM", "DigitRules", "ImageText", "TaskModelConfig", "TicketLM"]

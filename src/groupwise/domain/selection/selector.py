@@ -1,0 +1,290 @@
+"""A trained policy with its examples, where people build prompts: `select(query, k)` in numpy. Imports no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, final
+
+import numpy as np
+
+from groupwise.config import ConfigError, read_json, validate
+from groupwise.domain.selection.embedder import HashedWords
+from groupwise.domain.selection.example import Example
+from groupwise.domain.selection.policy.answers import answer_features
+from groupwise.domain.selection.policy.numpy_pointer import NumpyPointer
+from groupwise.domain.selection.task_model.template import TextTemplate
+
+Embed = Callable[[Sequence[str]], np.ndarray]
+Order = Literal["first_pick_first", "first_pick_last"]
+
+SELECTOR, EXAMPLES, EMBEDDINGS = "selector.json", "examples.jsonl", "embeddings.safetensors"
+POLICY, WEIGHTS = "policy.json", "model.safetensors"
+_PROBES = 4
+_SAME = 1e-3
+
+
+@final
+@dataclass(frozen=True)
+class Trained:
+    """What the policy was trained with, and a user of it must have again.
+
+    Args:
+        shots: demonstrations of a query.
+        order: where the first pick stands in a prompt: at its beginning, or next to the query.
+        pool_size: examples of a pool.
+        embedder: texts as vectors: `{"kind": "hashed_words", ...}`, or `{"name": ...}` for a function of the user's.
+        template: the task model's, as a table; unset where it has none.
+        task_model: fingerprint of the task model.
+    """
+
+    shots: int
+    order: Order
+    pool_size: int
+    embedder: dict[str, Any] | None = None
+    template: dict[str, Any] | None = None
+    task_model: str = ""
+
+
+@final
+class Selector:
+    """Picks demonstrations for a query, in order, by a trained policy.
+
+    Args:
+        folder: of `groupwise export RUN`; it holds the policy and what it was trained with.
+        policy: the network.
+        table: the policy's own file.
+        trained: what it was trained with.
+        examples: what may be shown.
+        embed: texts as vectors; without it, queries and new examples come with theirs.
+
+    Example:
+        >>> selector = Selector.load("exported")  # doctest: +SKIP
+        >>> [example.answer for example in selector.select("north gold web kim new atlas", 2)]  # doctest: +SKIP
+        ['birch', 'amber']
+    """
+
+    def __init__(
+        self, policy: NumpyPointer, table: dict[str, Any], trained: Trained, examples: Sequence[Example], weights: bytes, embed: Embed | None = None
+    ) -> None:
+        self.policy, self.trained, self.embed = policy, trained, embed
+        self._table, self._weights = table, weights
+        self._examples: dict[str, Example] = {}
+        self._features: dict[str, np.ndarray] = {}
+        for example in examples:
+            self._keep(example)
+
+    @property
+    def examples(self) -> tuple[Example, ...]:
+        """What may be shown, in the order in which it came."""
+        return tuple(self._examples.values())
+
+    def select(self, query: str | np.ndarray, k: int | None = None, *, pool: Sequence[str] | None = None, order: Order | None = None) -> list[Example]:
+        """Demonstrations for a query, in the order in which they are to be shown.
+
+        The policy chooses out of a pool: the examples nearest to the query, as many as it was trained with, or those named.
+
+        Args:
+            query: its text, or its embedding `[D]` of length 1.
+            k: how many; unset takes as many as in training. Fewer come back where the policy may end early and does.
+            pool: ids of the examples to choose from.
+            order: unset takes that of training: `first_pick_first`, or `first_pick_last`, next to the query.
+
+        Raises:
+            ConfigError: a query or pool that cannot be selected for, fewer examples than `k`, a text without an embedder.
+        """
+        vector = self._embedded(query, "query")
+        wanted = self.trained.shots if k is None else k
+        names = self._pool(vector, pool)
+        if not 1 <= wanted <= len(names):
+            raise ConfigError(f"k = {wanted}: {len(names)} examples are there to choose from; write 1 to {len(names)}, or add examples")
+        own = [self._examples[name] for name in names]
+        vectors, answers = np.stack([each.embedding for each in own]), np.stack([self._features[name] for name in names])
+        picked = [own[place] for place in self.policy.picks(vector, vectors, answers, wanted)[0]]
+        shown = order or self.trained.order
+        if shown not in ("first_pick_first", "first_pick_last"):
+            raise ConfigError(f"order = {shown!r}; write first_pick_first or first_pick_last")
+        return picked if shown == "first_pick_first" else picked[::-1]
+
+    def prompt(self, query: str, k: int | None = None) -> str:
+        """The prompt that the task model was trained on: its template, filled.
+
+        Raises:
+            ConfigError: the task model's template is not a text, or as `select`.
+        """
+        if self.trained.template is None or self.trained.template.get("kind") != "text":
+            raise ConfigError("the task model of this selector has no text template; build the prompt from select(query, k)")
+        template = validate(TextTemplate, self.trained.template, SELECTOR)
+        return template.prompt(query, [(each.question, each.answer) for each in self.select(query, k)])
+
+    def add(self, question: str, answer: str, *, id: str | None = None, embedding: np.ndarray | None = None) -> str:
+        """An example more: it can be picked from now on, without training.
+
+        Args:
+            question, answer: its texts.
+            id: its name; unset takes a new one.
+            embedding: `[D]` of length 1; unset embeds the question.
+
+        Returns:
+            Its id.
+
+        Raises:
+            ConfigError: an id that is there already, an empty answer, or an embedding that does not fit.
+        """
+        if id is None:
+            number = len(self._examples)
+            while f"added-{number}" in self._examples:
+                number += 1
+            id = f"added-{number}"
+        if id in self._examples:
+            raise ConfigError(f"example {id!r}: field id is there already; give it another")
+        if not answer.strip():
+            raise ConfigError(f"example {id!r}: field answer is {answer!r}; a demonstration is shown with its answer")
+        self._keep(Example(id, question, answer, self._embedded(question if embedding is None else embedding, f"example {id!r}")))
+        return id
+
+    def remove(self, id: str) -> None:
+        """Takes an example out.
+
+        Raises:
+            ConfigError: there is none of this id.
+        """
+        if id not in self._examples:
+            raise ConfigError(f"example {id!r} is not here; there are {len(self._examples)} examples, the first is {next(iter(self._examples), None)!r}")
+        del self._examples[id], self._features[id]
+
+    def save(self, folder: str | Path) -> None:
+        """Writes a folder that `load` reads, with hashes of the policy, the data, the embedder and the template.
+
+        Args:
+            folder: made where it is missing.
+        """
+        from safetensors.numpy import save
+
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        examples = "".join(json.dumps(_as_json(example), ensure_ascii=False) + "\n" for example in self.examples).encode()
+        size = self.policy.embedding_size
+        vectors = np.stack([example.embedding for example in self.examples]) if self._examples else np.zeros((0, size), np.float32)
+        embeddings = save({"embeddings": np.ascontiguousarray(vectors, dtype=np.float32)})
+        (folder / WEIGHTS).write_bytes(self._weights)
+        (folder / POLICY).write_text(json.dumps(self._table, indent=2) + "\n", encoding="utf-8")
+        (folder / EXAMPLES).write_bytes(examples)
+        (folder / EMBEDDINGS).write_bytes(embeddings)
+        trained = vars(self.trained)
+        hashes = {
+            "policy": _hash(self._weights),
+            "data": _hash(examples + embeddings),
+            "embedder": _hash(_canonical(self.trained.embedder)),
+            "template": _hash(_canonical(self.trained.template)),
+        }
+        (folder / SELECTOR).write_text(json.dumps({**trained, "hashes": hashes}, indent=2) + "\n", encoding="utf-8")
+
+    @staticmethod
+    def load(folder: str | Path, *, embed: Embed | None = None, template: TextTemplate | None = None) -> Selector:
+        """Reads a folder that `groupwise export RUN` or `save` wrote.
+
+        Args:
+            folder: the folder.
+            embed: the function that made the embeddings, where it is the user's own; some examples are embedded again to see that it is.
+            template: how prompts will be written; refused where the policy was trained on others.
+
+        Raises:
+            ConfigError: a file that is missing, damaged or changed since it was saved, an embedder that gives other vectors, or another template.
+        """
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        folder = Path(folder)
+        for name in (SELECTOR, POLICY, WEIGHTS, EXAMPLES, EMBEDDINGS):
+            if not (folder / name).is_file():
+                raise ConfigError(f"{folder}: no {name} in it; give a folder that `groupwise export RUN` wrote")
+        told, table = read_json(folder / SELECTOR), read_json(folder / POLICY)
+        weights, examples, embeddings = ((folder / name).read_bytes() for name in (WEIGHTS, EXAMPLES, EMBEDDINGS))
+        trained = Trained(**{name: value for name, value in told.items() if name != "hashes"})
+        found = {"policy": _hash(weights), "data": _hash(examples + embeddings)}
+        found |= {"embedder": _hash(_canonical(trained.embedder)), "template": _hash(_canonical(trained.template))}
+        for name, value in found.items():
+            if told["hashes"][name] != value:
+                where = {"policy": WEIGHTS, "data": f"{EXAMPLES} or {EMBEDDINGS}"}.get(name, f"{name} in {SELECTOR}")
+                raise ConfigError(f"{folder}: {where} is not what was saved (its hash differs); export again, or change examples with add, remove and save")
+        if template is not None and template.model_dump(mode="json") != trained.template:
+            raise ConfigError(
+                f"{folder}: it was trained with the template {trained.template}, not {template.model_dump(mode='json')}; use that one, or train again"
+            )
+        try:
+            network, vectors = load(weights), load(embeddings)["embeddings"]
+        except (SafetensorError, KeyError) as error:
+            raise ConfigError(f"{folder}: {WEIGHTS} or {EMBEDDINGS} cannot be read: {error}; export again") from error
+        if embed is None and (trained.embedder or {}).get("kind") == "hashed_words":
+            embed = validate(HashedWords, trained.embedder or {}, str(folder / SELECTOR))
+        rows = [json.loads(line) for line in examples.decode().splitlines()]
+        own = [Example(**{**row, "embedding": vector}) for row, vector in zip(rows, vectors, strict=True)]
+        selector = Selector(NumpyPointer(network, int(table["policy"]["num_heads"])), table, trained, own, weights, embed)
+        if embed is not None:
+            selector._check_embedder(folder)
+        return selector
+
+    def _check_embedder(self, folder: Path) -> None:
+        probes = self.examples[:: max(1, len(self._examples) // _PROBES)][:_PROBES]
+        for example in probes:
+            again = self._embedded(example.question, f"example {example.id!r}")
+            if float(np.abs(again - example.embedding).max()) > _SAME:
+                raise ConfigError(
+                    f"{folder}: the embedder gives example {example.id!r} another vector than the one it was saved with (cosine "
+                    f"{float(again @ example.embedding):.3f}); use the embedder of training, {self.trained.embedder}, or export again"
+                )
+
+    def _keep(self, example: Example) -> None:
+        self._examples[example.id] = example
+        self._features[example.id] = answer_features(example.answer, self.policy.answer_size)
+
+    def _pool(self, vector: np.ndarray, pool: Sequence[str] | None) -> list[str]:
+        if pool is not None:
+            names = list(pool)
+            for name in names:
+                if name not in self._examples:
+                    raise ConfigError(f"pool: there is no example {name!r}")
+            if len(set(names)) < len(names):
+                raise ConfigError(f"pool: example {next(name for name in names if names.count(name) > 1)!r} is listed twice; list it once")
+            return names
+        names = list(self._examples)
+        if len(names) <= self.trained.pool_size:
+            return names
+        similarity = np.stack([example.embedding for example in self._examples.values()]) @ vector
+        nearest = np.argsort(-similarity, kind="stable")[: self.trained.pool_size]
+        return [names[place] for place in sorted(nearest.tolist())]
+
+    def _embedded(self, told: str | np.ndarray, what: str) -> np.ndarray:
+        if isinstance(told, str):
+            if self.embed is None:
+                raise ConfigError(f"{what} is a text, and this selector has no embedder; give Selector.load(folder, embed=...), or an embedding")
+            vector = np.asarray(self.embed([told]), dtype=np.float32)
+            vector = vector[0] if vector.ndim == 2 and len(vector) == 1 else vector
+        else:
+            vector = np.asarray(told, dtype=np.float32)
+        size = self.policy.embedding_size
+        if vector.shape != (size,):
+            raise ConfigError(f"{what}: its embedding has the shape {list(vector.shape)}, and the policy reads [{size}]; embed it as the examples were")
+        if not np.isfinite(vector).all():
+            raise ConfigError(f"{what}: its embedding holds NaN or infinity; an embedding is finite")
+        length = float(np.linalg.norm(vector.astype(np.float64)))
+        if abs(length - 1) > _SAME:
+            raise ConfigError(f"{what}: its embedding has the length {length:.4g}; divide it by its length")
+        return vector
+
+
+def _as_json(example: Example) -> dict[str, Any]:
+    image = str(example.image) if isinstance(example.image, str | Path) else None
+    return {"id": example.id, "question": example.question, "answer": example.answer, "image": image, "clusters": dict(example.clusters)}
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,126 @@
+"""Support tickets to be sent to the right desk: text questions whose answers are a convention that only solved tickets tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, final
+
+from pydantic import Field, model_validator
+
+from groupwise.config import Config
+from groupwise.domain.selection.embedder import HashedWords
+from groupwise.domain.selection.example import Example, Query, Questions
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Positive = Annotated[int, Field(ge=1)]
+
+PRODUCTS = ("atlas", "beacon", "comet", "delta", "ember", "falcon", "gamma", "helix", "iris", "jade", "kite", "lotus")
+REGIONS = ("north", "south", "east", "west", "inland", "coast")
+PLANS = ("free", "basic", "team", "pro", "gold", "partner")
+CHANNELS = ("mail", "phone", "chat", "web", "letter", "visit")
+CUSTOMERS = ("kim", "ana", "ben", "eva", "ida", "jon", "lea", "max", "nia", "ola", "per", "rui", "sam", "tom", "uma", "zoe")
+AGES = ("new", "old")
+WORDS = (REGIONS, PLANS, CHANNELS, CUSTOMERS, AGES, PRODUCTS)
+"""The words of a ticket in their order."""
+DESKS = ("amber", "birch", "cedar", "dune", "elm", "fern", "grove", "heath")
+
+
+@final
+class Tickets(Config):
+    """Tickets of six words, `north gold web kim new atlas`; the answer is the desk that deals with it.
+
+    The product alone decides the desk, and desks have moved: an old ticket went elsewhere. So a new ticket's desk is told by new ones of the same product,
+    and nothing in a text says so; similarity counts all words alike. The desks of training, validation and held-out tickets are drawn anew, so that none can
+    be known by heart: what can be learnt is which solved tickets to show. A pool holds at least one that tells, and `num_old` old ones of the same product.
+
+    Args:
+        num_train, num_validation, num_held_out: queries of each split.
+        bank_size: solved tickets of each split, of which pools are drawn.
+        pool_size: of a query.
+        num_old: old tickets of the query's product in its pool.
+        embedder: texts as vectors.
+        seed: of tickets, desks and pools. It is not the run's seed: runs with different seeds are judged on the same tickets.
+
+    Example:
+        >>> questions = Tickets(num_train=4, num_validation=2, num_held_out=2).read()
+        >>> query = questions.train[0]
+        >>> len(query.question.split()), len(query.pool), sum(told_by(query, example) for example in query.pool) > 0
+        (6, 24, True)
+    """
+
+    kind: Literal["tickets"] = "tickets"
+    num_train: Positive = 2048
+    num_validation: Positive = 256
+    num_held_out: Positive = 2048
+    bank_size: Positive = 480
+    pool_size: Annotated[int, Field(ge=2)] = 24
+    num_old: Annotated[int, Field(ge=0)] = 2
+    embedder: HashedWords = HashedWords()
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @model_validator(mode="after")
+    def _sound(self) -> Tickets:
+        if self.bank_size < 4 * self.pool_size or self.pool_size <= self.num_old:
+            raise ValueError(
+                f"pool_size = {self.pool_size} with num_old = {self.num_old} and bank_size = {self.bank_size}: write a pool above num_old and a bank of "
+                "at least four pools"
+            )
+        return self
+
+    def read(self) -> Questions:
+        """All tickets, split; the same every time."""
+        import numpy as np
+
+        random = np.random.default_rng(self.seed)
+        sizes = {"train": self.num_train, "validation": self.num_validation, "held_out": self.num_held_out}
+        splits = {split: self._split(split, size, random) for split, size in sizes.items()}
+        return Questions(splits["train"], splits["validation"], splits["held_out"])
+
+    def _split(self, split: str, size: int, random: np.random.Generator) -> list[Query]:
+        desks = {(product, age): DESKS[int(random.integers(len(DESKS)))] for age in AGES for product in PRODUCTS}
+        # The first of each key are put there, so that every ticket is told by some.
+        solved = [draw_ticket(random, age, product) for product, age in desks] + [draw_ticket(random) for _ in range(self.bank_size - len(desks))]
+        asked = [draw_ticket(random, AGES[0]) for _ in range(size)]
+        vectors = self.embedder(solved)
+        bank = [Example(f"{split}-solved-{place}", text, desks[decisive(text)], vectors[place]) for place, text in enumerate(solved)]
+        by_key: dict[tuple[str, str], list[Example]] = {}
+        for example in bank:
+            by_key.setdefault(decisive(example.question), []).append(example)
+        found = []
+        for place, (text, vector) in enumerate(zip(asked, self.embedder(asked), strict=True)):
+            product, age = decisive(text)
+            telling = _some(by_key[product, age], 1, random)
+            old = _some(by_key[product, AGES[1]], self.num_old, random)
+            taken = {example.id for example in (*telling, *old)}
+            others = [example for example in _some(bank, 2 * self.pool_size, random) if example.id not in taken]
+            pool = [*telling, *old, *others][: self.pool_size]
+            shuffled = tuple(pool[index] for index in random.permutation(len(pool)))
+            found.append(Query(f"{split}-{place}", text, (desks[product, age],), vector, shuffled, None, DESKS, {"product": product}))
+        return found
+
+
+def draw_ticket(random: np.random.Generator, age: str | None = None, product: str | None = None) -> str:
+    """A ticket's text."""
+    drawn = [words[int(random.integers(len(words)))] for words in WORDS]
+    return " ".join([*drawn[:-2], age or drawn[-2], product or drawn[-1]])
+
+
+def decisive(text: str) -> tuple[str, str]:
+    """A ticket's product and age.
+
+    Example:
+        >>> decisive("north gold web kim new atlas")
+        ('atlas', 'new')
+    """
+    words = text.split()
+    return words[-1], words[-2]
+
+
+def told_by(query: Query, example: Example) -> bool:
+    """Whether a solved ticket tells where another goes."""
+    return decisive(query.question) == decisive(example.question)
+
+
+def _some(items: list[Example], size: int, random: np.random.Generator) -> list[Example]:
+    return [items[index] for index in random.permutation(len(items))[:size]]

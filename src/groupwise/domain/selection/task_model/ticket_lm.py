@@ -1,0 +1,54 @@
+"""The configuration of the ticket model. Imports no torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, final
+
+from pydantic import Field
+
+from groupwise.config import Config
+from groupwise.domain.selection.task_model.pretrained import CausalLM
+from groupwise.domain.selection.task_model.template import TextTemplate
+
+if TYPE_CHECKING:
+    from groupwise.domain.selection.task_model.base import TaskModel
+
+Positive = Annotated[int, Field(ge=1)]
+TEMPLATE = TextTemplate(question="{question}:", answer=" {answer}", separator="\n")
+
+
+@final
+class TicketLM(Config):
+    """A causal language model that is trained here to send tickets as the solved ones before it were sent, saved as a folder, and loaded from there.
+
+    Args:
+        width: of its layers.
+        num_layers: decoder layers.
+        num_steps: of its training.
+        batch_size: texts of a step, eight tickets each.
+        learning_rate: its highest.
+        seed: of weights and texts. It is not the run's seed: runs with different seeds are judged by the same model.
+
+    Example:
+        >>> TicketLM().width
+        64
+    """
+
+    kind: Literal["ticket_lm"] = "ticket_lm"
+    width: Annotated[int, Field(ge=8, multiple_of=8)] = 64
+    num_layers: Positive = 2
+    num_steps: Annotated[int, Field(ge=0)] = 500
+    batch_size: Positive = 48
+    learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3e-3
+    seed: Annotated[int, Field(ge=0)] = 0
+
+    @property
+    def template(self) -> TextTemplate:
+        """How a prompt is written: a solved ticket a line."""
+        return TEMPLATE
+
+    def open(self, device: str = "cpu") -> TaskModel:
+        """The trained model, loaded as any other folder; its answers cost less than keeping them would."""
+        from groupwise.domain.selection.task_model.tickets import trained_folder
+
+        return CausalLM(path=str(trained_folder(self)), template=TEMPLATE, cache=False).open(device)

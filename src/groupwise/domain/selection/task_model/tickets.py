@@ -1,0 +1,113 @@
+"""A small causal language model that learns here to send tickets as the solved ones before it were sent."""
+
+from __future__ import annotations
+
+import logging
+import math
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from groupwise.causal_lm.config import SmallModelConfig
+from groupwise.causal_lm.loading import save
+from groupwise.causal_lm.scratch import character_tokenizer, small_model
+from groupwise.checkpoint import Cache, StorageError, code_version, content_key
+from groupwise.domain.selection.source.tickets import DESKS, WORDS
+from groupwise.domain.selection.task_model.ticket_lm import TicketLM
+from groupwise.streams import Streams
+
+log = logging.getLogger("groupwise")
+
+_TICKETS = 8
+"""Tickets of a training text."""
+_MOST_PRODUCTS = 6
+"""Products that a text is about, at most."""
+
+
+def trained_folder(config: TicketLM) -> Path:
+    """The folder of the trained model as `save_pretrained` writes it, from the cache where it is there.
+
+    Args:
+        config: sizes and training.
+    """
+    rooms = ("domain/selection/task_model/tickets.py", "domain/selection/source/tickets.py", "causal_lm/scratch.py", "streams.py")
+    key = content_key({"config": config.model_dump(mode="json"), "code": code_version(*rooms), "torch": torch.__version__})
+    kept = Cache().get("task_model", key)
+    if kept is not None:
+        return kept
+    words = tokenizer()
+    model = train(config, words)
+    try:
+        return Cache().put("task_model", key, lambda folder: save(model, words, folder))
+    except (StorageError, OSError) as error:
+        log.warning("the task model could not be kept for later runs: %s", error)
+        folder = Path(tempfile.mkdtemp(prefix="groupwise-"))
+        save(model, words, folder)
+        return folder
+
+
+def tokenizer() -> Any:
+    """One token a word, with the space before it and, for a product, the colon after it; a line begins without a space."""
+    words = [*WORDS[0], *(f" {word}" for words in (*WORDS[1:-1], DESKS) for word in words), *(f" {word}:" for word in WORDS[-1])]
+    return character_tokenizer("abcdefghijklmnopqrstuvwxyz: \n", words=words)
+
+
+def train(config: TicketLM, words: Any) -> Any:
+    """A model trained to answer every ticket of a text from those before it.
+
+    Args:
+        config: sizes and training.
+        words: its tokenizer.
+    """
+    streams = Streams(config.seed)
+    shape = SmallModelConfig(hidden_size=config.width, intermediate_size=3 * config.width, num_layers=config.num_layers, num_heads=4, max_positions=512)
+    model: Any = small_model(shape, words, streams.seed("ticket_lm"))
+    random = streams.numpy("ticket_lm")
+    optimiser = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
+    start, smooth = time.perf_counter(), math.log(len(DESKS))
+    for step in range(config.num_steps):
+        rate = config.learning_rate * min(1.0, (step + 1) / 50) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / config.num_steps)))
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        ids, places = texts(words, config.batch_size, random)
+        hidden = model.model(input_ids=ids[:, :-1], use_cache=False).last_hidden_state[:, places - 1]
+        loss = functional.cross_entropy(model.lm_head(hidden).flatten(0, 1), ids[:, places].flatten())
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        smooth = 0.98 * smooth + 0.02 * float(loss.detach())
+    log.info("task model trained: %d steps, %.0f s, loss %.3f", config.num_steps, time.perf_counter() - start, smooth)
+    return model.eval()
+
+
+def texts(words: Any, size: int, random: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Token ids of texts, `[size, L]`, and the places of the desks in them. Desks are drawn anew for each text.
+
+    Each text is about some of the products, so that many a ticket is told by one before it.
+
+    Args:
+        words: the tokenizer.
+        size: texts.
+        random: where they come from.
+    """
+
+    def ids(names: Sequence[str], form: str = " {}") -> np.ndarray:
+        return np.array([words.convert_tokens_to_ids(form.format(name)) for name in names])
+
+    shape, num_products = (size, _TICKETS), len(WORDS[-1])
+    some = random.random((size, num_products)).argsort(1)
+    product = np.take_along_axis(some, (random.random(shape) * random.integers(1, _MOST_PRODUCTS + 1, size=(size, 1))).astype(int), 1)
+    rest = [random.integers(len(each), size=shape) for each in WORDS[:-1]]
+    desk = random.integers(len(DESKS), size=(size, num_products, len(WORDS[-2])))[np.arange(size)[:, None], product, rest[-1]]
+    columns = [ids(WORDS[0], "{}")[rest[0]], *(ids(each)[chosen] for each, chosen in zip(WORDS[1:-1], rest[1:], strict=True))]
+    columns += [ids(WORDS[-1], " {}:")[product], ids(DESKS)[desk], np.broadcast_to(ids(["\n"], "{}"), shape)]
+    whole = np.stack(columns, 2).reshape(size, -1)[:, :-1]
+    return torch.from_numpy(whole), torch.arange(len(columns) - 2, whole.shape[1], len(columns))

@@ -1,0 +1,92 @@
+"""A trained selector as demonstrations of DSPy's predictors. Needs `groupwise[dspy]`; imports no torch."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import dspy
+
+from groupwise.config import ConfigError
+from groupwise.domain.selection.selector import Order, Selector
+
+
+@final
+class SelectDemos:
+    """A callable, as DSPy's retrievers are: `select(question)` gives `dspy.Example`s for `predict(question=..., demos=...)`.
+
+    Args:
+        selector: from `Selector.load`.
+        k: how many; unset takes as many as in training.
+        question_field, answer_field: names of the signature's fields.
+        order: where the first pick stands; unset takes that of training.
+
+    Example:
+        >>> select = SelectDemos(Selector.load("exported"), k=2)  # doctest: +SKIP
+        >>> predict = dspy.Predict("question -> answer")
+        >>> question = "north gold web kim new atlas"
+        >>> predict(question=question, demos=select(question)).answer  # doctest: +SKIP
+        'birch'
+    """
+
+    def __init__(
+        self, selector: Selector, k: int | None = None, *, question_field: str = "question", answer_field: str = "answer", order: Order | None = None
+    ) -> None:
+        self.selector, self.k, self.order = selector, k, order
+        self.question_field, self.answer_field = question_field, answer_field
+
+    def __call__(self, question: str, k: int | None = None) -> list[dspy.Example]:
+        """Demonstrations in the order in which they are to be shown.
+
+        Args:
+            question: the text of the query.
+            k: how many; unset takes the object's.
+
+        Raises:
+            ConfigError: as `Selector.select`.
+        """
+        chosen = self.selector.select(question, self.k if k is None else k, order=self.order)
+        return [self._example(example.question, example.answer) for example in chosen]
+
+    def add(self, example: dspy.Example) -> str:
+        """An example more, which can be picked from now on; its id.
+
+        Raises:
+            ConfigError: a field that is missing, or as `Selector.add`.
+        """
+        for field in (self.question_field, self.answer_field):
+            if not isinstance(example.get(field), str):
+                raise ConfigError(f"the example: no text {field!r} among {list(example.keys())}; name it with question_field and answer_field")
+        return self.selector.add(example[self.question_field], example[self.answer_field])
+
+    def _example(self, question: str, answer: str) -> dspy.Example:
+        return dspy.Example(**{self.question_field: question, self.answer_field: answer}).with_inputs(self.question_field)
+
+
+@final
+class FewShot(dspy.Module):
+    """A predictor whose demonstrations are chosen anew for every question.
+
+    Args:
+        predict: `dspy.Predict`, `dspy.ChainOfThought` or a module around one that takes `demos`.
+        select: what chooses.
+
+    Example:
+        >>> program = FewShot(dspy.Predict("question -> answer"), SelectDemos(Selector.load("exported")))  # doctest: +SKIP
+        >>> program(question="north gold web kim new atlas").answer  # doctest: +SKIP
+        'birch'
+    """
+
+    def __init__(self, predict: Any, select: SelectDemos) -> None:
+        super().__init__()
+        self.predict, self.select = predict, select
+
+    def forward(self, **inputs: Any) -> Any:
+        """The predictor's answer after demonstrations for these inputs.
+
+        Raises:
+            ConfigError: the question is missing, or as `Selector.select`.
+        """
+        question = inputs.get(self.select.question_field)
+        if not isinstance(question, str):
+            raise ConfigError(f"no text {self.select.question_field!r} among the inputs {list(inputs)}; name it with question_field")
+        return self.predict(**inputs, demos=self.select(question))

@@ -1,0 +1,60 @@
+"""A trained selector as LangChain's example selector, for `FewShotPromptTemplate` and its chat form. Needs `groupwise[langchain]`; imports no torch."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+from langchain_core.example_selectors import BaseExampleSelector
+
+from groupwise.config import ConfigError
+from groupwise.domain.selection.selector import Order, Selector
+
+
+@final
+class GroupwiseExampleSelector(BaseExampleSelector):
+    """Examples chosen by a trained policy, in the order in which the prompt shows them.
+
+    Args:
+        selector: from `Selector.load`.
+        k: how many; unset takes as many as in training.
+        question_key, answer_key: names of the prompt's variables, in examples and inputs.
+        order: where the first pick stands; unset takes that of training.
+
+    Example:
+        >>> from langchain_core.prompts import FewShotPromptTemplate, PromptTemplate
+        >>> shown = PromptTemplate.from_template("Q: {question}\\nA: {answer}")
+        >>> chosen = GroupwiseExampleSelector(Selector.load("exported"), k=2)  # doctest: +SKIP
+        >>> prompt = FewShotPromptTemplate(  # doctest: +SKIP
+        ...     example_selector=chosen, example_prompt=shown, suffix="Q: {question}\\nA:", input_variables=["question"]
+        ... )
+        >>> print(prompt.format(question="north gold web kim new atlas"))  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, selector: Selector, k: int | None = None, *, question_key: str = "question", answer_key: str = "answer", order: Order | None = None
+    ) -> None:
+        self.selector, self.k, self.order = selector, k, order
+        self.question_key, self.answer_key = question_key, answer_key
+
+    def select_examples(self, input_variables: dict[str, str]) -> list[dict[str, Any]]:
+        """Examples for these inputs, each a dictionary of question and answer.
+
+        Raises:
+            ConfigError: the question is missing, or as `Selector.select`.
+        """
+        question = self._value(input_variables, self.question_key, "the inputs")
+        chosen = self.selector.select(question, self.k, order=self.order)
+        return [{self.question_key: example.question, self.answer_key: example.answer} for example in chosen]
+
+    def add_example(self, example: dict[str, str]) -> str:
+        """An example more, which can be picked from now on; its id.
+
+        Raises:
+            ConfigError: question or answer is missing, or as `Selector.add`.
+        """
+        return self.selector.add(self._value(example, self.question_key, "the example"), self._value(example, self.answer_key, "the example"))
+
+    def _value(self, table: dict[str, str], key: str, what: str) -> str:
+        if not isinstance(table.get(key), str):
+            raise ConfigError(f"{what}: no text {key!r} among {', '.join(map(repr, table)) or 'nothing'}; name it with question_key and answer_key")
+        return table[key]
