@@ -25,6 +25,7 @@ from groupwise.domain.selection.rewarding import COLUMNS, Rewarding
 from groupwise.domain.selection.source.base import check, distinct_pools
 from groupwise.domain.selection.table import QueryTable
 from groupwise.domain.selection.tables import Setting, baseline_tables
+from groupwise.domain.selection.task_model.cache import CachedTaskModel
 from groupwise.domain.weights import hash_weights
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
@@ -188,7 +189,7 @@ class SelectionDomain:
         records = evaluate.records(held_out, choices, measured, table, self.config.order, self.config.evaluation.num_shown)
         if self.config.evaluation.validation and self._questions.validation:
             metrics |= evaluate.metrics("validation", self._greedy(self._questions.validation)[1], None)
-        return Evaluation(metrics, tuple(records))
+        return Evaluation(metrics, tuple(records), events=table.events)
 
     @torch.no_grad()
     def tables(self, *, streams: Streams) -> list[Table]:
@@ -200,7 +201,9 @@ class SelectionDomain:
         names = [f"accuracy_{size}" for size in range(1, self.config.shots + 1)]
         own = np.array([[found[name] for name in names] for found in (evaluate.per_query(each) for each in measured)])
         setting = Setting(self._measures, self._questions, self.config.shots, self.config.order, self.config.evaluation)
-        return baseline_tables(setting, own)
+        first, *others = baseline_tables(setting, own)
+        kept = self._task_model.report() if isinstance(self._task_model, CachedTaskModel) else None
+        return [first if kept is None else replace(first, notes=[*first.notes, kept]), *others]
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """The question, what was shown for it, and what the task model answered, for people."""
