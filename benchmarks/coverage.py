@@ -3,7 +3,7 @@
 Tables of paired differences, seeds x held-out prompts, are drawn from populations whose mean is known; from each an interval is made as
 `groupwise.experiment.statistics.bootstrap` makes it, and one from the plain percentiles of the same resamples.
 
-    python benchmarks/coverage.py [--tables 2000]
+    python benchmarks/coverage.py [--tables 1000]
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def coverage(kind: str, num_seeds: int, *, num_prompts: int, num_tables: int, le
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", type=int, default=2000)
+    parser.add_argument("--tables", type=int, default=1000)
     parser.add_argument("--prompts", type=int, default=256)
     asked = parser.parse_args()
     print(f"{asked.tables} tables of each kind, {asked.prompts} prompts; share of 95 % intervals that hold the truth: ours (plain percentiles)\n")

@@ -10,6 +10,7 @@ from groupwise.cli.check import check
 from groupwise.cli.compare import compare
 from groupwise.cli.doctor import doctor
 from groupwise.cli.errors import report
+from groupwise.cli.estimate import estimate
 from groupwise.cli.evaluate import evaluate
 from groupwise.cli.experiments import experiments
 from groupwise.cli.export import export
@@ -31,7 +32,7 @@ app = typer.Typer(
 )
 
 _PANELS = {
-    "Train": (train, resume, check),
+    "Train": (train, resume, check, estimate),
     "Look at results": (evaluate, sample, compare, doctor, export),
     "Look things up": (experiments, methods, schema, version),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,18 @@ def _first_sampled(run: Run) -> int:
 
 
 def _records(run: Run, path: Path | None) -> list[Mapping[str, Any]]:
-    return [] if path is None else [{name: record[name] for name in _SAME if name in record} for record in read_lines(path).rows]
+    return [] if path is None else [_told(run, record) for record in read_lines(path).rows]
+
+
+def _told(run: Run, record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a record says of a member, its pictures by their content: two images of one reward are not the same image."""
+    pictures = {name: value for name, value in record.items() if isinstance(value, str) and value.endswith(".png")}
+    shown = {name: _content(run.path / value) for name, value in pictures.items()}
+    return {name: record[name] for name in _SAME if name in record and name not in shown} | shown
+
+
+def _content(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def _common(first: list[Mapping[str, Any]], second: list[Mapping[str, Any]]) -> bool:

@@ -1,0 +1,195 @@
+"""`groupwise estimate`: what a step will take, before it is run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from groupwise.cli.arguments import Overrides
+
+if TYPE_CHECKING:
+    from groupwise.estimate.estimate import Estimate
+    from groupwise.estimate.machine import Machine
+    from groupwise.estimate.shape import Shape
+    from groupwise.estimate.work import Step
+    from groupwise.experiment import Experiment
+
+
+def estimate(
+    experiment: Annotated[str, typer.Argument(metavar="[EXPERIMENT]", help="Whose step: sizes, method, precision.")] = "language",
+    overrides: Overrides = None,
+    model: Annotated[Path | None, typer.Option(help="A model folder or its config.json.", show_default="the experiment's model")] = None,
+    gpus: Annotated[int, typer.Option(min=1, help="Devices that share the step's prompts.")] = 1,
+    gpu: Annotated[str | None, typer.Option(help="A100, H100, H200, B200, L40S, RTX4090: by documented peaks.", show_default="this machine, measured")] = None,
+    prompt_tokens: Annotated[float | None, typer.Option(min=1, help="Mean tokens of a prompt.", show_default="the experiment's data, or 128")] = None,
+    completion_tokens: Annotated[
+        float | None, typer.Option(min=1, help="Mean tokens of a completion.", show_default="domain.sampling.max_new_tokens, the most")
+    ] = None,
+    sharding: Annotated[Literal["none", "full"], typer.Option(help="Whether weights and their optimiser's state are dealt to the devices.")] = "none",
+    against: Annotated[Path | None, typer.Option(help="A run folder: its lengths are taken, and its seconds shown beside the estimate.")] = None,
+    calibrate: Annotated[bool, typer.Option(help="Measure this machine again.")] = False,
+) -> None:
+    """Say what a training step takes: memory, operations and seconds of sampling, scoring, update and communication.
+
+    Rewards, evaluation and waiting are not in it. What was not measured on this machine is called extrapolated.
+    """
+    from rich.text import Text
+
+    from groupwise.cli.output import console
+    from groupwise.config import ConfigError
+    from groupwise.estimate.estimate import estimate as estimated
+    from groupwise.estimate.machine import GPUS
+    from groupwise.estimate.memory import Numbers
+
+    if gpu is not None and gpu not in GPUS:
+        raise ConfigError(f"--gpu {gpu}: its peaks are not known here; known are {', '.join(GPUS)}. Leave it out to measure this machine")
+    span = _sampling_span(experiment if against is None else str(against), list(overrides or ()), None if model is None else str(model))
+    shape, prompt = _sizes(span, model, prompt_tokens)
+    step = _step(span, prompt, completion_tokens)
+    taken = {}
+    if against is not None:
+        step, taken = _as_run(step, against)
+    half = span.train.autocast == "bfloat16" or getattr(span.domain.model, "dtype", "float32") == "bfloat16"
+    weight = 2 if getattr(span.domain.model, "dtype", "float32") == "bfloat16" else 4
+    lora = getattr(span.domain.model, "lora", None)
+    machine = _machine(gpu, half, span, calibrate)
+    found = estimated(shape, step, machine, num_processes=gpus, numbers=Numbers(weight, 2 if half else 4, None if lora is None else lora.r), sharding=sharding)
+    for line in _about(found):
+        console().print(Text(line))
+    _show(found, taken)
+    for line in found.extrapolated:
+        console().print(Text(f"extrapolated: {line}"))
+
+
+def _sampling_span(name: str, overrides: Sequence[str], model: str | None) -> Experiment:
+    """The first stage that samples, as an experiment."""
+    from groupwise.cli.arguments import load
+    from groupwise.config import ConfigError
+
+    loaded = load(name, overrides, model=model)
+    if loaded.domain.kind != "language":
+        raise ConfigError(f"{name} has the domain {loaded.domain.kind!r}; the cost model is that of causal language models: give one, for example language")
+    span = next((span for span in loaded.spans if span.samples), None)
+    if span is None:
+        raise ConfigError(f"{name}: no stage samples, so there is no step to estimate; set policy_weight above 0 in one")
+    return span
+
+
+def _sizes(span: Experiment, model: Path | None, prompt_tokens: float | None) -> tuple[Shape, float]:
+    """The model's shape and the prompts' mean length; a small model made for its data is built to know its vocabulary."""
+    from groupwise.estimate.shape import read_shape, shape_of
+
+    settings: Any = span.domain
+    if settings.pretrained:
+        return read_shape(model or settings.model.path), prompt_tokens or 128.0
+    from groupwise.experiment.runner import open_domain
+
+    domain: Any = open_domain(span)
+    try:
+        lengths = [len(domain.tokenizer(prompt.columns["prompt"])["input_ids"]) for prompt in domain.prompts(range(min(256, domain.num_prompts)))]
+        return shape_of(domain.module.config.to_dict(), span.name), prompt_tokens or sum(lengths) / len(lengths)
+    finally:
+        domain.close()
+
+
+def _step(span: Experiment, prompt_tokens: float, completion_tokens: float | None) -> Step:
+    from groupwise.estimate.work import Step
+
+    settings: Any = span.domain
+    longest = settings.sampling.max_new_tokens
+    size = span.train.micro_batch_members
+    return Step(
+        prompts=span.train.prompts_per_step,
+        group_size=span.train.group_size,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=min(float(longest), completion_tokens or float(longest)),
+        longest=longest,
+        updates=span.train.updates_per_batch,
+        minibatches=span.train.minibatches,
+        micro_batch=size if isinstance(size, int) else None,
+        reference="reference_log_prob" in span.objective.requires_rollouts,
+        extra_forward=span.objective.scope == "batch",
+        checkpointing=span.train.gradient_checkpointing,
+    )
+
+
+def _as_run(step: Step, path: Path) -> tuple[Step, Mapping[str, float]]:
+    """The step with the lengths of a run, and what its parts took, in the middle of its steps."""
+    import statistics
+    from dataclasses import replace
+
+    from groupwise.config import ConfigError
+    from groupwise.runs import read_run
+
+    rows = [row for row in read_run(path).rows if row.get("seconds/sampling") is not None and row.get("completions/mean_length") is not None][1:]
+    if not rows:
+        raise ConfigError(f"--against {path}: no step of it after the first sampled anything; give a run with more steps")
+    parts = {part: [row.get(f"seconds/{part}", 0.0) for row in rows] for part in ("sampling", "scoring", "update")}
+    share = statistics.mean(row.get("scored_share") or 0.0 for row in rows)
+    drawn = statistics.mean(row.get("num_prompts_drawn") or step.prompts for row in rows)
+    seen = replace(step, prompts=round(drawn), completion_tokens=statistics.mean(row["completions/mean_length"] for row in rows), learning_share=share)
+    return seen, {part: statistics.median(seconds) for part, seconds in parts.items() if any(seconds)}
+
+
+def _machine(gpu: str | None, half: bool, span: Experiment, again: bool) -> Machine:
+    from groupwise.estimate.machine import documented
+
+    if gpu is not None:
+        return documented(gpu, half=half)
+    import torch
+    from rich.text import Text
+
+    from groupwise.cli.output import console
+    from groupwise.estimate.calibration import calibrated
+    from groupwise.experiment import load_experiment, run
+
+    def train(table: Mapping[str, Any], out: Path) -> None:
+        path = out.with_suffix(".json")
+        path.write_text(json.dumps(table), encoding="utf-8")
+        run(load_experiment(path), out)
+
+    on_gpu = span.train.device != "cpu" and torch.cuda.is_available()
+    device = torch.cuda.get_device_name() if on_gpu else "cpu"
+    return calibrated(train, num_threads=span.train.num_threads, device=device, again=again, say=lambda text: console().print(Text(text))).machine()
+
+
+def _about(found: Estimate) -> list[str]:
+    shape, step = found.shape, found.step
+    devices = f"{found.num_processes} x {found.machine.name}" if found.num_processes > 1 else found.machine.name
+    share = f", {step.learning_share:.0%} of them learn" if step.learning_share < 1 else ""
+    return [
+        f"{shape.parameters / 1e6:,.1f} million parameters: {shape.layers} layers of width {shape.hidden}, vocabulary {shape.vocabulary}",
+        f"a step: {step.prompts} prompts x {step.group_size} members, {step.prompt_tokens:.0f} + {step.completion_tokens:.0f} tokens, "
+        f"{step.updates * step.minibatches} optimiser step{'s' if step.updates * step.minibatches > 1 else ''}{share}",
+        f"on {devices}, {'measured' if found.machine.measured else 'by documented peaks'}",
+    ]
+
+
+def _show(found: Estimate, taken: Mapping[str, float]) -> None:
+    from groupwise.cli.output import console, table
+
+    heads = ["seconds", "TFLOP a device", *(["measured seconds", "ratio"] if taken else [])]
+    rows = []
+    for part, seconds in [*found.seconds.items(), ("step, without rewards", found.total)]:
+        flops = sum(done.flops for done in found.work.values()) if part not in found.seconds else found.work[part].flops if part in found.work else 0.0
+        measured = taken.get(part) if part in found.seconds else sum(taken.values())
+        beside = [] if not taken else [f"{measured:.3g}", f"{seconds / measured:.2f}"] if measured else ["-", "-"]
+        rows.append([part, f"{seconds:.3g}", f"{flops / 1e12:.3g}", *beside])
+    console().print(table(["part", *heads], rows, title="A step", numbers=heads))
+    sizes = [[part, _gib(size)] for part, size in found.bytes.items() if size and part != "peak"]
+    sizes.append(["held at once", _gib(found.bytes["peak"]) + _fits(found)])
+    console().print(table(["part", "GiB a device"], sizes, title="Memory", numbers=["GiB a device"]))
+
+
+def _fits(found: Estimate) -> str:
+    if found.machine.memory is None:
+        return ""
+    return f" of {found.machine.memory / 2**30:.0f}" + (", too much" if found.bytes["peak"] > 0.9 * found.machine.memory else "")
+
+
+def _gib(size: float) -> str:
+    return f"{size / 2**30:.3g}"

@@ -1,0 +1,1 @@
+"""What a step will take, before it is run: memory, operations and seconds by part, from a model's shape and a measured or documented machine."""

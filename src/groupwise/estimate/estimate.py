@@ -1,0 +1,113 @@
+"""The estimate of a step: memory, operations and seconds by part, each with where it comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from groupwise.estimate.machine import Machine
+from groupwise.estimate.memory import Numbers, Sharding, memory
+from groupwise.estimate.shape import Shape
+from groupwise.estimate.work import Step, Work, work
+
+WIDER, LONGER = 1.5, 8.0
+"""Beyond what was measured by these factors, a number is called extrapolated."""
+
+
+@final
+@dataclass(frozen=True)
+class Estimate:
+    """What a step of a model takes on a machine.
+
+    Args:
+        shape: of the model.
+        step: its sizes.
+        machine: its rates.
+        num_processes: devices.
+        work: part -> what one process computes.
+        seconds: part -> seconds; `communication` among them.
+        bytes: part -> bytes on one process; `peak` is what is held at once.
+        extrapolated: sentences on what was not measured; empty where all of it was.
+    """
+
+    shape: Shape
+    step: Step
+    machine: Machine
+    num_processes: int
+    work: Mapping[str, Work]
+    seconds: Mapping[str, float]
+    bytes: Mapping[str, float]
+    extrapolated: Sequence[str]
+
+    @property
+    def total(self) -> float:
+        """Seconds of a step, without rewards and evaluation."""
+        return sum(self.seconds.values())
+
+
+def estimate(shape: Shape, step: Step, machine: Machine, *, num_processes: int = 1, numbers: Numbers | None = None, sharding: Sharding = "none") -> Estimate:
+    """Applies the cost model.
+
+    Args:
+        shape: of the model.
+        step: its sizes, over all processes.
+        machine: its rates.
+        num_processes: devices that share the step's prompts.
+        numbers: bytes of numbers.
+        sharding: whether weights, gradients and moments are dealt to the processes.
+
+    Returns:
+        the estimate.
+
+    Example:
+        >>> from groupwise.estimate.machine import documented
+        >>> small = Shape(hidden=896, intermediate=4864, vocabulary=151936, layers=24, heads=14, kv_heads=2, head_width=64)
+        >>> found = estimate(small, Step(64, 8, 200, 300, 512), documented("H100", half=True), num_processes=8)
+        >>> sorted(found.seconds), found.extrapolated[0]
+        (['communication', 'sampling', 'update'], 'H100: documented peaks and assumed efficiencies, nothing was measured')
+    """
+    numbers = numbers or Numbers()
+    parts = work(shape, step, num_processes, numbers.weight)
+    trained = shape.parameters if numbers.lora_rank is None else shape.lora(numbers.lora_rank)
+    steps = step.updates * step.minibatches
+    share = num_processes if sharding == "full" else 1
+    seconds = {
+        part: machine.parts[part].seconds(done, shape, steps if part == "update" else 0, round(trained / share) if part == "update" else 0)
+        for part, done in parts.items()
+    }
+    gradient = (numbers.weight if numbers.lora_rank is None else 4) * trained
+    # Sharded, the gradient is scattered, half the traffic of an all-reduce; the weights, gathered, are the other half: forwards and backwards in every pass,
+    # and once for every call that samples or scores.
+    seconds["communication"] = machine.communication(gradient, num_processes, steps)
+    if sharding == "full":
+        gathers = 2 * parts["update"].calls + sum(done.calls for part, done in parts.items() if part != "update")
+        seconds["communication"] = machine.communication(numbers.weight * shape.parameters / 2, num_processes, gathers) + seconds["communication"] / 2
+    if num_processes == 1:
+        del seconds["communication"]
+    return Estimate(
+        shape,
+        step,
+        machine,
+        num_processes,
+        parts,
+        seconds,
+        memory(shape, step, num_processes, numbers, sharding),
+        _extrapolated(shape, step, machine, num_processes, sharding),
+    )
+
+
+def _extrapolated(shape: Shape, step: Step, machine: Machine, num_processes: int, sharding: Sharding) -> list[str]:
+    said = []
+    if not machine.measured:
+        said.append(f"{machine.name}: documented peaks and assumed efficiencies, nothing was measured")
+    else:
+        if shape.hidden > WIDER * machine.widest:
+            said.append(f"hidden width {shape.hidden}: the widest model that was measured has {machine.widest}; its rate is taken")
+        if step.prompt_tokens + step.completion_tokens > LONGER * machine.tokens:
+            said.append(f"{step.prompt_tokens + step.completion_tokens:.0f} tokens a member: the longest that was measured has {machine.tokens}")
+        if num_processes > 1:
+            said.append(f"{num_processes} devices: one was measured; communication is not in these seconds")
+    if sharding == "full":
+        said.append("sharded weights: planned for, this version trains with whole copies (data parallel)")
+    return said

@@ -1,0 +1,138 @@
+"""The sizes of a causal language model that its cost depends on, read from its `config.json` without loading it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from groupwise.config import ConfigError, read_json
+
+_NAMES = {
+    "hidden": ("hidden_size", "n_embd", "d_model"),
+    "layers": ("num_hidden_layers", "n_layer", "num_layers"),
+    "heads": ("num_attention_heads", "n_head"),
+    "vocabulary": ("vocab_size",),
+}
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
+
+
+@final
+@dataclass(frozen=True)
+class Shape:
+    """A dense decoder with attention of grouped heads.
+
+    Args:
+        hidden, intermediate, vocabulary: widths.
+        layers: decoder layers.
+        heads, kv_heads: query heads, and heads of keys and values.
+        head_width: of one head.
+        tied: the head shares the embedding's weight.
+        gated: the feed-forward layer has three matrices, not two.
+
+    Example:
+        >>> small = Shape(hidden=64, intermediate=192, vocabulary=32, layers=3, heads=4, kv_heads=2, head_width=16)
+        >>> small.parameters
+        150336
+    """
+
+    hidden: int
+    intermediate: int
+    vocabulary: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    tied: bool = True
+    gated: bool = True
+
+    @property
+    def attention(self) -> int:
+        """Width of all query heads together."""
+        return self.heads * self.head_width
+
+    @property
+    def key_value(self) -> int:
+        """Width of all key heads together, and of all value heads."""
+        return self.kv_heads * self.head_width
+
+    @property
+    def layer_weights(self) -> int:
+        """Weights of the matrices of one layer."""
+        return 2 * self.hidden * (self.attention + self.key_value) + (3 if self.gated else 2) * self.hidden * self.intermediate
+
+    @property
+    def head_weights(self) -> int:
+        """Weights of the head."""
+        return self.vocabulary * self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """All of them; norms and biases, which differ from family to family, are counted as four widths a layer."""
+        return self.layers * (self.layer_weights + 4 * self.hidden) + self.hidden + self.head_weights * (1 if self.tied else 2)
+
+    def lora(self, rank: int) -> int:
+        """Weights of an adapter on every matrix of every layer.
+
+        Args:
+            rank: of the adapter.
+        """
+        ends = 2 * (self.hidden + self.attention) + 2 * (self.hidden + self.key_value) + (3 if self.gated else 2) * (self.hidden + self.intermediate)
+        return self.layers * rank * ends
+
+
+def read_shape(path: str | Path) -> Shape:
+    """The shape of a model folder, or of a `config.json`.
+
+    Args:
+        path: the folder or the file.
+
+    Raises:
+        ConfigError: no such file, or a model that is no dense decoder.
+
+    Example:
+        >>> read_shape("nowhere")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        groupwise.config.errors.ConfigError: --model nowhere: there is no config.json...
+    """
+    given = Path(path)
+    file = given / "config.json" if given.is_dir() else given
+    if not file.is_file():
+        raise ConfigError(f"--model {path}: there is no config.json; give a local model folder or its config.json (one file of a hub model is enough)")
+    return shape_of(read_json(file), str(file))
+
+
+def shape_of(config: Mapping[str, Any], source: str = "config.json") -> Shape:
+    """The shape that a configuration of transformers describes.
+
+    Args:
+        config: its table; one of several modalities holds the language model's under `text_config`.
+        source: what an error calls it.
+
+    Raises:
+        ConfigError: a size is missing, or the model is no dense decoder.
+
+    Example:
+        >>> shape_of({"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100, "intermediate_size": 128}).kv_heads
+        4
+    """
+    config = config.get("text_config") or config
+    if any((config.get(name) or 0) > 1 for name in _EXPERTS):
+        raise ConfigError(f"{source}: a mixture of experts, whose cost depends on what is routed where; only dense decoders are estimated")
+    found: dict[str, int] = {}
+    for name, keys in _NAMES.items():
+        value = next((config[key] for key in keys if config.get(key) is not None), None)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise ConfigError(f"{source} has no {keys[0]} (a positive number), so the model's size is unknown; give the config.json of a causal language model")
+        found[name] = value
+    hidden, heads = found["hidden"], found["heads"]
+    family = str(config.get("model_type", ""))
+    return Shape(
+        **found,
+        intermediate=int(config.get("intermediate_size") or config.get("n_inner") or config.get("ffn_dim") or 4 * hidden),
+        kv_heads=int(config.get("num_key_value_heads") or heads),
+        head_width=int(config.get("head_dim") or hidden // heads),
+        tied=bool(config.get("tie_word_embeddings", family == "gpt2")),
+        gated=family not in ("gpt2", "opt", "gpt_neox", "phi", "bloom"),
+    )

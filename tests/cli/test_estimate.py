@@ -1,0 +1,46 @@
+"""`estimate`: documented machines at once, this one after a calibration, and beside a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+QWEN = {
+    "model_type": "qwen2",
+    "hidden_size": 896,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "intermediate_size": 4864,
+    "vocab_size": 151936,
+    "tie_word_embeddings": True,
+}
+
+
+def test_a_model_on_documented_gpus(groupwise, tmp_path: Path):
+    (tmp_path / "config.json").write_text(json.dumps(QWEN))
+    ended = groupwise("estimate", "language", "divergence.kind=k3", "--model", tmp_path / "config.json", "--gpu", "H100", "--gpus", 8, "--prompt-tokens", 200)
+    assert ended.status == 0, ended
+    for word in ("494.0 million parameters", "8 x H100, by documented peaks", "sampling", "scoring", "update", "communication", "reference", "held at once"):
+        assert word in ended.out, word
+    assert "extrapolated: H100: documented peaks" in ended.out
+
+
+def test_what_cannot_be_estimated_is_said(groupwise, tmp_path: Path):
+    assert "known are A100, H100" in groupwise("estimate", "--gpu", "H1000").err
+    assert "has the domain 'restoration'" in groupwise("estimate", "restoration").err
+    assert "there is no config.json" in groupwise("estimate", "--model", tmp_path, "--gpu", "H100").err
+
+
+@pytest.mark.slow
+def test_this_machine_beside_a_run(groupwise, finished: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    from groupwise.estimate.calibration import PROBES
+
+    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("groupwise.estimate.calibration.PROBES", PROBES[:5])
+    ended = groupwise("estimate", "--against", finished, "train.num_threads=1")
+    assert ended.status == 0, ended
+    assert "measured seconds" in ended.out
+    assert "extrapolated" not in ended.out

@@ -1,0 +1,67 @@
+"""Bytes by part: by hand where they are counts, measured where they are activations."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from groupwise.estimate.memory import Numbers, memory
+from groupwise.estimate.shape import Shape, shape_of
+from groupwise.estimate.work import Step
+from groupwise.train.memory import peak_bytes
+
+SHAPE = Shape(hidden=64, intermediate=192, vocabulary=100, layers=3, heads=4, kv_heads=2, head_width=16)
+STEP = Step(prompts=4, group_size=8, prompt_tokens=20, completion_tokens=10, longest=12)
+
+
+def test_counts_by_hand():
+    found = memory(SHAPE, replace(STEP, reference=True))
+    count = SHAPE.parameters
+    assert [found[name] / count for name in ("weights", "gradients", "moments", "reference")] == [4, 4, 8, 4]
+    assert found["cache"] == 4 * 2 * 3 * 32 * 32 * 32
+    assert found["peak"] == 16 * count + max(found["cache"], 4 * count + found["activations"] + found["head"])
+
+
+def test_an_adapter_has_no_second_copy_and_shards_are_parts():
+    adapter = memory(SHAPE, replace(STEP, reference=True), numbers=Numbers(weight=2, lora_rank=4))
+    assert adapter["reference"] == 0
+    assert adapter["moments"] == 8 * SHAPE.lora(4)
+    shards = memory(SHAPE, STEP, 4, sharding="full")
+    assert shards["moments"] == 2 * SHAPE.parameters
+    assert shards["gathered"] > 0
+
+
+def test_micro_batches_and_checkpointing_hold_less():
+    whole = memory(SHAPE, STEP)["activations"]
+    assert memory(SHAPE, replace(STEP, micro_batch=8))["activations"] == whole / 4
+    assert memory(SHAPE, replace(STEP, checkpointing=True))["activations"] < whole / 2
+    assert memory(SHAPE, STEP, 4)["activations"] == whole / 4
+
+
+@pytest.mark.parametrize("sizes", [(64, 192, 3), (128, 256, 2)])
+def test_activations_are_what_a_pass_holds(sizes: tuple[int, int, int]):
+    hidden, intermediate, layers = sizes
+    config = AutoConfig.for_model(
+        "qwen3",
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=hidden // 4,
+        intermediate_size=intermediate,
+        vocab_size=50,
+    )
+    model = AutoModelForCausalLM.from_config(config).model
+    tokens = torch.randint(50, (16, 30))
+    held: list[torch.Tensor] = []
+
+    def run() -> None:
+        held.append(model(tokens).last_hidden_state)
+
+    run()
+    held.clear()
+    found = memory(shape_of(config.to_dict()), Step(prompts=16, group_size=1, prompt_tokens=20, completion_tokens=10, longest=10))["activations"]
+    assert found == pytest.approx(peak_bytes(run, torch.device("cpu")), rel=0.3)
