@@ -210,8 +210,23 @@ def reward_reference() -> str:
     from groupwise.reward import Reward, RewardConfig
 
     parts = ["# Rewards", "Every reward has these keys; each kind adds its own.", _fields(Reward)]
-    parts += [_model(model, without=set(Reward.model_fields)) for model in _models(RewardConfig)]
+    seen: list[Any] = []
+    for model in _models(RewardConfig):
+        parts.append(_model(model, without=set(Reward.model_fields)))
+        for inner in _inner(model):
+            if inner not in seen:
+                seen.append(inner)
+                parts.append(_model(inner, level=4))
     return "\n\n".join(parts)
+
+
+def _inner(model: Any) -> list[Any]:
+    """The configurations inside a configuration, each before those inside it."""
+    found: list[Any] = []
+    for field in model.model_fields.values():
+        for inner in _models(field.annotation):
+            found += [each for each in (inner, *_inner(inner)) if each not in found]
+    return found
 
 
 def experiment_reference() -> str:

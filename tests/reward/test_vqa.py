@@ -97,3 +97,10 @@ def test_rules_of_different_numbers_of_examples_follow_their_own() -> None:
 def test_settings_without_effect_are_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         vqa("hard", **keys)
+
+
+def test_the_ends_of_what_it_can_give() -> None:
+    assert vqa("hard_plus_soft_v2").ends == (0.0, 3.0)
+    assert vqa("legacy").ends == (-1.0, 1.0)
+    assert vqa("hybrid").ends == (0.0, 1.25)
+    assert vqa("hard", per_shot={"1": {"kind": "legacy"}}).ends == (-1.0, 1.0)

@@ -61,6 +61,12 @@ class Vqa(Reward):
         fields = [field for mode in (self.mode, *self.per_shot.values()) for field in mode.needs]
         return tuple(dict.fromkeys([*fields, *([SHOTS] if self.per_shot else [])]))
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest value it can give, where its parts have ends: all but a search's own score, which is taken to lie between 0 and 1."""
+        found = [_ends(mode) for mode in (self.mode, *self.per_shot.values())]
+        return min(low for low, _ in found), max(high for _, high in found)
+
     def open(self) -> RewardFunction:
         """The reward with a memory of its own."""
         return OpenVqa(self)
@@ -167,6 +173,13 @@ class _Rule:
         if part == WRONG_RELEVANCE:
             return (1 - fields["correct"]) * fields["relevance"]
         return fields[part]
+
+
+def _ends(mode: Mode) -> tuple[float, float]:
+    weights = mode.weights()
+    # A difference of two probabilities lies between -1 and 1.
+    low = sum(-abs(weight) if part == "info" else min(weight, 0.0) for part, weight in weights.items())
+    return low, sum(max(weight, 0.0) if part != "info" else abs(weight) for part, weight in weights.items())
 
 
 def _number(value: Any) -> float:
