@@ -22,16 +22,16 @@ def train(table: Mapping[str, Any], out: Path) -> None:
 
 
 def test_a_fit_predicts_what_was_not_measured():
-    truth = Rates(2e-3, 5e-4, 2e-6, 3e-9, {64: 8e9, 192: 2e10, 448: 3e10}, {64: 1e10, 192: 2e10, 448: 4e10})
+    truth = Rates(2e-3, 5e-4, 2e-6, 3e-9, 1e-9, {64: 8e9, 192: 2e10, 448: 3e10}, {64: 1e10, 192: 2e10, 448: 4e10})
     taken = []
     for probe in PROBES:
-        shape, step = probe.shape(probe.words + 4), Step(probe.prompts, probe.group_size, 17, 16, 16)
+        shape, step = probe.shape(probe.words + 4), Step(probe.prompts, probe.group_size, 17, 16, 16, reference=True)
         parts = work(shape, step)
         seconds = {part: truth.seconds(done, shape, int(part == "update"), shape.parameters) for part, done in parts.items()}
         taken.append(Taken(shape, step, seconds))
     measured = fit(taken, "made up")
     assert max(most for _, most in measured.residuals.values()) < 0.01
-    other, step = Probe(128, 6, 500, 8, 16).shape(504), Step(8, 16, 40, 25, 30)
+    other, step = Probe(128, 6, 500, 8, 16).shape(504), Step(8, 16, 40, 25, 30, reference=True)
     for part, done in work(other, step).items():
         expected = truth.seconds(done, other, int(part == "update"), other.parameters)
         assert measured.machine().parts[part].seconds(done, other, int(part == "update"), other.parameters) == pytest.approx(expected, rel=0.1)
@@ -39,7 +39,7 @@ def test_a_fit_predicts_what_was_not_measured():
 
 def test_a_probe_is_a_real_run_in_which_every_member_learns():
     taken = measure(Probe(64, 1, 32, 2, 4), train, 1)
-    assert set(taken.seconds) == {"sampling", "update"}
+    assert set(taken.seconds) == {"sampling", "scoring", "update"}
     assert all(0 < seconds < 5 for seconds in taken.seconds.values())
     assert 1 < taken.step.completion_tokens <= 16
     assert 32 < taken.shape.vocabulary < 48

@@ -10,8 +10,16 @@ from groupwise.estimate.work import Step
 SMALL = Shape(hidden=64, intermediate=192, vocabulary=32, layers=3, heads=4, kv_heads=2, head_width=16)
 LARGE = Shape(hidden=4096, intermediate=14336, vocabulary=128256, layers=32, heads=32, kv_heads=8, head_width=128, tied=False)
 STEP = Step(prompts=16, group_size=8, prompt_tokens=20, completion_tokens=10, longest=10)
-PART = {"call": 1e-3, "layer": 1e-3, "token": 0.0, "parameter": 0.0, "layer_rates": {"64": 1e10, "448": 4e10}, "head_rates": {"64": 1e10, "448": 4e10}}
-HERE = Measured("a processor", {"sampling": PART, "update": PART}, widest=448, tokens=33).machine()
+PART = {
+    "call": 1e-3,
+    "layer": 1e-3,
+    "token": 0.0,
+    "parameter": 0.0,
+    "logit": 0.0,
+    "layer_rates": {"64": 1e10, "448": 4e10},
+    "head_rates": {"64": 1e10, "448": 4e10},
+}
+HERE = Measured("a processor", {"sampling": PART, "scoring": PART, "update": PART}, widest=448, tokens=33).machine()
 
 
 def test_what_was_measured_is_said_as_it_is_and_the_rest_is_called_extrapolated():

@@ -19,7 +19,7 @@ from typing import Any, final
 
 import numpy as np
 
-from groupwise.checkpoint.cache import cache_folder, content_key
+from groupwise.checkpoint.cache import cache_folder, code_version, content_key
 from groupwise.estimate.machine import Measured
 from groupwise.estimate.shape import Shape
 from groupwise.estimate.work import Step, work
@@ -29,6 +29,7 @@ Train = Callable[[Mapping[str, Any], Path], None]
 
 NUM_STEPS = 5
 PROMPT_WORDS, NEW_TOKENS = 16, 16
+_PARTS = ("sampling", "scoring", "update")
 
 
 @final
@@ -73,7 +74,8 @@ class Probe:
         prompts = [" ".join(f"w{(PROMPT_WORDS * place + word) % self.words}" for word in range(PROMPT_WORDS)) + f" n{place}" for place in range(count)]
         return {
             "name": "calibration",
-            "method": "bnpo",
+            # With a reference, so that scoring is measured too.
+            "method": "grpo",
             "domain": {
                 "kind": "language",
                 "model": {"kind": "scratch", "tokenizer": "words", "shape": {**sizes, **heads}},
@@ -152,6 +154,7 @@ def calibrated(train: Train, *, num_threads: int = 1, device: str = "cpu", again
         "num_threads": num_threads,
         "versions": {name: metadata.version(name) for name in ("groupwise", "torch", "transformers")},
         "probes": [asdict(probe) for probe in PROBES],
+        "code": code_version("estimate"),
     }
     path = cache_folder() / "calibration" / f"{content_key(about)}.json"
     if path.is_file() and not again:
@@ -187,7 +190,7 @@ def measure(probe: Probe, train: Train, num_threads: int) -> Taken:
         seconds, rows = timed(probe.experiment(num_threads), train, out)
         vocabulary = int(json.loads((out / "model" / "config.json").read_text(encoding="utf-8"))["vocab_size"])
     written = statistics.mean(row["completions/mean_length"] for row in rows)
-    return Taken(probe.shape(vocabulary), Step(probe.prompts, probe.group_size, PROMPT_WORDS + 1, written, NEW_TOKENS), seconds)
+    return Taken(probe.shape(vocabulary), Step(probe.prompts, probe.group_size, PROMPT_WORDS + 1, written, NEW_TOKENS, reference=True), seconds)
 
 
 def timed(table: Mapping[str, Any], train: Train, out: Path) -> tuple[dict[str, float], Sequence[Mapping[str, Any]]]:
@@ -212,8 +215,7 @@ def timed(table: Mapping[str, Any], train: Train, out: Path) -> tuple[dict[str, 
     rows = [row for row in read_run(out).rows if "seconds/update" in row][1:]
     (clock, computed), (last_clock, last_computed) = _ticks[-1 - len(rows)], _ticks[-1]
     quiet = 1.0 if torch.cuda.is_available() else min(1.0, (last_computed - computed) / (last_clock - clock))
-    parts = ("sampling", "scoring", "update")
-    return {part: quiet * statistics.mean(row[f"seconds/{part}"] for row in rows) for part in parts if f"seconds/{part}" in rows[0]}, rows
+    return {part: quiet * statistics.mean(row[f"seconds/{part}"] for row in rows) for part in _PARTS if f"seconds/{part}" in rows[0]}, rows
 
 
 def tick(step: int, metrics: Mapping[str, float]) -> None:
@@ -243,7 +245,7 @@ def fit(taken: Sequence[Taken], name: str) -> Measured:
 
     widths = sorted({each.shape.hidden for each in taken})
     parts, residuals = {}, {}
-    for part in ("sampling", "update"):
+    for part in _PARTS:
         rows = [_features(each, part, widths) for each in taken]
         seconds = np.array([each.seconds[part] for each in taken])
         weighed = np.array(rows) / seconds[:, None]
@@ -253,10 +255,10 @@ def fit(taken: Sequence[Taken], name: str) -> Measured:
         missed = np.abs(weighed @ found - 1)
         residuals[part] = [round(float(np.median(missed)), 3), round(float(missed.max()), 3)]
         # A width whose arithmetic could not be told from nothing is as fast as the fastest.
-        rates = [1 / each if each > 0 else 0.0 for each in found[4:].tolist()]
+        rates = [1 / each if each > 0 else 0.0 for each in found[5:].tolist()]
         layer, head = rates[: len(widths)], rates[len(widths) :]
         parts[part] = {
-            **dict(zip(("call", "layer", "token", "parameter"), found[:4].tolist(), strict=True)),
+            **dict(zip(("call", "layer", "token", "parameter", "logit"), found[:5].tolist(), strict=True)),
             "layer_rates": {str(width): rate or max(layer) for width, rate in zip(widths, layer, strict=True)},
             "head_rates": {str(width): rate or max(head) or max(layer) for width, rate in zip(widths, head, strict=True)},
         }
@@ -264,12 +266,12 @@ def fit(taken: Sequence[Taken], name: str) -> Measured:
 
 
 def _features(taken: Taken, part: str, widths: Sequence[int]) -> list[float]:
-    """The columns of the fit: calls, layers called, tokens, parameters changed, operations in layers and in the head by width."""
+    """The columns of the fit: calls, layers called, tokens, parameters changed, logits, operations in layers and in the head by width."""
     done = work(taken.shape, taken.step)[part]
     here = [float(taken.shape.hidden == width) for width in widths]
     changed = float(taken.shape.parameters) if part == "update" else 0.0
     layers, heads = ([is_here * flops for is_here in here] for flops in (done.layer_flops, done.head_flops))
-    return [done.calls, done.calls * taken.shape.layers, done.tokens, changed, *layers, *heads]
+    return [done.calls, done.calls * taken.shape.layers, done.tokens, changed, done.logits, *layers, *heads]
 
 
 def _processor() -> str:

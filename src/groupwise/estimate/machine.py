@@ -1,8 +1,9 @@
 """How fast a machine is: measured here, or a GPU's documented peaks with stated assumptions.
 
-    seconds = calls (a + b L) + d tokens + e parameters + max(layer flops / R(h) + head flops / R'(h), bytes / bandwidth)
+    seconds = calls (a + b L) + d tokens + e parameters + f logits + max(layer flops / R(h) + head flops / R'(h), bytes / bandwidth)
 
-`a`, `b`, `d`, `e` are what calls, layers, tokens and weights cost beside their arithmetic; rates are measured at some widths and taken between them.
+`a`, `b`, `d`, `e`, `f` are what calls, layers, tokens, weights and words to choose from cost beside their arithmetic; rates are measured at some widths and
+taken between them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Rates:
     """The speed of one part of a step.
 
     Args:
-        call, layer, token, parameter: seconds that each costs beside its arithmetic.
+        call, layer, token, parameter, logit: seconds that each costs beside its arithmetic.
         layer_rates, head_rates: width -> operations a second.
         bandwidth: bytes a second; unset is not looked at.
     """
@@ -39,6 +40,7 @@ class Rates:
     layer: float
     token: float
     parameter: float
+    logit: float
     layer_rates: Mapping[int, float]
     head_rates: Mapping[int, float]
     bandwidth: float | None = None
@@ -52,7 +54,12 @@ class Rates:
             optimiser_steps: in it.
             parameters: that an optimiser step changes.
         """
-        beside = work.calls * (self.call + self.layer * shape.layers) + self.token * work.tokens + self.parameter * optimiser_steps * parameters
+        beside = (
+            work.calls * (self.call + self.layer * shape.layers)
+            + self.token * work.tokens
+            + self.parameter * optimiser_steps * parameters
+            + self.logit * work.logits
+        )
         arithmetic = work.layer_flops / between(self.layer_rates, shape.hidden) + work.head_flops / between(self.head_rates, shape.hidden)
         return beside + max(arithmetic, work.bytes_read / self.bandwidth if self.bandwidth else 0.0)
 
@@ -159,7 +166,7 @@ def documented(name: str, *, half: bool) -> Machine:
     peak = gpu.bf16 if half else gpu.fp32
 
     def rates(share: float, passes: int, bandwidth: float | None) -> Rates:
-        return Rates(0.0, passes * LAYER_SECONDS, 0.0, 16 / (BANDWIDTH_SHARE * gpu.bandwidth), {1: share * peak}, {1: share * peak}, bandwidth)
+        return Rates(0.0, passes * LAYER_SECONDS, 0.0, 16 / (BANDWIDTH_SHARE * gpu.bandwidth), 0.0, {1: share * peak}, {1: share * peak}, bandwidth)
 
     parts = {
         "sampling": rates(SAMPLING_SHARE, 1, BANDWIDTH_SHARE * gpu.bandwidth),
@@ -193,6 +200,4 @@ class Measured:
         for part, table in self.parts.items():
             by_width = {name: {int(width): rate for width, rate in table[name].items()} for name in ("layer_rates", "head_rates")}
             made[part] = Rates(**{**table, **by_width})
-        # Scoring is a forward pass over what an update goes over, at the update's speed.
-        made.setdefault("scoring", made["update"])
         return Machine(self.name, made, measured=True, widest=self.widest, tokens=self.tokens)

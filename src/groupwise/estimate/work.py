@@ -74,6 +74,7 @@ class Work:
         tokens: that go through it.
         layer_flops: operations in the layers.
         head_flops: operations in the head.
+        logits: log-probs of the whole vocabulary that are made, one by one: written tokens times its size.
         bytes_read: weights and cache that must come from memory in calls of few tokens.
     """
 
@@ -81,6 +82,7 @@ class Work:
     tokens: float
     layer_flops: float
     head_flops: float
+    logits: float = 0.0
     bytes_read: float = 0.0
 
     @property
@@ -128,7 +130,7 @@ def work(shape: Shape, step: Step, num_processes: int = 1, weight_bytes: int = 4
         )
     }
     if step.reference:
-        found["scoring"] = Work(_passes(step, members), read + written, forward, written * head)
+        found["scoring"] = Work(_passes(step, members), read + written, forward, written * head, written * shape.vocabulary)
     share = step.learning_share
     passes = step.updates * _passes(step, members * share)
     factor = 4 if step.checkpointing else 3
@@ -136,7 +138,8 @@ def work(shape: Shape, step: Step, num_processes: int = 1, weight_bytes: int = 4
     again = (step.updates * step.minibatches - 1) / (step.updates * step.minibatches) if step.extra_forward else 0.0
     times = step.updates * share * (factor + again)
     head_times = step.updates * share * (3 + again)
-    found["update"] = Work(passes, step.updates * share * (read + written), times * forward, head_times * written * head)
+    logits = step.updates * share * written * shape.vocabulary
+    found["update"] = Work(passes, step.updates * share * (read + written), times * forward, head_times * written * head, logits)
     return found
 
 
