@@ -69,7 +69,7 @@ def test_the_loss_is_the_weighted_cross_entropy_of_whole_choices() -> None:
     rewards = [each.accuracy + each.expected for each in last if each is not None]
     weight = torch.tensor(rewards, dtype=torch.float64).view(2, 3).div(0.5).softmax(1).flatten()
     log_prob = torch.stack([choices.log_probs[row, place, samples.payload["picks"][row, place]] for row in range(6) for place in range(2)]).view(6, 2)
-    by_hand = (weight * -log_prob.sum(1)).sum() / 2
+    by_hand = (weight * -log_prob.detach().sum(1)).sum() / 2
     count = samples.auxiliary_count["supervised"]
     assert float(count.sum()) == pytest.approx(2.0)
     assert float(scored.auxiliary["supervised"].detach().sum() / count.sum()) == pytest.approx(float(by_hand))
