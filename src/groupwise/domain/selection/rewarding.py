@@ -127,8 +127,3 @@ def _columns(asked: Sequence[tuple[Query, int, Measured | None]]) -> dict[str, l
     found["answers"] = [list(query.answers) for query, _, _ in asked]
     found["choices"] = [list(query.choices) for query, _, _ in asked]
     return found
-
-
-def expected(prompts: Sequence[Any], completions: Sequence[Any], correct: Sequence[float], expected: Sequence[float]) -> list[float]:
-    """`2 correct + expected`."""
-    return [2 * right + value for right, value in zip(correct, expected, strict=True)]

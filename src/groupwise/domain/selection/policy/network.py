@@ -81,8 +81,9 @@ class PointerNetwork(nn.Module):
         super().__init__()
         width = config.width
         self.config, self.embedding_size, self.stops = config, embedding_size, stop
-        self.query = nn.Linear(embedding_size, width)
-        self.item = nn.Linear(embedding_size, width)
+        # One map for queries and examples, whose embeddings mean the same: products of the two are then the terms of a metric, from the start.
+        self.embed = nn.Linear(embedding_size, width, bias=False)
+        self.begin = nn.Linear(width, width)
         self.answer = nn.Linear(config.answer_size, width, bias=False)
         self.join = nn.Sequential(nn.Linear(3 * width + 1, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
         self.among = Attention(width, config.num_heads)
@@ -94,18 +95,20 @@ class PointerNetwork(nn.Module):
         self.out = nn.Linear(width, width)
         self.scale = nn.Parameter(torch.tensor(float(config.scale)))
         self.end = nn.Parameter(torch.zeros(width)) if stop else None
+        nn.init.eye_(self.embed.weight) if embedding_size <= width else nn.init.orthogonal_(self.embed.weight)
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
 
     def encode(self, pools: Pools) -> Encoded:
         """Each query and its pool, once."""
-        query, item = self.query(pools.query), self.item(pools.pool)
+        scaled = self.embedding_size**0.5
+        query, item = scaled * self.embed(pools.query), scaled * self.embed(pools.pool)
         similarity = torch.einsum("pd,pnd->pn", pools.query, pools.pool)
         answer = self.answer(pools.answers)
         joined = self.join(torch.cat([item, item * query[:, None], answer, similarity[..., None]], -1))
         joined = joined + self.among(joined, *self.among.offer(joined), pools.valid)
         items = self.items_norm(joined + self.mix(joined))
-        return Encoded(query, items, *self.look.offer(items), self.key(items), similarity, pools.valid)
+        return Encoded(self.begin(query), items, *self.look.offer(items), self.key(items), similarity, pools.valid)
 
     def start(self, encoded: Encoded) -> Tensor:
         """The state before the first pick, `[B, H]`."""

@@ -43,14 +43,14 @@ class DigitRules(Config):
         seed: of rules, pools and annotators. It is not the run's seed: runs with different seeds are judged on the same questions.
 
     Example:
-        >>> questions = DigitRules(num_rules=13, num_train=8, num_validation=2, num_held_out=4).read()
+        >>> questions = DigitRules(num_rules=26, num_train=8, num_validation=2, num_held_out=4).read()
         >>> query = questions.train[0]
         >>> len(query.pool), len(query.answers), query.choices, sorted(query.clusters)
         (32, 10, ('yes', 'no'), ['image', 'rule'])
     """
 
     kind: Literal["digit_rules"] = "digit_rules"
-    num_rules: Annotated[int, Field(ge=13)] = 208
+    num_rules: Annotated[int, Field(ge=26)] = 208
     num_train: Positive = 4096
     num_validation: Positive = 512
     num_held_out: Positive = 2048

@@ -1,0 +1,212 @@
+"""Questions of the user: JSONL files of queries and of solved examples, with their embeddings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, final
+
+from pydantic import Field, model_validator
+
+from groupwise.config import Config, ConfigError
+from groupwise.domain.selection.example import Example, Query, Questions
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Count = Annotated[int, Field(ge=0)]
+Path_ = Annotated[str, Field(min_length=1)]
+_SPLITS = ("train", "validation", "held_out")
+
+
+@final
+class Files(Config):
+    """One JSON object a line. A query: `id`, `question`, `answers` (what each annotator said), and where wanted `pool` (ids of examples), `image` (a path,
+    beside the file), `choices`, `clusters` (`{"image": "17"}`), `split`. An example: `id`, `question`, `answer`, and where wanted `image`, `clusters`.
+
+    Args:
+        queries, examples: the files.
+        embeddings: a `.safetensors` file with the tensors `queries [Q, D]` and `examples [E, D]`, or a folder with `queries.npy` and `examples.npy`, in the
+            order of the lines; unset, every line has its own `embedding`. Each is a unit vector.
+        pool_size: where a query has no `pool`, as many of its nearest examples are one.
+        num_validation, num_held_out: queries kept apart, by a fixed shuffle, where the lines have no `split`.
+        seed: of that shuffle. It is not the run's seed.
+    """
+
+    kind: Literal["files"] = "files"
+    queries: Path_
+    examples: Path_
+    embeddings: str | None = None
+    pool_size: Annotated[int, Field(ge=1)] | None = None
+    num_validation: Count = 0
+    num_held_out: Annotated[int, Field(ge=1)] = 200
+    seed: Count = 0
+
+    @model_validator(mode="after")
+    def _sound(self) -> Files:
+        for name in ("queries", "examples"):
+            if not getattr(self, name).endswith(".jsonl"):
+                raise ValueError(f"{name} = {getattr(self, name)!r}: write a file that ends in .jsonl, one JSON object a line")
+        return self
+
+    def read(self) -> Questions:
+        """All queries, split.
+
+        Raises:
+            ConfigError: a file that is not there, a line that cannot be read, a field that is missing or of the wrong type, an id that is not known or stands
+                twice, embeddings that do not fit; names file, line and field.
+        """
+        asked, solved = _lines(Path(self.queries), "queries"), _lines(Path(self.examples), "examples")
+        query_vectors, example_vectors = self._vectors(asked, solved)
+        examples = [_example(line, vector, Path(self.examples)) for line, vector in zip(solved, example_vectors, strict=True)]
+        known: dict[str, Example] = {}
+        for line, example in zip(solved, examples, strict=True):
+            if known.setdefault(example.id, example) is not example:
+                raise ConfigError(f"{line.where}: field id: {example.id!r} stands on an earlier line too; give each example its own")
+        queries = [
+            _query(line, vector, self._pool(line, vector, known, examples, example_vectors), Path(self.queries))
+            for line, vector in zip(asked, query_vectors, strict=True)
+        ]
+        return self._split(asked, queries)
+
+    def _vectors(self, asked: Sequence[_Line], solved: Sequence[_Line]) -> tuple[np.ndarray, np.ndarray]:
+        if self.embeddings is None:
+            return _inline(asked), _inline(solved)
+        import numpy as np
+
+        path = Path(self.embeddings)
+        where = f"source.embeddings = {self.embeddings!r}"
+        try:
+            if path.is_dir():
+                found = {name: np.load(path / f"{name}.npy", allow_pickle=False) for name in ("queries", "examples")}
+            else:
+                from safetensors.numpy import load_file
+
+                found = dict(load_file(path))
+        except Exception as error:
+            why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+            raise ConfigError(f"{where}: {why}; give a .safetensors file with queries and examples, or a folder with queries.npy and examples.npy") from error
+        for name, lines in (("queries", asked), ("examples", solved)):
+            if name not in found:
+                raise ConfigError(f"{where}: it has no tensor {name!r}; it has {sorted(found)}")
+            if found[name].ndim != 2 or len(found[name]) != len(lines):
+                raise ConfigError(f"{where}: {name} is {list(found[name].shape)}, and the file has {len(lines)} lines; give one row [D] a line, in their order")
+        return found["queries"].astype(np.float32), found["examples"].astype(np.float32)
+
+    def _pool(self, line: _Line, vector: np.ndarray, known: Mapping[str, Example], examples: Sequence[Example], vectors: np.ndarray) -> tuple[Example, ...]:
+        import numpy as np
+
+        name = line.text("id")
+        if "pool" in line.row:
+            ids = line.texts("pool")
+            for each in ids:
+                if each not in known:
+                    raise ConfigError(f"{line.where}: query {name!r}: field pool names {each!r}, which is no example of {self.examples}")
+            return tuple(known[each] for each in ids)
+        if self.pool_size is None:
+            raise ConfigError(f"{line.where}: query {name!r} has no field pool; give it one, or write source.pool_size = 32 to take its nearest examples")
+        if vectors.shape[1] != vector.shape[0]:
+            raise ConfigError(f"{line.where}: query {name!r}: field embedding has {len(vector)} numbers, those of the examples have {vectors.shape[1]}")
+        order = np.argsort(-(vectors @ vector), kind="stable").tolist()
+        return tuple([examples[place] for place in order if examples[place].id != name][: self.pool_size])
+
+    def _split(self, lines: Sequence[_Line], queries: Sequence[Query]) -> Questions:
+        named = ["split" in line.row for line in lines]
+        if any(named):
+            found: dict[str, list[Query]] = {name: [] for name in _SPLITS}
+            for line, query in zip(lines, queries, strict=True):
+                split = line.text("split")
+                if split not in found:
+                    raise ConfigError(f"{line.where}: query {query.id!r}: field split is {split!r}; write one of {', '.join(_SPLITS)}")
+                found[split].append(query)
+            return Questions(found["train"], found["validation"], found["held_out"])
+        apart = self.num_held_out + self.num_validation
+        if len(queries) <= apart:
+            raise ConfigError(
+                f"source.queries = {self.queries!r}: {len(queries)} queries, and {apart} are to be kept apart (num_held_out, num_validation); give more, or "
+                "keep fewer"
+            )
+        import numpy as np
+
+        order = np.random.default_rng(self.seed).permutation(len(queries)).tolist()
+        held, aside = order[: self.num_held_out], order[self.num_held_out : apart]
+        return Questions([queries[place] for place in sorted(order[apart:])], *([queries[place] for place in sorted(part)] for part in (aside, held)))
+
+
+@final
+class _Line:
+    """One line of a file, whose fields are read with errors that name it."""
+
+    def __init__(self, row: dict[str, Any], where: str) -> None:
+        self.row, self.where = row, where
+
+    def text(self, field: str, default: str | None = None) -> str:
+        value = self.row.get(field, default)
+        if not isinstance(value, str):
+            have = "is missing" if value is None else f"is {value!r} ({type(value).__name__})"
+            raise ConfigError(f"{self.where}{self._name()}: field {field} {have}; write a text")
+        return value
+
+    def texts(self, field: str) -> tuple[str, ...]:
+        value = self.row.get(field, [])
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise ConfigError(f"{self.where}{self._name()}: field {field} is {value!r}; write a list of texts")
+        return tuple(value)
+
+    def clusters(self) -> dict[str, str]:
+        value = self.row.get("clusters", {})
+        if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+            raise ConfigError(f'{self.where}{self._name()}: field clusters is {value!r}; write names and keys, {{"image": "17"}}')
+        return value
+
+    def image(self, file: Path) -> str | None:
+        return None if self.row.get("image") is None else str(file.parent / self.text("image"))
+
+    def _name(self) -> str:
+        return f" ({self.row['id']!r})" if isinstance(self.row.get("id"), str) else ""
+
+
+def _lines(path: Path, key: str) -> list[_Line]:
+    if not path.is_file():
+        raise ConfigError(f"source.{key}: there is no file {str(path)!r} (working directory {str(Path.cwd())!r})")
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"{where}: is no JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise ConfigError(f"{where}: is a {type(row).__name__}; write one JSON object a line")
+        found.append(_Line(row, where))
+    if not found:
+        raise ConfigError(f"source.{key}: {str(path)!r} is empty")
+    return found
+
+
+def _inline(lines: Sequence[_Line]) -> np.ndarray:
+    import numpy as np
+
+    size = None
+    for line in lines:
+        value = line.row.get("embedding")
+        if not isinstance(value, list) or not all(isinstance(each, int | float) and not isinstance(each, bool) for each in value) or not value:
+            have = "is missing" if value is None else "is no list of numbers"
+            raise ConfigError(f"{line.where} ({line.row.get('id')!r}): field embedding {have}; write one on every line, or name a file in source.embeddings")
+        size = len(value) if size is None else size
+        if len(value) != size:
+            raise ConfigError(f"{line.where} ({line.row.get('id')!r}): field embedding has {len(value)} numbers, those before have {size}")
+    return np.array([line.row["embedding"] for line in lines], dtype=np.float32)
+
+
+def _example(line: _Line, vector: np.ndarray, file: Path) -> Example:
+    # An answer that is missing is an error only where the example is in a pool, and then one that names the query.
+    answer = "" if line.row.get("answer") is None else line.text("answer")
+    return Example(line.text("id"), line.text("question"), answer, vector, line.image(file), line.clusters())
+
+
+def _query(line: _Line, vector: np.ndarray, pool: tuple[Example, ...], file: Path) -> Query:
+    return Query(line.text("id"), line.text("question"), line.texts("answers"), vector, pool, line.image(file), line.texts("choices"), line.clusters())

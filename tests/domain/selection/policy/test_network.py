@@ -1,0 +1,56 @@
+"""The pointer network: it begins as nearest neighbours exactly, sees the pool as a set, and picks what it has never seen."""
+
+from __future__ import annotations
+
+import torch
+from tests.domain.selection.policy.test_choose import network, pools
+
+from groupwise.domain.selection.policy import choose
+from groupwise.domain.selection.policy.config import Pointer
+from groupwise.domain.selection.policy.network import PointerNetwork, Pools
+
+
+def test_before_training_it_picks_the_nearest_in_order() -> None:
+    for stop in (False, True):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(5)
+            fresh = PointerNetwork(3, Pointer(width=8, num_heads=2, answer_size=5), stop=stop).double()
+        given = pools(num=20, size=9)
+        greedy = choose.draw(fresh, fresh.encode(given), 4, None, torch.ones(20, dtype=torch.float64))
+        nearest = torch.einsum("pd,pnd->pn", given.query, given.pool).argsort(dim=1, descending=True, stable=True)[:, :4]
+        assert greedy.picks.tolist() == nearest.tolist()
+
+
+def test_logits_at_the_start_are_the_scaled_similarity() -> None:
+    fresh = PointerNetwork(3, Pointer(width=8, num_heads=2, answer_size=5, scale=7.0)).double()
+    given = pools()
+    encoded = fresh.encode(given)
+    found = fresh.logits(encoded, fresh.start(encoded), torch.tensor([[False, True, False, False]]))
+    expected = 7.0 * (given.pool[0] @ given.query[0])
+    expected[1] = float("-inf")
+    torch.testing.assert_close(found[0], expected)
+
+
+def test_the_order_of_the_pool_does_not_matter() -> None:
+    made, given, order = network(), pools(), torch.tensor([2, 0, 3, 1])
+    turned = Pools(given.query, given.pool[:, order], given.answers[:, order], given.valid[:, order])
+    plain, other = (choose.draw(made, made.encode(each), 3, None, torch.ones(1, dtype=torch.float64)) for each in (given, turned))
+    assert order[other.picks[0]].tolist() == plain.picks[0].tolist()
+
+
+def test_answers_and_earlier_picks_matter() -> None:
+    made, given = network(), pools()
+    encoded = made.encode(given)
+    state, nothing = made.start(encoded), torch.zeros(1, 4, dtype=torch.bool)
+    other = made.encode(Pools(given.query, given.pool, given.answers.flip(1), given.valid))
+    assert not torch.allclose(made.logits(encoded, state, nothing), made.logits(other, made.start(other), nothing))
+    after = [made.logits(encoded, made.advance(encoded, state, torch.tensor([pick])), nothing) for pick in (0, 1)]
+    assert not torch.allclose(after[0], after[1])
+
+
+def test_nothing_belongs_to_one_example() -> None:
+    made = network()
+    larger = pools(size=40, seed=9)
+    found = choose.draw(made, made.encode(larger), 4, None, torch.ones(1, dtype=torch.float64))
+    assert len(set(found.picks[0].tolist())) == 4
+    assert all(parameter.dim() == 0 or parameter.shape[0] in (8, 16, 24) for parameter in made.parameters())

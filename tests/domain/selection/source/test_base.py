@@ -1,0 +1,62 @@
+"""Every check of the data names the query (or example) and the field."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.domain.selection.handmade import example, query, unit
+
+from groupwise.config import ConfigError
+from groupwise.domain.selection.example import Query, Questions
+from groupwise.domain.selection.source.base import check, distinct_pools
+
+POOL = [example("a"), example("b", "no", 0.0, 1.0)]
+
+
+def checked(*queries: Query, held_out: Query | None = None, shots: int = 2) -> None:
+    check(Questions(queries, [], [held_out or query("held", POOL)]), shots)
+
+
+def test_sound_data_passes() -> None:
+    checked(query("q", POOL), query("r", POOL[::-1]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"pool": ()}, r"query 'q': field pool is empty"),
+        ({"pool": tuple(POOL[:1])}, r"query 'q': field pool has 1 examples, and shots = 2"),
+        ({"pool": (POOL[0], POOL[0])}, r"query 'q': field pool has example 'a' twice"),
+        ({"pool": (POOL[0], example("q"))}, r"query 'q': field pool has the query itself"),
+        ({"pool": (POOL[0], example("b"))}, r"two examples have the id 'b'"),
+        ({"pool": (POOL[0], example("c", " "))}, r"example 'c' in the pool of query 'q': field answer is missing"),
+        ({"pool": (POOL[0], replace(example("c"), embedding=unit(1, 1) * 2))}, r"example 'c': field embedding has the length 2"),
+        ({"pool": (POOL[0], replace(example("c"), embedding=unit(1, 1, 1)))}, r"example 'c': field embedding has the shape \[3\], others have \[2\]"),
+        ({"answers": ()}, r"query 'q': field answers is \[\]"),
+        ({"answers": ("yes", "")}, r"query 'q': field answers is \['yes', ''\]"),
+        ({"choices": ("no", "perhaps")}, r"query 'q': field choices is .* without the answer 'yes'"),
+        ({"embedding": np.array([np.nan, 1.0], np.float32)}, r"query 'q': field embedding\[0\] is nan"),
+        ({"embedding": np.array([3.0, 4.0], np.float32)}, r"query 'q': field embedding has the length 5"),
+        ({"embedding": np.zeros(2, np.float32)}, r"query 'q': field embedding has the length 0"),
+        ({"id": "held"}, r"query 'held': field id: two queries"),
+    ],
+)
+def test_what_is_refused(changes: dict[str, Any], says: str) -> None:
+    held = query("held", POOL)
+    with pytest.raises(ConfigError, match=says):
+        checked(held_out=held, *[replace(query("q", POOL), **changes)])  # noqa: B026
+
+
+def test_nothing_to_train_on_or_to_hold_out() -> None:
+    with pytest.raises(ConfigError, match="no query to train on"):
+        check(Questions([], [], [query("q", POOL)]), 1)
+    with pytest.raises(ConfigError, match="no held-out query"):
+        check(Questions([query("q", POOL)], [], []), 1)
+
+
+def test_one_pool_for_all_is_seen() -> None:
+    assert not distinct_pools([query("q", POOL), query("r", POOL[::-1])])
+    assert distinct_pools([query("q", POOL), query("r", POOL[:1])])
