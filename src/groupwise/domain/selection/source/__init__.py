@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from groupwise.domain.selection.source.digit_rules import DigitRules
+from typing import Annotated
 
-SourceConfig = DigitRules
+from pydantic import Field
+
+from groupwise.domain.selection.source.digit_rules import DigitRules
+from groupwise.domain.selection.source.files import Files
+from groupwise.domain.selection.source.tickets import Tickets
+
+SourceConfig = Annotated[DigitRules | Files | Tickets, Field(discriminator="kind")]
 """Any source, told apart by `kind`."""
 
-__all__ = ["DigitRules", "SourceConfig"]
+__all__ = ["DigitRules", "Files", "SourceConfig", "Tickets"]

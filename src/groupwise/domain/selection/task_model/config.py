@@ -31,7 +31,7 @@ class DigitRules(Config):
     width: Annotated[int, Field(ge=4)] = 64
     num_layers: Annotated[int, Field(ge=1)] = 2
     num_heads: Annotated[int, Field(ge=1)] = 4
-    num_steps: Annotated[int, Field(ge=0)] = 600
+    num_steps: Annotated[int, Field(ge=0)] = 1500
     batch_size: Annotated[int, Field(ge=1)] = 128
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2e-3
     seed: Annotated[int, Field(ge=0)] = 0
