@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 import torch
+from rich.console import Console
+from rich.progress import track
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -17,6 +18,7 @@ from groupwise.domain.selection.example import Example, Query
 from groupwise.domain.selection.source.digit_rules import DIMENSIONS, NO, YES, digit_images
 from groupwise.domain.selection.task_model.config import DigitRules
 from groupwise.domain.weights import hash_weights
+from groupwise.processes import is_first_process
 from groupwise.streams import Streams
 
 log = logging.getLogger("groupwise")
@@ -111,7 +113,8 @@ class DigitRulesModel:
                 part = rows[start : start + 4096]
                 images = np.stack([[*(self._of(each) for each in demos[row]), self._of(queries[row])] for row in part])
                 labels = torch.tensor([[_ANSWERS[each.answer] for each in demos[row]] for row in part], dtype=torch.long).reshape(len(part), length)
-                logits = functional.log_softmax(self.learner(torch.from_numpy(images).float(), labels).double(), dim=1)
+                place = self.learner.place.device
+                logits = functional.log_softmax(self.learner(torch.from_numpy(images).float().to(place), labels.to(place)).double(), dim=1)
                 for row, values in zip(part, logits.tolist(), strict=True):
                     found[row] = values
         return found
@@ -163,9 +166,9 @@ def train(learner: RuleLearner, config: DigitRules) -> None:
     random = Streams(config.seed).numpy("task_model")
     components = digit_images("train")[1]
     optimiser = torch.optim.AdamW(learner.parameters(), lr=config.learning_rate, weight_decay=0.01)
-    start, learner_loss = time.perf_counter(), 0.0
     learner.train()
-    for step in range(config.num_steps):
+    console = Console(stderr=True, quiet=not is_first_process())
+    for step in track(range(config.num_steps), "training the task model, once", console=console, transient=True):
         rate = config.learning_rate * min(1.0, (step + 1) / 50) * (0.02 + 0.98 * 0.5 * (1 + np.cos(np.pi * step / config.num_steps)))
         for group in optimiser.param_groups:
             group["lr"] = rate
@@ -175,8 +178,6 @@ def train(learner: RuleLearner, config: DigitRules) -> None:
         loss.backward()
         nn.utils.clip_grad_norm_(learner.parameters(), 1.0)
         optimiser.step()
-        learner_loss = 0.95 * learner_loss + 0.05 * float(loss.detach())
-    log.info("task model trained: %d steps, %.0f s, loss %.3f", config.num_steps, time.perf_counter() - start, learner_loss)
 
 
 def episodes(components: np.ndarray, size: int, num_demos: int, random: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
