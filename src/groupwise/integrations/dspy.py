@@ -31,7 +31,8 @@ class SelectDemos:
     def __init__(
         self, selector: Selector, k: int | None = None, *, question_field: str = "question", answer_field: str = "answer", order: Order | None = None
     ) -> None:
-        self.selector, self.k, self.order = selector, k, order
+        self.selector, self.k = selector, k
+        self.order: Order | None = order
         self.question_field, self.answer_field = question_field, answer_field
 
     def __call__(self, question: str, k: int | None = None) -> list[dspy.Example]:

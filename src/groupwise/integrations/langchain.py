@@ -33,7 +33,8 @@ class GroupwiseExampleSelector(BaseExampleSelector):
     def __init__(
         self, selector: Selector, k: int | None = None, *, question_key: str = "question", answer_key: str = "answer", order: Order | None = None
     ) -> None:
-        self.selector, self.k, self.order = selector, k, order
+        self.selector, self.k = selector, k
+        self.order: Order | None = order
         self.question_key, self.answer_key = question_key, answer_key
 
     def select_examples(self, input_variables: dict[str, str]) -> list[dict[str, Any]]:
