@@ -33,3 +33,11 @@ def test_a_folder_of_models_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "model" / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match=r"holds no run: no metrics\.jsonl in it or up to 3 folders down"):
         find_runs([tmp_path])
+
+
+@pytest.mark.parametrize(("record", "order"), [('{"variants": {"b": [], "a": []}}', "bac"), ('{"variants": 7}', "abc"), ("{", "abc")])
+def test_a_comparison_says_the_order_of_its_variants(tmp_path: Path, record: str, order: str) -> None:
+    for name in "abc":
+        run(tmp_path / name / "seed-0")
+    (tmp_path / "comparison.json").write_text(record)
+    assert [path.parent.name for path in find_runs([tmp_path])] == list(order)

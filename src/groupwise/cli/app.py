@@ -9,12 +9,13 @@ import typer
 from groupwise.cli.check import check
 from groupwise.cli.compare import compare
 from groupwise.cli.doctor import doctor
-from groupwise.cli.errors import report
+from groupwise.cli.errors import report as tell
 from groupwise.cli.estimate import estimate
 from groupwise.cli.evaluate import evaluate
 from groupwise.cli.experiments import experiments
 from groupwise.cli.export import export
 from groupwise.cli.methods import methods
+from groupwise.cli.report import report
 from groupwise.cli.resume import resume
 from groupwise.cli.sample import sample
 from groupwise.cli.schema import schema
@@ -33,7 +34,7 @@ app = typer.Typer(
 
 _PANELS = {
     "Train": (train, resume, check, estimate),
-    "Look at results": (evaluate, sample, compare, doctor, export),
+    "Look at results": (report, evaluate, sample, compare, doctor, export),
     "Look things up": (experiments, methods, schema, version),
 }
 for _panel, _verbs in _PANELS.items():
@@ -47,4 +48,4 @@ def main() -> None:
     try:
         app()
     except Exception as error:
-        sys.exit(report(error))
+        sys.exit(tell(error))

@@ -2,6 +2,6 @@
 
 from groupwise.runs.find import find_runs
 from groupwise.runs.lines import Lines, each_line, read_lines
-from groupwise.runs.run import Run, read_run
+from groupwise.runs.run import Run, is_number, read_run
 
-__all__ = ["Lines", "Run", "each_line", "find_runs", "read_lines", "read_run"]
+__all__ = ["Lines", "Run", "each_line", "find_runs", "is_number", "read_lines", "read_run"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def is_run(folder: Path) -> bool:
 
 
 def find_runs(paths: Iterable[Path]) -> list[Path]:
-    """The run folders among `paths` and below them, each once, in the order given; inside a folder by name, numbers by size.
+    """The run folders among `paths` and below them, each once, in the order given; a comparison's in the order of its variants, other folders' by name.
 
     A run's own controls and models are part of it and are not found apart from it.
 
@@ -66,6 +67,16 @@ def _below(folders: Sequence[Path], depth: int) -> list[Path]:
         if is_run(folder):
             found.append(folder)
         elif depth:
-            children = [child for child in folder.iterdir() if child.is_dir() and not child.name.startswith(".")]
-            found += _below(sorted(children, key=natural), depth - 1)
+            children = sorted((child for child in folder.iterdir() if child.is_dir() and not child.name.startswith(".")), key=natural)
+            order = _order(folder)
+            found += _below(sorted(children, key=lambda child: order.get(child.name, len(order))), depth - 1)
     return found
+
+
+def _order(folder: Path) -> dict[str, int]:
+    """The places of a comparison's variants; nothing where it is none, or damaged."""
+    try:
+        variants = json.loads((folder / "comparison.json").read_bytes())["variants"]
+        return {str(name): place for place, name in enumerate(variants)}
+    except (OSError, ValueError, TypeError, KeyError):
+        return {}

@@ -1,0 +1,8 @@
+"""What a run did, from its folder alone: a page to look at, figures and tables to print."""
+
+from groupwise.report.figures import write_figures
+from groupwise.report.page import write_page
+from groupwise.report.tables import write_tables
+from groupwise.report.variants import Variant, group_runs
+
+__all__ = ["Variant", "group_runs", "write_figures", "write_page", "write_tables"]

@@ -1,0 +1,123 @@
+"""What each variant came to: held-out scores before and after, over its seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import final
+
+from groupwise.report.variants import Variant
+from groupwise.runs import Run, is_number
+
+
+@final
+@dataclass(frozen=True)
+class Result:
+    """One variant's row in a table.
+
+    Args:
+        name: the variant's.
+        metric: the held-out metric that decides.
+        before, after, baseline: scores run by run, where they are known.
+        gains: after less before, run by run.
+        differences: after less that of the first variant with the same seed.
+        seconds: of a run.
+        num_steps: of a run, the most.
+        states: of the runs.
+
+    Example:
+        >>> result = Result("grpo", "greedy/correct", (0.2, 0.4), (0.8, 1.0), (), (0.6, 0.6), (), (60.0, 62.0), 100, ("finished", "finished"))
+        >>> round(result.mean("after"), 3), round(result.deviation("after"), 3)
+        (0.9, 0.141)
+    """
+
+    name: str
+    metric: str | None
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+    baseline: tuple[float, ...]
+    gains: tuple[float, ...]
+    differences: tuple[float, ...]
+    seconds: tuple[float, ...]
+    num_steps: int
+    states: tuple[str, ...]
+
+    def mean(self, field: str) -> float | None:
+        """The mean over runs.
+
+        Args:
+            field: of this record.
+
+        Returns:
+            `None` without a value.
+        """
+        values = getattr(self, field)
+        return mean(values) if values else None
+
+    def deviation(self, field: str) -> float | None:
+        """The standard deviation over runs (of a sample, `n - 1`).
+
+        Args:
+            field: of this record.
+
+        Returns:
+            `None` with fewer than two values.
+        """
+        values = getattr(self, field)
+        return stdev(values) if len(values) > 1 else None
+
+
+def results(variants: Sequence[Variant]) -> list[Result]:
+    """A row for each variant, in order. Where a run has not ended, its last evaluation counts as what it came to, and its first as what it began with.
+
+    Args:
+        variants: any; differences are taken from the first.
+
+    Example:
+        >>> results([])
+        []
+    """
+    metric = next((variant.metric for variant in variants if variant.metric), None)
+    first = _after_by_seed(variants[0], metric) if variants else {}
+    found = []
+    for place, variant in enumerate(variants):
+        own = variant.metric or metric
+        pairs = [_scores(run, own) for run in variant.runs]
+        after = _after_by_seed(variant, own)
+        found.append(
+            Result(
+                name=variant.name,
+                metric=own,
+                before=tuple(before for before, _ in pairs if before is not None),
+                after=tuple(value for _, value in pairs if value is not None),
+                baseline=tuple(float(run.summary["baseline"]) for run in variant.runs if run.summary and is_number(run.summary.get("baseline"))),
+                gains=tuple(value - before for before, value in pairs if before is not None and value is not None),
+                differences=tuple(value - first[seed] for seed, value in after.items() if seed in first) if place and own == metric else (),
+                seconds=tuple(total for run in variant.runs if (total := _seconds(run)) > 0),
+                num_steps=max(run.num_steps for run in variant.runs),
+                states=tuple(run.state for run in variant.runs),
+            )
+        )
+    return found
+
+
+def _scores(run: Run, metric: str | None) -> tuple[float | None, float | None]:
+    summary: Mapping[str, object] = run.summary or {}
+    _, values = run.series(f"eval/{metric}") if metric else ([], [])
+    before, after = summary.get("before"), summary.get("after")
+    first = float(before) if is_number(before) else values[0] if values else None  # type: ignore[arg-type]
+    last = float(after) if is_number(after) else values[-1] if values else None  # type: ignore[arg-type]
+    return first, last
+
+
+def _after_by_seed(variant: Variant, metric: str | None) -> dict[int, float]:
+    pairs = [(run.seed, _scores(run, metric)[1]) for run in variant.runs]
+    return {seed: value for seed, value in pairs if seed is not None and value is not None}
+
+
+def _seconds(run: Run) -> float:
+    given = (run.summary or {}).get("seconds")
+    if isinstance(given, Mapping):
+        return float(sum(value for value in given.values() if is_number(value)))
+    return sum(run.series("step_time")[1])

@@ -1,0 +1,138 @@
+"""The table of results, for a text (Markdown) and for a paper (LaTeX, booktabs)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from groupwise.config import ConfigError
+from groupwise.report.results import Result, results
+from groupwise.report.variants import Variant
+
+
+def write_tables(variants: Sequence[Variant], folder: Path) -> list[Path]:
+    """Writes `table.md` and `table.tex`.
+
+    Args:
+        variants: at least one.
+        folder: made when it is not there.
+
+    Returns:
+        the two files.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    rows = results(variants)
+    written = []
+    for name, text in (("table.md", markdown(rows)), ("table.tex", latex(rows))):
+        path = folder / name
+        partial = folder / f".{name}.partial"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            partial.write_text(text, encoding="utf-8", errors="replace")
+            os.replace(partial, path)
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written ({error.strerror}); give another place with --out") from None
+        written.append(path)
+    return written
+
+
+def markdown(rows: Sequence[Result]) -> str:
+    """The table in Markdown.
+
+    Args:
+        rows: one a variant.
+
+    Example:
+        >>> print(markdown([Result("a|b", "greedy/correct", (0.25,), (0.5, 1.0), (), (), (), (60.0,), 10, ())]), end="")
+        | variant | seeds | before | greedy/correct after | over the first | seconds |
+        |---|---:|---:|---:|---:|---:|
+        | a\\|b | 2 | 0.250 | **0.750 ± 0.354** | | 60 |
+    """
+    heads, body = _cells(rows)
+    best = _best(rows)
+    lines = [f"| {' | '.join(_markdown(head) for head in heads)} |", "|---" + "|---:" * (len(heads) - 1) + "|"]
+    for place, cells in enumerate(body):
+        shown = [_markdown(cell) for cell in cells]
+        if place in best:
+            shown[3] = f"**{shown[3]}**"
+        lines.append("| " + " | ".join(shown) + " |")
+    return re.sub(r"\|  \|", "| |", "\n".join(lines)) + "\n"
+
+
+def latex(rows: Sequence[Result]) -> str:
+    """The table in LaTeX; it needs the package booktabs.
+
+    Args:
+        rows: one a variant.
+
+    Example:
+        >>> print(latex([Result("a_b", "greedy/correct", (0.25,), (0.5,), (), (), (), (60.0,), 10, ())]), end="")
+        \\begin{tabular}{lrrrrr}
+        \\toprule
+        variant & seeds & before & greedy/correct after & over the first & seconds \\\\
+        \\midrule
+        a\\_b & 1 & 0.250 & \\textbf{0.500} &  & 60 \\\\
+        \\bottomrule
+        \\end{tabular}
+    """
+    heads, body = _cells(rows)
+    best = _best(rows)
+    lines = [r"\begin{tabular}{l" + "r" * (len(heads) - 1) + "}", r"\toprule", " & ".join(_latex(head) for head in heads) + r" \\", r"\midrule"]
+    for place, cells in enumerate(body):
+        shown = [_latex(cell) for cell in cells]
+        if place in best:
+            shown[3] = rf"\textbf{{{shown[3]}}}"
+        lines.append(" & ".join(shown) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def _cells(rows: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
+    metrics = {row.metric for row in rows if row.metric}
+    after = f"{metrics.pop()} after" if len(metrics) == 1 else "after"
+    heads = ["variant", "seeds", "before", after, "over the first", "seconds"]
+    body = []
+    for row in rows:
+        seconds = row.mean("seconds")
+        body.append(
+            [
+                row.name,
+                str(len(row.after) or len(row.states)),
+                _number(row.mean("before")),
+                _spread(row, "after"),
+                _spread(row, "differences", sign="+"),
+                "" if seconds is None else f"{seconds:.0f}",
+            ]
+        )
+    return heads, body
+
+
+def _number(value: float | None, sign: str = "") -> str:
+    return "" if value is None else f"{value:{sign}.3f}" if abs(value) < 1e4 else f"{value:{sign}.4g}"
+
+
+def _spread(row: Result, field: str, sign: str = "") -> str:
+    deviation = row.deviation(field)
+    return _number(row.mean(field), sign) + ("" if deviation is None else f" ± {_number(deviation)}")
+
+
+def _best(rows: Sequence[Result]) -> list[int]:
+    """The rows of the highest mean after training; none where scores are of different metrics."""
+    if len({row.metric for row in rows if row.after}) != 1:
+        return []
+    means = {place: mean for place, row in enumerate(rows) if (mean := row.mean("after")) is not None}
+    return [place for place, mean in means.items() if mean == max(means.values())]
+
+
+def _markdown(text: str) -> str:
+    return re.sub(r"([\\|*_`<\[\]])", r"\\\1", " ".join(text.split()))
+
+
+_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"} | {char: "\\" + char for char in "&%$#_{}"}
+
+
+def _latex(text: str) -> str:
+    return "".join(_SPECIAL.get(char, char) for char in " ".join(text.split()))

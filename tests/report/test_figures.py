@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import re
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from tests.report import runs
+
+from groupwise.report.figures import write_figures
+from groupwise.report.variants import Variant, group_runs
+from groupwise.runs import Run
+
+
+@pytest.fixture(scope="module")
+def betas(tmp_path_factory: pytest.TempPathFactory, compared: list[Run]) -> list[Variant]:
+    """Plain GRPO and two values of beta, two seeds each."""
+    home = tmp_path_factory.mktemp("betas")
+    smoothed = [runs.language(home / f"{beta}-{seed}", method="ema", seed=seed, **{"smoothing.beta": beta}) for beta in (0.3, 0.6) for seed in (0, 1)]
+    return group_runs([*compared[:2], *smoothed])
+
+
+def words(pdf: Path) -> str:
+    """Everything that a PDF's streams write, as far as letters are letters."""
+    content = pdf.read_bytes()
+    assert content.startswith(b"%PDF-1.")
+    assert content.rstrip().endswith(b"%%EOF")
+    streams = [zlib.decompress(found) for found in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", content, re.DOTALL) if found[:1] == b"x"]
+    return "".join(part.decode("latin-1") for stream in streams for part in re.findall(rb"\(((?:[^()\\]|\\.)*)\)", stream)).replace("\0", "")
+
+
+def test_every_figure_of_the_paper_support_opens_and_says_what_it_shows(betas: list[Variant], tmp_path: Path) -> None:
+    written, left_out = write_figures(betas, tmp_path)
+    names = ["variance_reduction", "beta_comparison", "stability", "gains"]
+    assert [path.name for path in written] == [f"{name}.{suffix}" for name in names for suffix in ("pdf", "png")]
+    assert left_out == []
+    for name, shown in zip(names, ("Variance reduction", "smoothing.beta", "Reward", "held-out greedy/reward"), strict=True):
+        assert shown.replace(" ", "") in words(tmp_path / f"{name}.pdf").replace(" ", "")
+        with Image.open(tmp_path / f"{name}.png") as image:
+            pixels = np.asarray(image.convert("RGB")).astype(int)
+        assert 1200 < pixels.shape[1] < 1600, "across two columns at 200 dots an inch"
+        coloured = (pixels.max(2) - pixels.min(2)) > 60
+        assert coloured.sum() > 300, "lines in the variants' colours"
+
+
+def test_the_same_runs_give_the_same_files(betas: list[Variant], tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        write_figures(betas, tmp_path / folder)
+    for path in sorted((tmp_path / "a").iterdir()):
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+def test_a_figure_without_numbers_is_named_with_what_would_give_them(tmp_path: Path) -> None:
+    written, left_out = write_figures(group_runs([runs.written(tmp_path / "run", rows=[])]), tmp_path / "out")
+    assert written == []
+    assert [line.partition(":")[0] for line in left_out] == ["variance_reduction", "beta_comparison", "stability", "gains"]
+    assert "method=ema" in left_out[0]
+
+
+def test_a_name_with_dollars_is_a_name(tmp_path: Path) -> None:
+    run = runs.written(tmp_path / "run", rows=[{"step": step, "reward": step, "eval/greedy/a_$b": step} for step in (1, 2)])
+    ended = Run(run.path, run.config, [], {"metric": "greedy/a_$b", "before": 0.1, "after": 0.9}, run.rows, "finished", [])
+    written, _ = write_figures([Variant("cost $\\frac{1$, $5", (ended,)), Variant("other", (ended,))], tmp_path / "out")
+    assert len(written) == 4

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.report import runs
+
+from groupwise.config import ConfigError
+from groupwise.report.page import render, write_page
+from groupwise.runs import Run, read_run
+
+NASTY = "</script><script>window.pwned = 1</script><!-- <img src=x onerror=pwned()> & \x00\x1b[31m \u202eevil \u2028 \ud800 👩‍👩‍👧 العربية"
+
+
+class Reader(HTMLParser):
+    """What a parser takes for elements, and the data inside."""
+
+    def __init__(self, page: bytes) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self._open: list[str] = []
+        self.feed(page.decode("utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._open.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    def count(self, tag: str) -> int:
+        return sum(each == tag for each, _ in self.tags)
+
+
+def data(page: bytes, name: str = "data") -> dict[str, Any]:
+    found = re.search(rf'<script type="application/json" id="{name}">(.*?)</script>', page.decode("utf-8"), re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def test_runs_side_by_side_are_on_one_page(compared: list[Run], tmp_path: Path) -> None:
+    out = write_page(compared, tmp_path / "deep" / "report.html")
+    page = out.read_bytes()
+    found = data(page)
+    assert found["variants"] == ["grpo", "ema"]
+    assert [run["name"] for run in found["runs"]] == ["grpo, seed 0", "grpo, seed 1", "ema, seed 0", "ema, seed 1"]
+    assert [len(data(page, f"groups-{place}")["groups"]) for place in range(4)] == [9, 9, 9, 9]
+    text = " ".join(Reader(page).texts)
+    assert "objective.smoothing.kind" in text
+    assert "The cups game." in text
+    assert list(out.parent.iterdir()) == [out], "nothing else is left"
+
+
+def test_nothing_on_the_page_comes_from_elsewhere(compared: list[Run], pictures: Run) -> None:
+    reader = Reader(render([*compared, pictures]))
+    for tag, attributes in reader.tags:
+        assert tag not in ("link", "iframe", "object", "embed", "base")
+        for name in ("src", "href"):
+            assert str(attributes.get(name, "#")).startswith(("#", "data:image/")), (tag, attributes)
+        assert not any(name.startswith("on") or name == "style" for name in attributes), "what a policy would forbid"
+    policy = next(attributes["content"] for tag, attributes in reader.tags if attributes.get("http-equiv"))
+    assert "default-src 'none'" in str(policy)
+    assert "unsafe" not in str(policy)
+
+
+def test_what_runs_wrote_is_never_markup(tmp_path: Path) -> None:
+    member = {
+        "group": NASTY,
+        "prompt": NASTY,
+        "text": NASTY,
+        "key": NASTY,
+        "tokens": [NASTY, "x" * 10**5],
+        "reward": 1.0,
+        "rewards": {NASTY: 1.0},
+        NASTY: NASTY,
+    }
+    config = {"name": NASTY, "description": NASTY, "seed": 0, NASTY: {NASTY: NASTY}}
+    first = runs.written(tmp_path / "a", rows=[{"step": 1, "stage": NASTY, NASTY: 1.0, "reward": 1.0}], members=[member], config=config)
+    (tmp_path / "a" / "summary.json").write_text(json.dumps({"metric": NASTY, "after": 1.0, "seconds": {NASTY: 1.0}}))
+    plain = runs.written(tmp_path / "plain", members=[{"group": 0, "text": "a", "reward": 1.0}])
+    page, usual = render([read_run(first.path), plain]), render([plain, plain])
+    reader = Reader(page)
+    assert {tag: reader.count(tag) for tag in ("script", "style", "img")} == {"script": Reader(usual).count("script"), "style": 1, "img": 0}
+    for shown in (data(page), data(page, "groups-0")):
+        assert shown
+    assert data(page, "groups-0")["groups"][0]["members"][0]["t"] == NASTY.replace("\ud800", "\ufffd")
+    assert b"\x00" not in page
+    assert b"\x1b" not in page
+
+
+def test_damage_is_shown_as_far_as_it_goes(tmp_path: Path, compared: list[Run]) -> None:
+    (tmp_path / "rollouts").mkdir()
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "reward": 0.5}\nbroken\n{"step": 2, "rew')
+    (tmp_path / "rollouts" / "step-1.jsonl").write_text('{"group": 0, "text": "here", "reward": 1}\n{"group": 0, "te')
+    (tmp_path / "rollouts" / "evaluation-1.jsonl").write_bytes(b"\xff\xfe")
+    text = " ".join(Reader(render([read_run(tmp_path)])).texts)
+    for said in ("line 2 is no JSON object", "config.json is not there", "the run has not ended", "step-1.jsonl: the last line is cut off"):
+        assert said in text
+
+
+@pytest.mark.parametrize("rows", [[], [{"step": 1}], [{"step": 1, "reward": None}], [{"step": -5, "reward": 1e308}, {"step": 10**12, "reward": -1e308}]])
+def test_hardly_anything_is_a_page_too(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    assert b"</html>" in render([runs.written(tmp_path / "run", rows=rows)])
+
+
+@pytest.mark.parametrize("config", [{"seed": [1], "name": {}}, {"objective": 3, "domain": None, "track": 7}, {"name": ""}])
+def test_a_configuration_of_any_form_is_shown(tmp_path: Path, config: dict[str, Any]) -> None:
+    run = runs.written(tmp_path / "run", config=config)
+    assert b"</html>" in render([run, run])
+
+
+def test_the_pictures_of_evaluations_are_on_the_page(pictures: Run) -> None:
+    reader = Reader(render([pictures]))
+    shown = [attributes for tag, attributes in reader.tags if tag == "img"]
+    assert shown
+    assert all(str(attributes["src"]).startswith("data:image/") and attributes["alt"] for attributes in shown)
+
+
+def test_a_page_that_cannot_be_written_is_said(tmp_path: Path, written: Callable[..., Run]) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="give another file with --out"):
+        write_page([written()], tmp_path / "file" / "report.html")
+
+
+@pytest.mark.slow
+def test_many_steps_of_many_members_stay_small(tmp_path: Path) -> None:
+    page = render([runs.large(tmp_path / "run", steps=1000)])
+    assert len(page) < 20e6
+    counts = data(page, "groups-0")["counts"]
+    assert counts["recorded"] == 4000
+    assert counts["shown"] == 300
+    assert sum(counts["strata"].values()) == 300

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.report.results import results
+from groupwise.report.variants import Variant
+from groupwise.runs import Run
+
+
+def run(seed: int, before: Any, after: Any, *, ended: bool = True, **summary: Any) -> Run:
+    table = {"metric": "greedy/right", "before": before, "after": after, "seconds": {"update": 3.0, "setup": 1.0}, **summary}
+    rows = [{"step": 0, "eval/greedy/right": before, "step_time": 1.5}, {"step": 5, "eval/greedy/right": after, "step_time": 1.5}]
+    return Run(Path(f"run-{seed}"), {"seed": seed}, [], table if ended else None, rows, "finished" if ended else "training", [])
+
+
+def test_differences_are_of_runs_of_the_same_seed() -> None:
+    first = Variant("a", (run(0, 0.1, 0.5), run(1, 0.2, 0.7)))
+    second = Variant("b", (run(1, 0.2, 0.9), run(2, 0.0, 0.4)))
+    one, other = results([first, second])
+    assert one.differences == ()
+    assert other.differences == pytest.approx((0.2,))
+    assert one.gains == pytest.approx((0.4, 0.5))
+    assert (one.mean("after"), one.deviation("after")) == pytest.approx((0.6, 0.02**0.5))
+    assert other.deviation("differences") is None
+
+
+def test_a_run_that_has_not_ended_counts_as_far_as_it_came() -> None:
+    (row,) = results([Variant("a", (run(0, 0.1, 0.5), run(1, 0.2, 0.3, ended=False)))])
+    assert row.after == (0.5, 0.3)
+    assert row.before == (0.1, 0.2)
+    assert row.seconds == (4.0, 3.0)
+    assert row.states == ("finished", "training")
+
+
+def test_what_a_summary_lacks_is_no_number() -> None:
+    (row,) = results([Variant("a", (run(0, None, "good", baseline=None), run(1, 0.5, None, seconds=7)))])
+    assert row.after == ()
+    assert row.before == (0.5,)
+    assert row.baseline == ()
+    assert (row.mean("after"), row.gains) == (None, ())
+
+
+def test_other_metrics_are_not_subtracted() -> None:
+    _, other = results([Variant("a", (run(0, 0.0, 1.0),)), Variant("b", (run(0, 0.0, 20.0, metric="psnr"),))])
+    assert other.metric == "psnr"
+    assert other.differences == ()
