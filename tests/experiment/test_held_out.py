@@ -39,6 +39,12 @@ def test_a_missing_reward_leaves_the_sum_on_its_scale():
     assert HeldOut("greedy/reward", 0, [record], None).scores({"correct": 2.0, "brief": 1.0}) == {"a": 3.0}
 
 
+def test_a_sum_that_the_domain_gives_counts_whatever_else_the_record_measures():
+    record = {"key": "a", "mode": "restored", "rewards": {"read": 0.5, "psnr": 30.0}, "reward": 0.5}
+    assert HeldOut("restored/reward", 0, [record], None).scores({"read": 1.0}) == {"a": 0.5}
+    assert HeldOut("restored/psnr", 0, [record], None).scores({}) == {"a": 30.0}
+
+
 def write_run(folder: Path, summary: dict[str, Any] | None, records: dict[int, list[dict[str, Any]]]) -> Path:
     (folder / "rollouts").mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({"domain": {"rewards": {"correct": {"weight": 1.0}, "brief": {"role": "judge"}}}}))

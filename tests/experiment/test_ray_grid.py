@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.config import ConfigError
+from groupwise.experiment import load_experiment
 from groupwise.experiment.grids import Cell, lay_out
 from groupwise.experiment.ray_grid import RayGrid
 from groupwise.experiment.variants import variants
@@ -69,6 +71,43 @@ def test_a_cell_whose_worker_is_killed_is_run_again_and_the_grid_finishes(tmp_pa
     assert len((cells[0].folder.parent / "workers-seed-1").read_text().split()) == 1
     assert sum(not outcome.error for outcome in outcomes.values()) == 4
     assert [outcome.skipped for outcome in again] == [True]
+
+
+def parent_of(text: str) -> int | None:
+    """The process that started the one with this text among its arguments."""
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if text in (place / "cmdline").read_text() and "groupwise" in (place / "cmdline").read_text():
+                return int(next(line for line in (place / "status").read_text().splitlines() if line.startswith("PPid:")).split()[1])
+        except OSError:
+            continue
+    return None
+
+
+@pytest.mark.slow
+def test_a_run_whose_worker_is_killed_goes_on_from_its_checkpoint(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    table = load_experiment(tiny, ["stages.grpo.num_steps=200", "controls={}"]).table()
+    cells = lay_out(tmp_path / "grid", "tiny", dict.fromkeys(variants([]), table), [0, 1])
+
+    def kill() -> None:
+        until = time.monotonic() + 240
+        while time.monotonic() < until and not (cells[0].folder / "checkpoints" / "step-6").exists():
+            time.sleep(0.05)
+        worker = parent_of(str(cells[0].folder))
+        assert worker is not None
+        os.kill(worker, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with closing(RayGrid(num_workers=2)) as grid:
+        outcomes = list(grid.run(cells))
+    killer.join()
+    assert [outcome.error for outcome in outcomes] == ["", ""]
+    rows = [json.loads(line) for line in (cells[0].folder / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(204))
+    starts = [len(json.loads((cell.folder / "environment.json").read_text())["starts"]) for cell in cells]
+    assert starts == [2, 1]
 
 
 @pytest.mark.slow

@@ -141,6 +141,9 @@ def _value(record: Mapping[str, Any], name: str, weights: Mapping[str, float]) -
     if name == "length":
         return record.get("num_tokens")
     if name == "reward":
+        # Beside rewards a record may hold judges and measures, which only the domain can tell apart: its own sum counts where it gives one.
+        if "reward" in record:
+            return record["reward"]
         return _total((rewards.get(each), weights.get(each, 1.0)) for each in rewards)
     return None
 
