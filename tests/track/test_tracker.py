@@ -14,6 +14,12 @@ class Recording:
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         self.seen.append((step, dict(values)))
 
+    def members(self, *given: object) -> None:
+        self.seen.append(given)
+
+    def alarm(self, rule: str) -> None:
+        self.seen.append(f"alarm {rule}")
+
     def note(self, text: str) -> None:
         self.seen.append(text)
 

@@ -98,16 +98,18 @@ def pictures(run: Path, steps: tuple[int, int]) -> list[str]:
 
 
 def findings(run: Path) -> list[str]:
-    """What the rules noticed in the run's metrics.
+    """What the rules noticed in the run's metrics and what held to its end; notes, which need nothing to be done, are left to `groupwise doctor`.
 
     Args:
         run: the run folder.
     """
+    from groupwise.cli.run_folder import run_config
     from groupwise.diagnosis import diagnose
     from groupwise.track.metrics import read_metrics
 
     path = run / "metrics.jsonl"
-    return [f"\nNoticed: {finding}" for finding in diagnose(list(read_metrics(path)))] if path.is_file() else []
+    found = diagnose(read_metrics(path), run_config(run)) if path.is_file() else []
+    return [f"\nNoticed: {finding.rule}: {finding}" for finding in found if finding.holds and finding.severity != "note"]
 
 
 def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> list[str]:

@@ -1,37 +1,111 @@
-"""The rules beside a running loop: each finding is said once."""
+"""The rules beside a run: live, row by row, or over a run folder's rows afterwards, which is the same."""
 
 from __future__ import annotations
 
-from groupwise.diagnosis.finding import Finding, Row
-from groupwise.diagnosis.rules import WINDOW, diagnose
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, final
+
+from groupwise.diagnosis.finding import SEVERITIES, Finding, worst
+from groupwise.diagnosis.rule import RULES
+from groupwise.diagnosis.stage import Row, Stage
+
+EVERY = 5
+"""Rows between two judgements."""
 
 
+@final
 class Watch:
-    """Collects rows and returns what is newly wrong.
+    """Collects rows and returns what is newly wrong; each rule speaks once a stage.
+
+    Args:
+        settings: the resolved configuration, for rules that compare with it.
 
     Example:
         >>> watch = Watch()
-        >>> said = [watch.see({"step": step, "frac_reward_zero_std": 1.0}) for step in range(30)]
-        >>> [finding.rule for findings in said for finding in findings]
+        >>> rows = [{"step": step, "stage": "grpo", "frac_reward_zero_std": 1.0, "reward": 0.0} for step in range(30)]
+        >>> [finding.rule for row in rows for finding in watch.see(row)]
         ['all_flat']
+        >>> watch.worst.first_step, watch.worst.holds
+        (19, True)
     """
 
-    def __init__(self) -> None:
-        self._rows: list[Row] = []
-        self._said: set[str] = set()
+    def __init__(self, settings: Mapping[str, Any] | None = None) -> None:
+        self._settings = settings or {}
+        self._stage: Stage | None = None
+        self._seen = 0
+        self._found: dict[tuple[str, str], Finding] = {}
 
     def see(self, row: Row) -> list[Finding]:
-        """Takes one training row; judges every `WINDOW / 4` steps.
+        """Takes one row of `metrics.jsonl`; judges every fifth.
 
         Args:
-            row: of a step that sampled.
+            row: the newest.
+
+        Returns:
+            what is newly wrong, notes included.
+        """
+        name = str(row.get("stage") or "")
+        new: list[Finding] = []
+        if self._stage is None or self._stage.name != name:
+            new = self.judge()
+            self._stage, self._seen = Stage(name, self._settings), 0
+        before = self._stage.num_steps
+        self._stage.add(row)
+        if self._stage.num_steps > before and self._stage.num_steps % EVERY == 0:
+            new += self.judge()
+        return new
+
+    def judge(self) -> list[Finding]:
+        """Judges the rows as they are now.
 
         Returns:
             what is newly wrong.
         """
-        self._rows.append(row)
-        if len(self._rows) % (WINDOW // 4):
+        if self._stage is None or self._stage.num_steps == self._seen:
             return []
-        new = [finding for finding in diagnose(self._rows) if finding.rule not in self._said]
-        self._said |= {finding.rule for finding in new}
+        self._seen = self._stage.num_steps
+        now = {finding.rule: finding for rule in RULES if (finding := rule.judge(self._stage)) is not None}
+        new = []
+        for key, finding in self._found.items():
+            if key[0] == self._stage.name and key[1] not in now:
+                self._found[key] = replace(finding, holds=False)
+        for rule, finding in now.items():
+            key = (self._stage.name, rule)
+            if key in self._found:
+                self._found[key] = replace(finding, first_step=self._found[key].first_step)
+            else:
+                self._found[key] = finding
+                new.append(finding)
         return new
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Everything found so far, the worst first, then in the order in which it began."""
+        return sorted(self._found.values(), key=lambda finding: (SEVERITIES.index(finding.severity), not finding.holds, finding.first_step))
+
+    @property
+    def worst(self) -> Finding | None:
+        """The worst of what holds now in the current stage; notes are none of it."""
+        return None if self._stage is None else worst([finding for finding in self._found.values() if finding.stage == self._stage.name])
+
+
+def diagnose(rows: Iterable[Row], settings: Mapping[str, Any] | None = None) -> list[Finding]:
+    """Everything the rules find in a run: what live diagnosis would have said, with where it began and whether it still holds.
+
+    Args:
+        rows: of `metrics.jsonl`, in order, of any stages.
+        settings: the resolved configuration, as `config.json` holds it.
+
+    Returns:
+        findings, the worst first.
+
+    Example:
+        >>> diagnose([])
+        []
+    """
+    watch = Watch(settings)
+    for row in rows:
+        watch.see(row)
+    watch.judge()
+    return watch.findings

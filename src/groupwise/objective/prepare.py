@@ -102,3 +102,4 @@ def measure_rewards(rewards: Grouped, advantage: Tensor, admitted: Tensor, trunc
             own = weight * torch.where(part.present, part.value - part.mean, 0.0)
             statistics[f"rewards/{name}/share"] = Mean.ratio((own * inside).sum(), inside.square().sum())
     return statistics
+        statistics[f"rewards/{name}/missing"] = Mean.share(~part.present, torch.ones_like(part.present))

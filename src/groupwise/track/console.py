@@ -1,17 +1,20 @@
-"""What a person watches: live progress on a terminal, one line a step elsewhere."""
+"""What a person watches: live progress on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 SCORE_PREFIX = "eval/"
+_NARROW = 60
 
 
 class ConsoleTracker:
-    """Shows the step, the time left, the reward and the newest held-out score.
+    """Shows the step, the time left, the reward, the newest held-out score and the worst thing that live diagnosis finds.
 
     Args:
         total_steps: the steps the run will take.
@@ -35,18 +38,12 @@ class ConsoleTracker:
         self.score = score
         self._held_out: dict[str, float] = {}
         self._every = max(1, total_steps // 50)
-        self._progress: Progress | None = None
+        self._view: _View | None = None
+        self._alarm = ""
         if self.live:
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[shown]}"),
-            )
-            self._progress = Progress(*columns, console=self.console, transient=False)
-            self._task = self._progress.add_task("step", total=total_steps, completed=start, shown="")
-            self._progress.start()
+            self._view = _View(self.console)
+            self._task = self._view.add_task("step", total=total_steps, completed=start)
+            self._view.start()
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """Shows one step."""
@@ -54,27 +51,56 @@ class ConsoleTracker:
         if self.score is None and scored:
             self.score = scored[0].removeprefix(SCORE_PREFIX)
         self._held_out |= {name: values[name] for name in scored}
-        shown = self._line(values)
-        if self._progress is not None:
-            self._progress.update(self._task, completed=step, shown=shown)
+        parts = self._parts(values)
+        if self._view is not None:
+            self._view.parts = parts or self._view.parts
+            self._view.update(self._task, completed=step)
         elif step % self._every == 0 or step == self.total_steps or scored:
-            self.console.print(f"step {step}/{self.total_steps}  {shown}", soft_wrap=True)
+            took = [f"{values['step_time']:.2f} s"] if "step_time" in values else []
+            alarm = [f"! {self._alarm}"] if self._alarm else []
+            self.console.print(f"step {step}/{self.total_steps}  {'  '.join([*parts, *took, *alarm])}", soft_wrap=True)
+
+    def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
+        """Members are in `rollouts/`; a terminal shows none."""
+
+    def alarm(self, rule: str) -> None:
+        """The worst finding that holds now, below the bar or at the end of a line."""
+        self._alarm = rule
+        if self._view is not None:
+            self._view.alarm = rule
 
     def note(self, text: str) -> None:
-        """Prints above the bar."""
-        self.console.print(text, soft_wrap=True, markup=False)
+        """Prints above the bar, broken between words on a terminal."""
+        self.console.print(text, soft_wrap=self._view is None, markup=False)
 
     def close(self) -> None:
         """Leaves the last state of the bar on the screen."""
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
+        if self._view is not None:
+            self._view.stop()
+            self._view = None
 
-    def _line(self, values: Mapping[str, float]) -> str:
+    def _parts(self, values: Mapping[str, float]) -> list[str]:
         parts = [f"{label} {values[name]:.3f}" for name, label in (("reward", "reward"), ("loss_sup", "supervised loss")) if name in values]
         name = SCORE_PREFIX + self.score if self.score else ""
         if name in self._held_out:
             parts.append(f"held-out {self.score} {self._held_out[name]:.3f}")
-        if self._progress is None and "step_time" in values:
-            parts.append(f"{values['step_time']:.2f} s")
-        return "  ".join(parts)
+        return parts
+
+
+class _View(Progress):
+    """A bar with its time, the numbers below it, and the alarm below them; every line as wide as the terminal at most."""
+
+    def __init__(self, console: Console) -> None:
+        self.parts: list[str] = []
+        self.alarm = ""
+        bar = BarColumn(bar_width=max(6, min(24, console.width - 30)))
+        super().__init__(TextColumn("{task.description}"), bar, MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"), console=console)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """What is drawn now; a narrow terminal gets one line a number."""
+        yield self.make_tasks_table(self.tasks)
+        lines = self.parts if self.console.width < _NARROW else ["  ".join(self.parts)]
+        for line in filter(None, lines):
+            yield Text(f"  {line}", no_wrap=True, overflow="ellipsis")
+        if self.alarm:
+            yield Text(f"  ! {self.alarm} (groupwise doctor)", style="bold red", no_wrap=True, overflow="ellipsis")

@@ -11,7 +11,15 @@ from groupwise.track.tracker import Tracker, Trackers
 
 
 def open_trackers(
-    config: TrackConfig, folder: Path, *, total_steps: int, score: str | None, resolved: Mapping[str, Any], start: int = 0, first_process: bool = True
+    config: TrackConfig,
+    folder: Path,
+    *,
+    total_steps: int,
+    score: str | None,
+    resolved: Mapping[str, Any],
+    start: int = 0,
+    first_step: int = 0,
+    first_process: bool = True,
 ) -> Trackers:
     """The trackers of one run; none on processes that are not the first.
 
@@ -22,6 +30,7 @@ def open_trackers(
         score: the held-out metric the console shows.
         resolved: the resolved configuration, for W&B.
         start: steps already done.
+        first_step: the first step that this process will say anything of: 0 of a new run, the one after its checkpoint of a resumed one.
         first_process: whether this process prints and writes.
 
     Returns:
@@ -44,7 +53,7 @@ def open_trackers(
     if config.tensorboard:
         from groupwise.track.tensorboard import TensorboardTracker
 
-        trackers.append(TensorboardTracker(folder / "tensorboard", start))
+        trackers.append(TensorboardTracker(folder / "tensorboard", first_step))
     if config.wandb is not None:
         from groupwise.track.wandb import WandbTracker
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 log = logging.getLogger("groupwise")
 
@@ -16,8 +16,16 @@ class Tracker(Protocol):
         """Numbers of one step, by metric name."""
         ...
 
+    def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
+        """What the model did, for people: `place` is `rollouts` or `evaluation`; images in records and `pictures` are `uint8`, `[H, W]` or `[H, W, 3]`."""
+        ...
+
     def note(self, text: str) -> None:
         """One sentence for people: an event, a warning."""
+        ...
+
+    def alarm(self, rule: str) -> None:
+        """The rule of the worst finding that holds now; empty for none."""
         ...
 
     def close(self) -> None:
@@ -32,7 +40,6 @@ class Trackers:
         >>> class Broken:
         ...     def metrics(self, step, values): raise OSError("server gone")
         ...     def note(self, text): ...
-        ...     def close(self): ...
         >>> trackers = Trackers([Broken()])
         >>> trackers.metrics(1, {"reward": 0.5})
         >>> trackers.names
@@ -51,9 +58,17 @@ class Trackers:
         """Numbers of one step, to every tracker."""
         self._each("metrics", step, values)
 
+    def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
+        """Members and pictures, to every tracker."""
+        self._each("members", step, place, records, pictures)
+
     def note(self, text: str) -> None:
         """One sentence, to every tracker."""
         self._each("note", text)
+
+    def alarm(self, rule: str) -> None:
+        """The worst finding that holds, to every tracker."""
+        self._each("alarm", rule)
 
     def close(self) -> None:
         """Closes every tracker."""

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import uuid
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from groupwise.config import ConfigError
 from groupwise.track.config import WandbConfig
+from groupwise.track.shown import as_rgb, images, table
+from groupwise.track.wandb_file import rows
+
+_RUN_ID = "wandb-run-id"
+"""The file in the run folder that keeps the id, so that a resumed run goes on in the same run there."""
 
 
 class WandbTracker:
-    """Logs every metric of a step.
+    """Logs every metric of a step, members as a table, images as images, under the names that TensorBoard gets.
+
+    A resumed run goes on in the run it began, and what that run holds already is not logged again: steps repeat bit for bit.
 
     Args:
         config: project and mode.
@@ -27,9 +35,23 @@ class WandbTracker:
             import wandb  # pyright: ignore[reportMissingImports]  # an extra
         except ImportError as error:
             raise ConfigError("track.wandb: wandb is not installed; write `pip install 'groupwise[track]'`") from error
+        self._wandb = wandb
         settings = wandb.Settings(silent=True)
         try:
-            self._run = wandb.init(project=config.project, mode=config.mode, dir=str(folder), name=folder.name, config=dict(resolved), settings=settings)
+            identity = _identity(folder)
+            self._next = _last_offline_step(folder, identity) + 1
+            self._run = wandb.init(
+                project=config.project,
+                mode=config.mode,
+                dir=str(folder),
+                name=folder.name,
+                id=identity,
+                resume="allow" if config.mode == "online" else None,
+                config=dict(resolved),
+                settings=settings,
+            )
+            if config.mode == "online":
+                self._next = self._run.step
         # No account, no network, no room: whatever it is, a run that is not followed as asked should not begin.
         except Exception as error:
             message = f'track.wandb.mode = "{config.mode}": Weights & Biases could not start: {type(error).__name__}: {error}'
@@ -37,11 +59,40 @@ class WandbTracker:
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
         """One row."""
-        self._run.log(dict(values), step=step)
+        self._log(step, dict(values))
+
+    def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
+        """`PLACE/members` as a table, `PLACE/NAME` as images, and every picture under `PLACE/NAME`."""
+        columns, lines = table(records)
+        logged: dict[str, Any] = {f"{place}/members": self._wandb.Table(columns=columns, data=lines)} if columns else {}
+        logged |= {f"{place}/{name}": [self._wandb.Image(image) for image in found] for name, found in images(records).items()}
+        logged |= {f"{place}/{name}": self._wandb.Image(as_rgb(picture)) for name, picture in pictures.items()}
+        self._log(step, logged)
 
     def note(self, text: str) -> None:
-        """W&B keeps numbers only."""
+        """Sentences are for the console."""
+
+    def alarm(self, rule: str) -> None:
+        """Findings are for the console and `groupwise doctor`."""
 
     def close(self) -> None:
         """Ends the run there."""
         self._run.finish()
+
+    def _log(self, step: int, values: dict[str, Any]) -> None:
+        if step >= self._next and values:
+            self._run.log(values, step=step)
+
+
+def _identity(folder: Path) -> str:
+    """The id of this run there, made once."""
+    path = folder / _RUN_ID
+    if not path.is_file():
+        path.write_text(uuid.uuid4().hex[:8])
+    return path.read_text().strip()
+
+
+def _last_offline_step(folder: Path, identity: str) -> int:
+    """The last step that offline files of this run hold; -1 where there are none. W&B cannot take a step back from a file."""
+    files = sorted((folder / "wandb").glob(f"offline-run-*-{identity}/run-{identity}.wandb"))
+    return max((int(row["_step"]) for path in files for row in rows(path)), default=-1)

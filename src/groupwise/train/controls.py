@@ -81,7 +81,7 @@ def _control(
         store=None,
         metrics=MetricsFile(folder.metrics) if first else None,
         trackers=_Through(session.trackers, f"control {name}: "),
-        watch=Watch(),
+        watch=Watch(job.resolved),
         keep_best=False,
         model_every=None,
     )

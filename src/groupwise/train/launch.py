@@ -13,6 +13,7 @@ import torch
 from groupwise.checkpoint import CheckpointStore, StorageError, new_folder, remove_folder
 from groupwise.checkpoint.atomic import storage_error
 from groupwise.config import ConfigError, read_json
+from groupwise.diagnosis import Watch
 from groupwise.domain.protocol import Domain
 from groupwise.processes import is_first_process
 from groupwise.reference import AbsentReference
@@ -219,6 +220,8 @@ def _session(
     trackers: Trackers,
     interrupt: Interrupt,
 ) -> Session:
+            # Before its first evaluation nothing of a run was said, so that step 0 is to come.
+            first_step=state.progress.step + (state.progress.latest_step >= 0),
     return Session(
         domain=domain,
         streams=streams,
@@ -246,6 +249,7 @@ def _finish(session: Session, job: Job, state: TrainState, baseline: float | Non
             remove_folder(start)
     session.world.barrier()
     return Result(session.folder, summary, before_step=progress.before_step, after_step=progress.latest_step)
+        watch=Watch(job.resolved),
 
 
 def _device(recipe: Recipe) -> torch.device:

@@ -107,6 +107,20 @@ class Session:
         self.trackers.metrics(step, values)
 
 
+    def diagnose(self, step: int, stage: str, values: dict[str, float]) -> None:
+        """What the rules newly see in this row is said, notes apart; the worst that holds is shown.
+
+        Args:
+            step: of the run.
+            stage: its name.
+            values: metric -> number.
+        """
+        for finding in self.watch.see({"step": step, "stage": stage, **values}):
+            if finding.severity != "note":
+                self.say(f"step {step}: {finding.rule}: {finding}")
+        worst = self.watch.worst
+        self.trackers.alarm("" if worst is None else worst.rule)
+
 def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
     """Trains one stage from where `state` stands to its end; `state.progress.stage_ended` says why it ended early.
 
@@ -144,8 +158,7 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
             found, best = evaluate_now(session, recipe, state, autocast)
             values |= found
         session.row(progress.step, recipe.name, values)
-        for finding in session.watch.see({"step": progress.step, **values}) if recipe.samples else []:
-            session.say(f"step {progress.step}: {finding}")
+        session.diagnose(progress.step, recipe.name, values)
         if any(bool(callback(progress.step, values)) for callback in callbacks):
             ended = "a callback ended it"
         if evaluated and should_stop(progress, recipe.train):
@@ -177,6 +190,7 @@ def evaluate_now(session: Session, recipe: Recipe, state: TrainState, autocast: 
     if session.world.first:
         _write_evaluation(session.folder, progress.step, found)
         if best and session.keep_best and progress.num_updates:
+        session.trackers.members(progress.step, "evaluation", found.records, found.pictures)
             _replace_model(session, state, session.folder.best)
     return {PREFIX + key: value for key, value in metrics.items()}, best
 
@@ -320,6 +334,7 @@ def _replace_model(session: Session, state: TrainState, path: Path) -> None:
 
 
 def _autocast(recipe: Recipe, device: torch.device) -> Callable[[], Any]:
+        session.trackers.members(step, "rollouts", records, {})
     if recipe.train.autocast == "none":
         return contextlib.nullcontext
     # Its cache of cast weights outlives an optimiser step and an exchange of weights with the reference.

@@ -1,0 +1,49 @@
+"""Every rule. A rule is one entry of `RULES`; adding it there is the whole registration."""
+
+from groupwise.diagnosis.rule.advantage import ADVANTAGE_ONE_SIDED, ADVANTAGE_SCALE
+from groupwise.diagnosis.rule.auxiliary import CONSISTENCY_CREEP, SUPERVISED_NOT_FALLING
+from groupwise.diagnosis.rule.base import Rule, Seen
+from groupwise.diagnosis.rule.clip import CLIP_MOSTLY_ACTS, CLIP_NEVER_ACTS
+from groupwise.diagnosis.rule.dead import DEAD_NEGATIVES, DEAD_POSITIVES
+from groupwise.diagnosis.rule.divergence import KL_RUNAWAY
+from groupwise.diagnosis.rule.entropy import ENTROPY_COLLAPSE
+from groupwise.diagnosis.rule.groups import ALL_FLAT
+from groupwise.diagnosis.rule.hacking import JUDGE_FALLS
+from groupwise.diagnosis.rule.learning_rate import LEARNING_RATE_TOO_HIGH, LEARNING_RATE_TOO_LOW
+from groupwise.diagnosis.rule.length import LENGTH_CREEP
+from groupwise.diagnosis.rule.loss import LOSS_ZERO, POLICY_LOSS_GROWS
+from groupwise.diagnosis.rule.progress import REWARD_FALLS, REWARD_FLAT
+from groupwise.diagnosis.rule.ratio import RATIO_NOT_ONE
+from groupwise.diagnosis.rule.reward_parts import REWARD_DOMINATES, REWARD_MISSING
+from groupwise.diagnosis.rule.truncation import ALL_TRUNCATED
+from groupwise.diagnosis.rule.updates import NO_UPDATE, NOT_FINITE
+
+RULES: tuple[Rule, ...] = (
+    LOSS_ZERO,
+    NO_UPDATE,
+    NOT_FINITE,
+    ALL_FLAT,
+    ALL_TRUNCATED,
+    RATIO_NOT_ONE,
+    REWARD_FLAT,
+    REWARD_FALLS,
+    REWARD_DOMINATES,
+    REWARD_MISSING,
+    JUDGE_FALLS,
+    ENTROPY_COLLAPSE,
+    LENGTH_CREEP,
+    KL_RUNAWAY,
+    CLIP_NEVER_ACTS,
+    CLIP_MOSTLY_ACTS,
+    DEAD_NEGATIVES,
+    DEAD_POSITIVES,
+    LEARNING_RATE_TOO_HIGH,
+    LEARNING_RATE_TOO_LOW,
+    ADVANTAGE_ONE_SIDED,
+    ADVANTAGE_SCALE,
+    POLICY_LOSS_GROWS,
+    SUPERVISED_NOT_FALLING,
+    CONSISTENCY_CREEP,
+)
+
+__all__ = ["RULES", "Rule", "Seen"]

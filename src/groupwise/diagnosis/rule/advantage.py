@@ -1,0 +1,55 @@
+"""Advantages that lean to one side, or that are too small beside the other terms."""
+
+from __future__ import annotations
+
+from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.series import WINDOW
+from groupwise.diagnosis.stage import Stage
+
+_OTHERS = ("loss_kl", "loss_sup", "loss_cons", "loss_l2")
+
+
+def _one_sided(stage: Stage) -> Seen | None:
+    mean, spread = stage.last("advantages_mean"), stage.last("advantages_std")
+    if mean is None or spread is None or spread.mean <= 0 or abs(mean.mean) <= 0.5 * spread.mean:
+        return None
+    side = "better" if mean.mean > 0 else "worse"
+    what = f"In the last {WINDOW} steps advantages had mean {number(mean.mean)} and spread {number(spread.mean)}: most count as {side} than the baseline."
+    return Seen(what, [mean, spread])
+
+
+def _scale(stage: Stage) -> Seen | None:
+    spread, flat = stage.last("advantages_std"), stage.last("frac_reward_zero_std")
+    if spread is None or flat is None or flat.mean > 0.9:
+        return None
+    # Flat groups have advantage 0; the others' spread is what counts.
+    size = spread.mean / (1 - flat.mean) ** 0.5
+    others = [each for name in _OTHERS if (each := stage.last(name)) is not None and each.mean != 0]
+    if size > 10:
+        return Seen(f"Advantages of groups that differ have a spread of {number(size)}.", [spread])
+    if size < 0.05 and others:
+        beside = ", ".join(f"{each.metric} {number(each.mean)}" for each in others)
+        return Seen(f"Advantages of groups that differ have a spread of {number(size)}, beside other terms of the loss ({beside}).", [spread, *others])
+    return None
+
+
+ADVANTAGE_ONE_SIDED = Rule(
+    "advantage_one_sided",
+    "warning",
+    "Are my advantages balanced?",
+    ("advantages_mean", "advantages_std"),
+    f"over {WINDOW} steps the mean of the advantages is more than half their standard deviation away from 0",
+    "The baseline is not the level of the group: whole prompts are pushed up or down for being easy or hard, instead of their members being compared.",
+    "A group baseline: advantage.kind = z_score, centred or batch_std; with running_std, baseline = group. A constant baseline wants rewards around it.",
+    _one_sided,
+)
+ADVANTAGE_SCALE = Rule(
+    "advantage_scale",
+    "warning",
+    "Are my advantages of the right size?",
+    ("advantages_std", "frac_reward_zero_std", *_OTHERS),
+    f"over {WINDOW} steps the advantages of groups that differ have a spread above 10, or below 0.05 beside another active term of the loss",
+    "The policy term is on another scale than the terms beside it: large ones drown the others, small ones are drowned by them.",
+    "advantage.kind = z_score or batch_std, advantage.clip, domain.rewards.NAME.weight, or divergence.beta and auxiliary.NAME on the same scale.",
+    _scale,
+)

@@ -1,0 +1,71 @@
+"""The terms beside the policy's: a supervised loss that does not fall, a consistency loss that creeps up."""
+
+from __future__ import annotations
+
+from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.series import WINDOW, Series
+from groupwise.diagnosis.stage import Stage
+
+
+def _plain(stage: Stage, pick: str, count: int) -> Series | None:
+    """The supervised loss without its coefficient, which a schedule may change."""
+    loss = stage.first("loss_sup", count) if pick == "first" else stage.last("loss_sup", count)
+    weight = stage.all("lambda_sup")
+    if loss is None or not len(weight):
+        return loss
+    divided = loss.divided(weight)
+    return divided if len(divided) == count else None
+
+
+def _supervised(stage: Stage) -> Seen | None:
+    first, last = (_plain(stage, pick, WINDOW) for pick in ("first", "last"))
+    if first is None or last is None or len(stage.all("loss_sup")) < 3 * WINDOW:
+        return None
+    rate = stage.last("learning_rate")
+    if stage.first("reward", 1) is None:
+        if first.above(last):
+            return None
+        what = f"The supervised loss has not fallen in {len(stage.all('loss_sup'))} steps: {number(first.mean)} at first, {number(last.mean)} now."
+        return Seen(what, [first, last, *([rate] if rate else [])])
+    if last.mean < 1.5 * first.mean or not last.above(first):
+        return None
+    what = f"Beside the policy term the supervised loss rose from {number(first.mean)} to {number(last.mean)}."
+    return Seen(
+        what, [first, last], advice="A higher auxiliary.supervised, a lower optimiser.learning_rate or policy_weight, a supervised stage that is longer."
+    )
+
+
+def _consistency(stage: Stage) -> Seen | None:
+    last, before, earlier = stage.last("loss_cons"), stage.before("loss_cons"), stage.before("loss_cons", skip=2 * WINDOW)
+    reward, reward_before = stage.last("reward"), stage.before("reward")
+    if last is None or before is None or earlier is None:
+        return None
+    if last.mean < 1.25 * before.mean or not last.above(before) or not before.above(earlier) or (reward and reward_before and reward.above(reward_before)):
+        return None
+    what = f"The consistency loss rose from {number(earlier.mean)} over {number(before.mean)} to {number(last.mean)} in the last {3 * WINDOW} steps"
+    return Seen(f"{what}, and the reward did not rise with it.", [earlier, before, last, *([reward] if reward else [])])
+
+
+SUPERVISED_NOT_FALLING = Rule(
+    "supervised_not_falling",
+    "warning",
+    "Why does my supervised loss not fall?",
+    ("loss_sup", "lambda_sup", "learning_rate"),
+    f"in a supervised stage the last {WINDOW} of {3 * WINDOW} steps or more are not below the first {WINDOW} by two standard errors; "
+    "beside a policy term, it rose by half",
+    "The demonstrations are not being learnt: steps too small or too large, targets that contradict each other, or a stage that begins at its plateau. "
+    "Beside a policy term: the reward pulls away from the demonstrations.",
+    "optimiser.learning_rate (ten times more, ten times less), train.demonstrations_per_step, the supervised stage's num_steps; "
+    "if the loss is at its plateau, leave the stage out.",
+    _supervised,
+)
+CONSISTENCY_CREEP = Rule(
+    "consistency_creep",
+    "warning",
+    "Why does my consistency loss creep up?",
+    ("loss_cons", "reward"),
+    f"over three times {WINDOW} steps the consistency loss rises each time, by a quarter in the last, and the reward does not rise",
+    "The outputs drift away from the reference's without earning for it: features collapse towards whatever the reward tolerates.",
+    "A higher auxiliary.consistency, a lower optimiser.learning_rate, divergence.beta above 0, or a reference that follows: reference.kind = ema.",
+    _consistency,
+)

@@ -1,0 +1,97 @@
+"""What a rule is: a question people ask, what it reads, when it speaks, what that means and what to set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from groupwise.diagnosis.finding import Finding, Severity
+from groupwise.diagnosis.series import WINDOW, Series
+from groupwise.diagnosis.stage import Stage
+
+
+@final
+@dataclass(frozen=True)
+class Seen:
+    """What a rule saw.
+
+    Args:
+        what: one sentence with numbers.
+        evidence: the values that show it.
+        severity: where it differs from the rule's own.
+        means, advice: where they differ from the rule's own.
+    """
+
+    what: str
+    evidence: Sequence[Series]
+    severity: Severity | None = None
+    means: str = ""
+    advice: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class Rule:
+    """A rule over the rows of a stage.
+
+    Args:
+        name: what findings and the documentation call it.
+        severity: of its findings.
+        question: what people ask who meet it.
+        reads: the metrics it reads.
+        speaks: when it speaks, in words, with its thresholds.
+        means: what it means.
+        advice: what to set, by key.
+        look: sees it or not.
+
+    Example:
+        >>> silent = Rule("silent", "note", "Why?", ("reward",), "never", "nothing", "nothing", lambda stage: None)
+        >>> silent.judge(Stage()) is None
+        True
+    """
+
+    name: str
+    severity: Severity
+    question: str
+    reads: tuple[str, ...]
+    speaks: str
+    means: str
+    advice: str
+    look: Callable[[Stage], Seen | None]
+
+    def judge(self, stage: Stage) -> Finding | None:
+        """What it finds in the rows so far.
+
+        Args:
+            stage: rows in order, the newest last.
+        """
+        seen = self.look(stage)
+        if seen is None:
+            return None
+        severity, means, advice = seen.severity or self.severity, seen.means or self.means, seen.advice or self.advice
+        return Finding(self.name, severity, stage.name, stage.step, stage.step, seen.what, means, advice, tuple(seen.evidence))
+
+
+def number(value: float) -> str:
+    """Three digits, for a sentence.
+
+    Args:
+        value: any.
+
+    Example:
+        >>> number(0.12345), number(1e-7)
+        ('0.123', '1e-07')
+    """
+    return f"{value:.3g}"
+
+
+def rewards_rise(stage: Stage, count: int = WINDOW) -> bool:
+    """Whether the newest rewards lie above those just before them, or above the first by more than noise.
+
+    Args:
+        stage: the rows.
+        count: how many steps are compared.
+    """
+    last, before, first = stage.last("reward", count), stage.before("reward", count, count), stage.first("reward", count)
+    return bool(last and ((before and last.above(before)) or (first and last.above(first))))

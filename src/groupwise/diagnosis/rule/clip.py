@@ -1,0 +1,52 @@
+"""A clip that never acts, or nearly always."""
+
+from __future__ import annotations
+
+from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.series import WINDOW, Series
+from groupwise.diagnosis.stage import Stage
+
+
+def _off_policy(stage: Stage) -> tuple[Series, float] | None:
+    """The share of clipped decisions, and the share of updates in which the ratio could differ from one."""
+    clipped, share = stage.last("clip_ratio/region_mean"), stage.last("on_policy_share")
+    return None if clipped is None or share is None or share.mean > 0.9 else (clipped, 1 - share.mean)
+
+
+def _never(stage: Stage) -> Seen | None:
+    found = _off_policy(stage)
+    if found is None or max(found[0].values) > 0:
+        return None
+    spread = [each for name in ("ratio/p1", "ratio/p99") if (each := stage.last(name)) is not None]
+    what = f"In the last {WINDOW} steps the clip touched no decision, although {found[1]:.0%} of the updates were off-policy"
+    return Seen(what + (f" (1 % and 99 % of the ratios: {', '.join(number(each.mean) for each in spread)})." if spread else "."), [found[0], *spread])
+
+
+def _mostly(stage: Stage) -> Seen | None:
+    found = _off_policy(stage)
+    # The first update on a batch has ratio one, and no clip acts on it.
+    if found is None or (share := min(1.0, found[0].mean / found[1])) <= 0.6:
+        return None
+    return Seen(f"In the last {WINDOW} steps {share:.0%} of the decisions of off-policy updates were beyond the clip.", [found[0]])
+
+
+CLIP_NEVER_ACTS = Rule(
+    "clip_never_acts",
+    "note",
+    "Does the clip do anything?",
+    ("clip_ratio/region_mean", "on_policy_share", "ratio/p1", "ratio/p99"),
+    f"no decision was clipped in {WINDOW} steps although more than a tenth of the updates were off-policy; silent where every update is on-policy",
+    "The policy moves less within a batch than the bounds allow: the trust region has no part in this run.",
+    "Nothing, or a higher optimiser.learning_rate or train.updates_per_batch if learning is slow, or narrower trust.low and trust.high.",
+    _never,
+)
+CLIP_MOSTLY_ACTS = Rule(
+    "clip_mostly_acts",
+    "warning",
+    "Why is nearly everything clipped?",
+    ("clip_ratio/region_mean", "on_policy_share"),
+    f"more than 60 % of the decisions of off-policy updates are clipped over {WINDOW} steps",
+    "Most decisions give no gradient: the step is too large for the bounds, or the bounds are not on the scale of the log-prob (many-dimensional decisions).",
+    "A lower optimiser.learning_rate or train.updates_per_batch, wider trust.low and trust.high, or another domain.reduce for many-dimensional decisions.",
+    _mostly,
+)

@@ -1,0 +1,49 @@
+"""Decisions of one sign of advantage that give no gradient."""
+
+from __future__ import annotations
+
+from groupwise.diagnosis.rule.base import Rule, Seen
+from groupwise.diagnosis.series import WINDOW
+from groupwise.diagnosis.stage import Stage
+
+
+def _dead(stage: Stage, sign: str, kind: str, other: str) -> Seen | None:
+    share, others = stage.last(f"zero_gradient_fraction/{sign}"), stage.last(f"zero_gradient_fraction/{other}")
+    if share is None or share.mean <= 0.5:
+        return None
+    what = f"{share.mean:.0%} of the decisions of {kind} members gave no gradient in the last {WINDOW} steps"
+    beside = f" ({others.mean:.0%} of the {'good' if sign == 'negative' else 'bad'} ones)" if others else ""
+    return Seen(f"{what}{beside}.", [share, *([others] if others else [])])
+
+
+def _negatives(stage: Stage) -> Seen | None:
+    return _dead(stage, "negative", "bad", "positive")
+
+
+def _positives(stage: Stage) -> Seen | None:
+    return _dead(stage, "positive", "good", "negative")
+
+
+_ADVICE = (
+    "A lower optimiser.learning_rate or fewer train.updates_per_batch, a wider region on that side, or one that keeps a gradient (method cispo, sapo, gspo)."
+)
+DEAD_NEGATIVES = Rule(
+    "dead_negatives",
+    "warning",
+    "Why does it not unlearn its mistakes?",
+    ("zero_gradient_fraction/negative",),
+    f"more than half of the decisions with a negative advantage have no gradient over {WINDOW} steps",
+    "Bad members are silenced, not corrected: only what went well teaches. A weight laid on the ratio before the clip does this from the first update.",
+    _ADVICE,
+    _negatives,
+)
+DEAD_POSITIVES = Rule(
+    "dead_positives",
+    "warning",
+    "Why does it not learn from its successes?",
+    ("zero_gradient_fraction/positive",),
+    f"more than half of the decisions with a positive advantage have no gradient over {WINDOW} steps",
+    "Good members have reached the upper bound within their batch: the rest of the batch's updates only push bad ones down.",
+    _ADVICE,
+    _positives,
+)

@@ -1,0 +1,61 @@
+"""A policy that became deterministic before it became good."""
+
+from __future__ import annotations
+
+from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.series import Series
+from groupwise.diagnosis.stage import Stage
+
+
+def entropy(stage: Stage, count: int) -> tuple[Series, Series] | None:
+    """The first and newest entropy, exact where the loss reads it, otherwise estimated by the surprisal; `None` of a density, whose entropy has no zero.
+
+    Args:
+        stage: the rows.
+        count: steps at either end.
+    """
+    for metric in ("entropy", "surprisal"):
+        found = stage.ends(metric, count)
+        if found is not None:
+            return found if min(min(found[0].values), min(found[1].values)) >= 0 and found[0].mean > 0 else None
+    return None
+
+
+def unused(stage: Stage, count: int) -> tuple[Series, Series] | None:
+    """The best of a group at the start and the reward now, where less than half of the way from the start's mean to that best was gone.
+
+    Args:
+        stage: the rows.
+        count: steps at either end.
+    """
+    best, reward = stage.first("groups/best", count), stage.ends("reward", count)
+    if best is None or reward is None:
+        return None
+    first, last = reward
+    return (best, last) if best.mean > first.mean and last.mean - first.mean < 0.5 * (best.mean - first.mean) else None
+
+
+def _look(stage: Stage) -> Seen | None:
+    for count in (10, 20):
+        ends, missed = entropy(stage, count), unused(stage, count)
+        if ends is None or missed is None or ends[1].mean > 0.1 * ends[0].mean:
+            continue
+        (first, last), (best, reward) = ends, missed
+        what = (
+            f"Entropy fell from {number(first.mean)} to {number(last.mean)} nats a decision while the reward is {number(reward.mean)}; "
+            f"the best of a group had {number(best.mean)} at the start."
+        )
+        return Seen(what, [first, last, best, reward])
+    return None
+
+
+ENTROPY_COLLAPSE = Rule(
+    "entropy_collapse",
+    "warning",
+    "Why did learning stop half way? Why are all members of a group alike?",
+    ("entropy", "surprisal", "groups/best", "reward"),
+    "entropy (or surprisal) is a tenth of its start, and the reward has come less than half way to what the best of a group earned at the start",
+    "The members of a group are copies of each other: nothing new is tried, and groups become flat at whatever they do now.",
+    "A lower optimiser.learning_rate, a higher trust.high (method dapo), entropy = 0.001 or more, divergence.beta above 0, a larger train.group_size.",
+    _look,
+)

@@ -1,0 +1,79 @@
+"""Steps that are too large, or too small to move the policy."""
+
+from __future__ import annotations
+
+from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.rule.entropy import unused
+from groupwise.diagnosis.series import WINDOW
+from groupwise.diagnosis.stage import Stage
+
+_FEW = 5
+
+
+def stands_still(stage: Stage) -> bool:
+    """Whether updates are made and the policy is where it was: its surprisal has changed by less than 2 % and less than two standard errors.
+
+    Args:
+        stage: the rows.
+    """
+    ends, taken = stage.ends("surprisal"), stage.last("updates/taken")
+    if ends is None or taken is None or taken.mean == 0:
+        return False
+    first, last = ends
+    change = abs(last.mean - first.mean)
+    kl = stage.last("kl")
+    return change <= 0.02 * abs(first.mean) and not last.above(first) and not first.above(last) and (kl is None or abs(kl.mean) < 1e-3)
+
+
+def _high(stage: Stage) -> Seen | None:
+    sample, high, low, share = (stage.last(name, _FEW) for name in ("effective_sample_size", "ratio/p99", "ratio/p1", "on_policy_share"))
+    # Off-policy: what one batch's updates do to the ratios of that very batch.
+    if sample and high and low and share and share.mean < 0.9 and (sample.mean < 0.5 or high.mean > 3 or low.mean < 1 / 3):
+        what = f"Within one batch the ratios spread from {number(low.mean)} to {number(high.mean)} (1 % and 99 %), effective sample size {number(sample.mean)}."
+        return Seen(what, [low, high, sample])
+    # On-policy: how fast the sampler itself turns deterministic.
+    surprisal = stage.ends("surprisal", _FEW)
+    if surprisal is None or stage.num_steps > 2 * WINDOW or min(surprisal[0].values) <= 0 or (missed := unused(stage, _FEW)) is None:
+        return None
+    first, last = surprisal
+    if last.mean > 0.1 * first.values[0]:
+        return None
+    what = (
+        f"Within {stage.num_steps} steps the surprisal of what is sampled fell from {number(first.values[0])} to {number(last.mean)} nats a decision, "
+        f"and the reward is {number(missed[1].mean)}, where the best of a group had {number(missed[0].mean)} at the start."
+    )
+    return Seen(what, [first, last, *missed])
+
+
+def _low(stage: Stage) -> Seen | None:
+    reward, surprisal, rate = stage.ends("reward"), stage.ends("surprisal"), stage.last("learning_rate")
+    if stage.num_steps < 3 * WINDOW or reward is None or surprisal is None or rate is None or reward[1].above(reward[0]) or not stands_still(stage):
+        return None
+    what = (
+        f"In {stage.num_steps} steps with updates (learning rate {number(rate.mean)}) the policy has not moved: surprisal {number(surprisal[0].mean)} first, "
+        f"{number(surprisal[1].mean)} now; reward {number(reward[0].mean)} and {number(reward[1].mean)}."
+    )
+    return Seen(what, [rate, *surprisal, *reward])
+
+
+LEARNING_RATE_TOO_HIGH = Rule(
+    "learning_rate_too_high",
+    "warning",
+    "Is my learning rate too high?",
+    ("effective_sample_size", "ratio/p1", "ratio/p99", "on_policy_share", "surprisal", "groups/best", "reward"),
+    f"over {_FEW} steps the off-policy ratios' effective sample size is below 0.5, or 1 % of them beyond 3 or 1/3; or the surprisal is a tenth of its start "
+    f"within {2 * WINDOW} steps and the reward less than half way to the best of a group at the start",
+    "One batch moves the policy so far that what it says of the batch no longer holds; it ends deterministic, at whatever was rewarded first.",
+    "A tenth of optimiser.learning_rate, optimiser.warm_up_steps, a lower train.max_grad_norm, fewer train.updates_per_batch.",
+    _high,
+)
+LEARNING_RATE_TOO_LOW = Rule(
+    "learning_rate_too_low",
+    "warning",
+    "Is my learning rate too low?",
+    ("learning_rate", "surprisal", "kl", "updates/taken", "reward"),
+    f"after {3 * WINDOW} steps with updates neither the reward nor the surprisal has changed beyond two standard errors (and 2 %), and the KL is below 0.001",
+    "Updates are made and the policy is where it was: steps are too small, or the learning rate's schedule has already ended.",
+    "Ten times optimiser.learning_rate; look at learning_rate in metrics.jsonl, at train.max_grad_norm beside grad_norm, and at divergence.beta.",
+    _low,
+)

@@ -1,0 +1,50 @@
+"""What the policy loss's value says, and what it does not."""
+
+from __future__ import annotations
+
+from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.series import WINDOW
+from groupwise.diagnosis.stage import Stage
+
+_FEW = 5
+
+
+def _zero(stage: Stage) -> Seen | None:
+    loss, norm, spread = stage.first("loss_pg", _FEW), stage.first("grad_norm", _FEW), stage.first("advantages_std", _FEW)
+    if loss is None or norm is None or spread is None or min(norm.values) <= 0 or spread.mean <= 0 or max(map(abs, loss.values)) > 1e-3 * spread.mean:
+        return None
+    what = f"The policy loss of the first {_FEW} steps is {number(max(loss.values, key=abs))} at most, with a gradient of norm {number(norm.mean)}."
+    return Seen(what, [loss, norm])
+
+
+def _grows(stage: Stage) -> Seen | None:
+    ends, share, spread = stage.ends("loss_pg"), stage.last("on_policy_share"), stage.last("advantages_std")
+    if ends is None or share is None or spread is None or share.mean > 0.9:
+        return None
+    first, last = ends
+    if last.mean <= 0 or last.mean < 3 * abs(first.mean) or last.mean - first.mean < 0.1 * spread.mean or not last.above(first, errors=4.0):
+        return None
+    return Seen(f"The policy loss went from {number(first.mean)} to {number(last.mean)}.", [first, last])
+
+
+LOSS_ZERO = Rule(
+    "loss_zero",
+    "note",
+    "Why is my loss zero at the start?",
+    ("loss_pg", "grad_norm", "advantages_std"),
+    f"the policy loss of each of the first {_FEW} steps is below a thousandth of the advantages' spread, and the gradient is not zero",
+    "That is right. Before the first update every ratio is 1, so the loss is minus the mean advantage, and advantages of a group sum to zero. Its gradient is "
+    "not zero, since each member's log-prob has its own advantage. The value says nothing about learning: watch the reward and the held-out score.",
+    "Nothing.",
+    _zero,
+)
+POLICY_LOSS_GROWS = Rule(
+    "policy_loss_grows",
+    "warning",
+    "Why does my policy loss stay positive and grow?",
+    ("loss_pg", "on_policy_share", "advantages_std"),
+    f"with off-policy updates the loss of the last {WINDOW} steps is positive, three times that of the first, and larger by a tenth of the advantages' spread",
+    "The updates of a batch make good members less likely or bad ones more, measured on that very batch: they overshoot.",
+    "A lower optimiser.learning_rate, a lower train.max_grad_norm, narrower trust.low and trust.high, fewer train.updates_per_batch.",
+    _grows,
+)

@@ -1,0 +1,70 @@
+"""A reward that does not rise, or that falls."""
+
+from __future__ import annotations
+
+from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.rule.learning_rate import stands_still
+from groupwise.diagnosis.series import WINDOW, Series
+from groupwise.diagnosis.stage import Stage
+
+PATIENCE = 100
+"""Steps after which a reward that has not risen is said."""
+
+
+def _flat(stage: Stage) -> Seen | None:
+    ends = stage.ends("reward", 2 * WINDOW)
+    whole = stage.all("reward")
+    if ends is None or len(whole) < PATIENCE or ends[1].above(ends[0]) or stands_still(stage):
+        return None
+    # A reward that had risen and stays is at its end, not flat.
+    if any(part.above(ends[0]) for part in _parts(whole)) or _all_flat(stage):
+        return None
+    what = f"The reward has not risen in {len(whole)} steps: {number(ends[0].mean)} at first, {number(ends[1].mean)} now."
+    return Seen(what, [*ends])
+
+
+def _parts(whole: Series, size: int = WINDOW) -> list[Series]:
+    return [Series(whole.metric, whole.steps[at : at + size], whole.values[at : at + size]) for at in range(0, len(whole) - size + 1, size)]
+
+
+def _all_flat(stage: Stage) -> bool:
+    flat = stage.last("frac_reward_zero_std")
+    return flat is not None and flat.mean >= 0.95
+
+
+def _falls(stage: Stage) -> Seen | None:
+    last, spread = stage.last("reward"), stage.first("reward_std")
+    whole = stage.all("reward")
+    if last is None or spread is None or len(whole) < 2 * WINDOW:
+        return None
+    parts = _parts(whole)
+    best = max(parts[:-1] or parts, key=lambda part: part.mean)
+    fall = best.mean - last.mean
+    # The best of many windows is high by luck: four errors, half of the gain, and a quarter of the spread inside a group.
+    if not best.above(last, errors=4.0) or fall < 0.5 * (best.mean - parts[0].mean) or fall < 0.25 * spread.mean:
+        return None
+    return Seen(f"The reward fell from {number(best.mean)} (steps {best.steps[0]} to {best.steps[-1]}) to {number(last.mean)}.", [best, last])
+
+
+REWARD_FLAT = Rule(
+    "reward_flat",
+    "warning",
+    "Why is my reward flat?",
+    ("reward",),
+    f"after {PATIENCE} steps the last {2 * WINDOW} are not above the first {2 * WINDOW} by two errors, although groups differ and the policy moves",
+    "There is something to compare and the policy moves, but not towards the reward: its gradient drowns in noise, or the reward pays what cannot be learnt.",
+    "More members: train.group_size or train.prompts_per_step; a reward with more levels; optimiser.learning_rate up or down by three; and a look at members "
+    "with `groupwise check` and in rollouts/.",
+    _flat,
+)
+REWARD_FALLS = Rule(
+    "reward_falls",
+    "warning",
+    "Why did my reward collapse?",
+    ("reward", "reward_std"),
+    f"the last {WINDOW} steps lie four standard errors below the best {WINDOW}, by half of what was gained and a quarter of the first spread inside groups",
+    "Updates have broken what was learnt: nearly always steps that are too large, sometimes a reward or prompts that changed on the way.",
+    "A lower optimiser.learning_rate (or a schedule that falls), a lower train.max_grad_norm, fewer train.updates_per_batch, divergence.beta above 0; "
+    "`best/` holds the best model.",
+    _falls,
+)

@@ -1,0 +1,71 @@
+"""The values of one metric over some steps, and what can be said of them: mean, error of the mean, whether a later stretch lies above an earlier one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+WINDOW = 20
+"""Steps a judgement is based on, unless a rule says otherwise."""
+
+
+@final
+@dataclass(frozen=True)
+class Series:
+    """Some values of a metric, in the order of their steps.
+
+    Args:
+        metric: its name in `metrics.jsonl`.
+        steps: of the run.
+        values: one a step, finite.
+
+    Example:
+        >>> first, last = Series("reward", [1, 2], [0.25, 0.35]), Series("reward", [3, 4], [0.75, 0.85])
+        >>> round(first.mean, 2), round(first.error, 2), last.above(first)
+        (0.3, 0.05, True)
+    """
+
+    metric: str
+    steps: Sequence[int]
+    values: Sequence[float]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def mean(self) -> float:
+        """The mean; NaN of nothing."""
+        return math.fsum(self.values) / len(self.values) if self.values else math.nan
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean, as if steps were independent; 0 of fewer than two."""
+        if len(self.values) < 2:
+            return 0.0
+        mean = self.mean
+        return math.sqrt(math.fsum((value - mean) ** 2 for value in self.values) / (len(self.values) - 1) / len(self.values))
+
+    def above(self, other: Series, errors: float = 2.0) -> bool:
+        """Whether the mean lies above another stretch's by more than `errors` standard errors of the difference.
+
+        Args:
+            other: an earlier stretch, usually.
+            errors: how sure.
+        """
+        return self.mean - other.mean > errors * math.hypot(self.error, other.error)
+
+    def divided(self, other: Series) -> Series:
+        """Value by value over another metric's, at the steps that both have and where the divisor is not 0.
+
+        Args:
+            other: the divisor.
+
+        Example:
+            >>> Series("loss_sup", [1, 2], [0.5, 0.4]).divided(Series("lambda_sup", [2], [0.5])).values
+            [0.8]
+        """
+        by_step = dict(zip(other.steps, other.values, strict=True))
+        kept = [(step, value / by_step[step]) for step, value in zip(self.steps, self.values, strict=True) if by_step.get(step)]
+        return Series(f"{self.metric} / {other.metric}", [step for step, _ in kept], [value for _, value in kept])

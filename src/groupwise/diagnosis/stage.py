@@ -1,0 +1,134 @@
+"""The rows of one stage as a rule reads them: by metric, from the start or up to now."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, final
+
+from groupwise.diagnosis.series import WINDOW, Series
+
+Row = Mapping[str, Any]
+
+
+@final
+class Stage:
+    """Collects rows; each metric can be asked for its first and its newest values.
+
+    Args:
+        name: of the stage; empty where rows name none.
+        settings: the resolved configuration, as `config.json` holds it; empty where it is not known.
+
+    Example:
+        >>> stage = Stage("grpo")
+        >>> for step in range(3):
+        ...     stage.add({"step": step, "reward": step / 2})
+        >>> stage.last("reward", 2).values, stage.last("reward", 4), stage.num_steps
+        ([0.5, 1.0], None, 3)
+    """
+
+    def __init__(self, name: str = "", settings: Mapping[str, Any] | None = None) -> None:
+        self.name = name
+        self.settings = settings or {}
+        self.num_steps = 0
+        self._columns: dict[str, tuple[list[int], list[float]]] = {}
+
+    def add(self, row: Row) -> None:
+        """Takes one row of `metrics.jsonl`. Values that are no finite numbers are absent; a row of an evaluation alone counts no step.
+
+        Args:
+            row: the newest.
+        """
+        step = row.get("step")
+        step = int(step) if isinstance(step, int | float) and math.isfinite(step) else 0
+        self.num_steps += any(name != "step" and not name.startswith("eval/") for name, value in row.items() if isinstance(value, int | float))
+        for name, value in row.items():
+            if isinstance(value, int | float) and math.isfinite(value):
+                steps, values = self._columns.setdefault(name, ([], []))
+                steps.append(step)
+                values.append(float(value))
+
+    @property
+    def metrics(self) -> list[str]:
+        """Every metric seen."""
+        return list(self._columns)
+
+    @property
+    def step(self) -> int:
+        """The newest step; 0 before any."""
+        return self._columns.get("step", ([0], []))[0][-1]
+
+    def all(self, metric: str) -> Series:
+        """Every value so far.
+
+        Args:
+            metric: its name.
+        """
+        steps, values = self._columns.get(metric, ([], []))
+        return Series(metric, steps, values)
+
+    def last(self, metric: str, count: int = WINDOW) -> Series | None:
+        """The newest `count` values; `None` where there are fewer, or where they are old: the metric has stopped.
+
+        Args:
+            metric: its name.
+            count: how many.
+        """
+        steps, values = self._columns.get(metric, ([], []))
+        if len(values) < count or self.step - steps[-count] > 3 * count:
+            return None
+        return Series(metric, steps[-count:], values[-count:])
+
+    def first(self, metric: str, count: int = WINDOW) -> Series | None:
+        """The first `count` values; `None` where there are fewer.
+
+        Args:
+            metric: its name.
+            count: how many.
+        """
+        steps, values = self._columns.get(metric, ([], []))
+        return Series(metric, steps[:count], values[:count]) if len(values) >= count else None
+
+    def before(self, metric: str, count: int = WINDOW, skip: int = WINDOW) -> Series | None:
+        """The `count` values before the newest `skip`; `None` where there are fewer.
+
+        Args:
+            metric: its name.
+            count: how many.
+            skip: how many newer ones are left out.
+        """
+        steps, values = self._columns.get(metric, ([], []))
+        end = len(values) - skip
+        return Series(metric, steps[end - count : end], values[end - count : end]) if end >= count else None
+
+    def ends(self, metric: str, count: int = WINDOW) -> tuple[Series, Series] | None:
+        """The first and the newest `count` values where they do not overlap.
+
+        Args:
+            metric: its name.
+            count: how many.
+        """
+        first, last = self.first(metric, count), self.last(metric, count)
+        return (first, last) if first and last and len(self.all(metric)) >= 2 * count else None
+
+    def setting(self, key: str) -> Any:
+        """A value of the configuration outside its stages, by dotted key; `None` where it is not known.
+
+        Args:
+            key: for example `objective.trust.low`.
+        """
+        found: Any = self.settings
+        for name in key.split("."):
+            found = found.get(name) if isinstance(found, Mapping) else None
+        return found
+
+    def rewards(self, *, weighted: bool) -> list[str]:
+        """Names of rewards that are trained on, or of those that are only watched (judges).
+
+        Args:
+            weighted: which.
+        """
+        names = [
+            metric.removeprefix("rewards/").removesuffix("/weight") for metric in self._columns if metric.startswith("rewards/") and metric.endswith("/weight")
+        ]
+        return [name for name in names if (self._columns[f"rewards/{name}/weight"][1][-1] != 0) == weighted]

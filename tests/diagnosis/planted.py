@@ -1,0 +1,221 @@
+"""Short real trainings into which one fault was planted: by configuration, by a reward, or by a component. Nothing here writes a row by hand."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.experiment.tiny import TINY
+from tests.train.toy import ToyDomain, job, recipe, supervised
+
+from groupwise.experiment import load_experiment
+from groupwise.experiment.runner import run as run_experiment
+from groupwise.reward import RewardTable
+from groupwise.track import TrackConfig
+from groupwise.train import Recipe, run
+
+QUIET = TrackConfig(console="none", rollouts_every=0)
+WIDE: dict[str, Any] = {"prompts_per_step": 8, "group_size": 8}
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A fault and what else is true of the run it was planted in.
+
+    Args:
+        rule: that must speak.
+        train: trains into a folder.
+        beside: rules that may speak as well, since the fault has those consequences; notes are not counted.
+    """
+
+    rule: str
+    train: Callable[[Path], None]
+    beside: frozenset[str] = frozenset()
+
+
+def noise(seed: int = 0, scale: float = 1.0) -> Callable[[int, Any], float]:
+    """A reward that pays by chance."""
+    chance = random.Random(seed)
+    return lambda index, actions: scale * chance.random()
+
+
+class Rewarded(ToyDomain):
+    """The toy with several rewards, each a function of the share of right actions and of the share of action 0."""
+
+    def __init__(self, pays: Mapping[str, Callable[[float, float], float]], weights: Mapping[str, float] | None = None, judge: str = "") -> None:
+        super().__init__()
+        self.pays, self.weights, self.judges = pays, weights or {}, frozenset({judge} if judge else ())
+
+    def reward(self, samples: Any) -> RewardTable:
+        actions, count = samples.payload["action"], samples.mask.sum(1)
+        right = ((actions == self._target(samples.payload["index"])) & samples.mask).sum(1) / count
+        zeros = ((actions == 0) & samples.mask).sum(1) / count
+        pairs = list(zip(right.tolist(), zeros.tolist(), strict=True))
+        return RewardTable({name: [pays(*pair) for pair in pairs] for name, pays in self.pays.items()}, self.weights, judges=self.judges)
+
+
+class Overflowing(ToyDomain):
+    """A layer whose gradient overflows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module.out.weight.register_hook(lambda gradient: gradient * float("nan"))
+
+
+def toy(*recipes: Recipe, domain: Callable[[], ToyDomain] = ToyDomain) -> Callable[[Path], None]:
+    """A run of the tiny exact policy."""
+
+    def train(folder: Path) -> None:
+        run(job(*recipes, domain=lambda device: domain(), track=QUIET), folder)
+
+    return train
+
+
+def grpo(method: str = "dapo", **train: Any) -> Recipe:
+    """A stage of 30 steps."""
+    return recipe("grpo", method, **{"num_steps": 30, **train})
+
+
+def rising(start: float, end: float, num_steps: int) -> Any:
+    """A schedule."""
+    return {"kind": "linear", "start": start, "end": end, "num_steps": num_steps}
+
+
+def experiment(*settings: str, source: str = TINY) -> Callable[[Path], None]:
+    """A run of an experiment file with changes."""
+
+    def train(folder: Path) -> None:
+        file = folder.parent / "experiment.toml"
+        file.write_text(source)
+        run_experiment(load_experiment(file, [*settings, "track.rollouts_every=0", "checkpoint.every=1000"]), folder, controls=False)
+
+    return train
+
+
+def by_chance(completions: Any, **columns: Any) -> list[float]:
+    """A reward that pays by chance, the same in every step: none can be earned."""
+    chance = random.Random(len(completions))
+    return [chance.random() for _ in completions]
+
+
+CONSISTENCY = """\
+method = "grpo"
+divergence = { kind = "none" }
+auxiliary = { consistency = 1e-3 }
+
+[domain]
+kind = "restoration"
+model = { kind = "network", network = { kind = "residual", width = 4, depth = 1 } }
+source = { kind = "digits", num_train = 32 }
+degradation = { kind = "gaussian_noise", sigma = 0.3 }
+policy = { kind = "pixels", sigma = 0.2 }
+evaluation = { num_images = 2, num_columns = 0 }
+
+[domain.rewards.chance]
+kind = "callable"
+path = "tests.diagnosis.planted:by_chance"
+
+[train]
+num_steps = 70
+prompts_per_step = 2
+group_size = 4
+
+[optimiser]
+learning_rate = { kind = "linear", start = 1e-5, end = 3e-2, num_steps = 70 }
+
+[checkpoint]
+every = 1000
+
+[track]
+console = "none"
+"""
+
+PLANTED = (
+    Planted("all_flat", toy(grpo(), domain=lambda: ToyDomain(reward_of=lambda index, actions: 0.0)), frozenset({"no_update"})),
+    Planted("no_update", toy(grpo(), domain=Overflowing), frozenset({"not_finite"})),
+    Planted("not_finite", toy(grpo(num_steps=5), domain=Overflowing)),
+    Planted("all_truncated", experiment("domain.sampling.max_new_tokens=1", "stages.grpo.num_steps=22"), frozenset({"all_flat", "no_update"})),
+    Planted("ratio_not_one", toy(grpo(num_steps=10), domain=lambda: ToyDomain(dropout=0.2))),
+    Planted("reward_flat", toy(grpo(num_steps=110, rate=0.01, **WIDE), domain=lambda: ToyDomain(reward_of=noise()))),
+    Planted("reward_falls", toy(grpo("bnpo", num_steps=80, **WIDE, objective={"trust.kind": "unbounded", "entropy": rising(0.0, 3.0, 60)}))),
+    Planted(
+        "reward_dominates",
+        toy(grpo(rate=0.01), domain=lambda: Rewarded({"right": lambda right, zeros: right, "chance": lambda right, zeros: noises()}, {"chance": 50.0})),
+    ),
+    Planted("reward_missing", toy(grpo(rate=0.01), domain=lambda: ToyDomain(reward_of=sometimes()))),
+    Planted(
+        "judge_falls",
+        toy(
+            supervised(num_steps=60, rate=0.05),
+            grpo(num_steps=45, rate=0.02, **WIDE),
+            domain=lambda: Rewarded({"zeros": lambda right, zeros: zeros, "meant": lambda right, zeros: right}, judge="meant"),
+        ),
+    ),
+    Planted("entropy_collapse", toy(grpo(num_steps=60, rate=0.2), domain=lambda: ToyDomain(reward_of=noise())), frozenset({"learning_rate_too_high"})),
+    Planted(
+        "length_creep",
+        experiment(
+            "domain.sampling.max_new_tokens=16",
+            "stages.warm_up.num_steps=60",
+            "stages.grpo.num_steps=60",
+            "entropy=3.0",
+            "optimiser.learning_rate=4e-4",
+            'domain.rewards.correct={kind="callable",path="tests.diagnosis.planted:by_chance"}',
+        ),
+    ),
+    Planted(
+        "kl_runaway",
+        toy(grpo("grpo", num_steps=80, rate=rising(1e-5, 0.03, 80), objective={"divergence.beta": 1e-6}, **WIDE), domain=lambda: ToyDomain(reward_of=noise())),
+    ),
+    Planted("clip_never_acts", toy(grpo(updates_per_batch=2, rate=1e-5))),
+    Planted(
+        "clip_mostly_acts",
+        toy(grpo(updates_per_batch=4, objective={"trust.low": 1e-4, "trust.high": 1e-4}, **WIDE)),
+        frozenset({"dead_negatives", "dead_positives"}),
+    ),
+    Planted(
+        "dead_negatives",
+        toy(grpo(objective={"compat": "verl_rl", "credit.temporal_decay.gamma": 0.5}), domain=lambda: ToyDomain(num_decisions=8)),
+    ),
+    Planted("dead_positives", toy(grpo(updates_per_batch=8, rate=0.005, objective={"trust.high": 1e-6, "trust.low": 0.9}, **WIDE))),
+    Planted("learning_rate_too_high", toy(grpo(rate=5.0, num_steps=40)), frozenset({"all_flat", "no_update", "entropy_collapse"})),
+    Planted("learning_rate_too_low", toy(grpo(rate=1e-7, num_steps=80))),
+    Planted("advantage_one_sided", toy(grpo("topr"))),
+    Planted(
+        "advantage_scale",
+        toy(grpo("dr_grpo", objective={"divergence": {"kind": "k3", "beta": 0.04}}), domain=lambda: ToyDomain(reward_of=noise(scale=1e-3))),
+    ),
+    Planted(
+        "policy_loss_grows",
+        toy(
+            grpo(
+                "bnpo",
+                num_steps=60,
+                updates_per_batch=4,
+                rate=0.02,
+                **WIDE,
+                objective={"trust.kind": "unbounded", "auxiliary.supervised": rising(0.0, 20.0, 60)},
+            ),
+            domain=lambda: Rewarded({"wrong": lambda right, zeros: 1 - right}),
+        ),
+        frozenset({"learning_rate_too_high", "reward_falls"}),
+    ),
+    Planted("supervised_not_falling", toy(supervised(num_steps=70, rate=1e-9))),
+    Planted("consistency_creep", experiment(source=CONSISTENCY)),
+)
+
+_CHANCE = random.Random(1)
+
+
+def noises() -> float:
+    """One draw."""
+    return _CHANCE.random()
+
+
+def sometimes() -> Callable[[int, Any], float | None]:
+    """A reward that is missing four times in ten."""
+    chance = random.Random(0)
+    return lambda index, actions: None if chance.random() < 0.4 else chance.random()
