@@ -93,13 +93,14 @@ class _View(Progress):
     def __init__(self, console: Console) -> None:
         self.parts: list[str] = []
         self.alarm = ""
+        self._screen = console
         bar = BarColumn(bar_width=max(6, min(24, console.width - 30)))
         super().__init__(TextColumn("{task.description}"), bar, MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"), console=console)
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """What is drawn now; a narrow terminal gets one line a number."""
         yield self.make_tasks_table(self.tasks)
-        lines = self.parts if self.console.width < _NARROW else ["  ".join(self.parts)]
+        lines = self.parts if self._screen.width < _NARROW else ["  ".join(self.parts)]
         for line in filter(None, lines):
             yield Text(f"  {line}", no_wrap=True, overflow="ellipsis")
         if self.alarm:
