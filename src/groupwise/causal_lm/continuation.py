@@ -8,6 +8,7 @@ saves more, what several prompts begin with (the same demonstrations before diff
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -40,22 +41,49 @@ def continuation_log_probs(
     found = [[0.0] * len(own) for own in continuations]
     asked = [row for row, own in enumerate(continuations) if any(map(len, own))]
     with backbone.evaluating():
-        for batch in _batches(asked, prompts, continuations, batch_tokens, packing.can_pack(backbone)):
-            counts = [sum(1 for own in continuations[row] if len(own)) for row in batch]
-            shared = shared_prefixes([prompts[row] for row in batch], counts)
-            # Continuations of one prompt keep one list of what they share, which is then recognised without being read.
-            heads = [list(prompts[row][:split]) for row, split in zip(batch, shared, strict=True)]
-            places = [(place, number) for place, row in enumerate(batch) for number, own in enumerate(continuations[row]) if len(own)]
-            tails = [[*prompts[batch[place]][shared[place] :], *continuations[batch[place]][number]] for place, number in places]
-            start = torch.tensor([len(prompts[batch[place]]) - shared[place] for place, _ in places])
-            length = torch.tensor([len(tail) for tail in tails])
-            steps = torch.arange(int(length.max()))
-            tokens = torch.tensor([[*tail, *[0] * (len(steps) - len(tail))] for tail in tails])
-            mask = (steps >= start[:, None]) & (steps < length[:, None])
-            fields = scoring.score(backbone, [heads[place] for place, _ in places], tokens.to(backbone.device), mask.to(backbone.device))
-            for (place, number), total in zip(places, fields["log_prob"].double().sum(1).tolist(), strict=True):
-                found[batch[place]][number] = total
+        packs = packing.can_pack(backbone)
+        for batch in _batches(asked, prompts, continuations, batch_tokens):
+            places = [(row, number) for row in batch for number, own in enumerate(continuations[row]) if len(own)]
+            pairs = [(prompts[row], continuations[row][number]) for row, number in places]
+            for (row, number), total in zip(places, (_packed if packs else _padded)(backbone, pairs), strict=True):
+                found[row][number] = total
     return found
+
+
+def _packed(backbone: Backbone, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
+    """Of pairs of prompt and continuation, sorted by prompt: side by side, and what is shared once."""
+    distinct = list({id(prompt): prompt for prompt, _ in pairs}.values())
+    counts = Counter(id(prompt) for prompt, _ in pairs)
+    shared = dict(zip(map(id, distinct), shared_prefixes(distinct, [counts[id(prompt)] for prompt in distinct]), strict=True))
+    # Continuations of one prompt hold one list of what they share, which is then recognised without being read.
+    heads = {id(prompt): list(prompt[: shared[id(prompt)]]) for prompt in distinct}
+    tails = [[*prompt[shared[id(prompt)] :], *own] for prompt, own in pairs]
+    start = torch.tensor([len(tail) - len(own) for tail, (_, own) in zip(tails, pairs, strict=True)])
+    length = torch.tensor([len(tail) for tail in tails])
+    steps = torch.arange(int(length.max()))
+    tokens = torch.tensor([[*tail, *[0] * (len(steps) - len(tail))] for tail in tails])
+    mask = (steps >= start[:, None]) & (steps < length[:, None])
+    fields = scoring.score(backbone, [heads[id(prompt)] for prompt, _ in pairs], tokens.to(backbone.device), mask.to(backbone.device))
+    return fields["log_prob"].double().sum(1).tolist()
+
+
+def _padded(backbone: Backbone, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
+    """The same in rows that are padded on the right, where nothing looks; continuations that differ in their last token alone share one."""
+    rows: dict[tuple[int, ...], int] = {}
+    member, place, target, owner = [], [], [], []
+    for number, (prompt, own) in enumerate(pairs):
+        if not len(prompt):
+            raise ValueError("a prompt has no tokens, so nothing predicts what follows; give every prompt at least one")
+        row = rows.setdefault((*prompt, *own[:-1]), len(rows))
+        member += [row] * len(own)
+        place += range(len(prompt) - 1, len(prompt) - 1 + len(own))
+        target += own
+        owner += [number] * len(own)
+    width = max(map(len, rows))
+    ids = torch.tensor([[*row, *[row[0]] * (width - len(row))] for row in rows], device=backbone.device)
+    hidden = backbone.hidden(ids, position_ids=torch.arange(width, device=backbone.device).expand(len(rows), -1), use_cache=False)
+    log_prob = backbone.scores(hidden[member, place], torch.tensor(target, device=backbone.device), frozenset({"log_prob"}), 1.0)["log_prob"]
+    return torch.zeros(len(pairs), dtype=torch.float64).index_add_(0, torch.tensor(owner), log_prob.double().cpu()).tolist()
 
 
 def shared_prefixes(prompts: Sequence[Ids], counts: Sequence[int]) -> list[int]:
@@ -97,14 +125,14 @@ def _common(one: Ids, other: Ids) -> int:
     return count
 
 
-def _batches(rows: Sequence[int], prompts: Sequence[Ids], continuations: Sequence[Sequence[Ids]], batch_tokens: int, packs: bool) -> Iterator[list[int]]:
+def _batches(rows: Sequence[int], prompts: Sequence[Ids], continuations: Sequence[Sequence[Ids]], batch_tokens: int) -> Iterator[list[int]]:
     """Rows that go through the model together; those that begin alike come after each other."""
     batch: list[int] = []
     used = 0
     for row in sorted(rows, key=lambda row: list(prompts[row])):
         length = len(prompts[row])
-        # Side by side, one token more is a prediction of the prompt's last and costs nothing; elsewhere every continuation is a row with its prompt.
-        cost = length * packs + sum(length + len(own) for own in continuations[row] if len(own) > packs)
+        # The last token of a continuation is never an input, so that one of a single token costs nothing beside its prompt.
+        cost = length + sum(length + len(own) - 1 for own in continuations[row] if len(own) > 1)
         if batch and used + cost > batch_tokens:
             yield batch
             batch, used = [], 0

@@ -16,13 +16,13 @@ def test_a_training_text_is_a_prompt_with_its_answer():
     ids, places = texts(words, 40, np.random.default_rng(0))
     for row in ids.tolist():
         lines = words.decode(row).split("\n")
-        assert len(lines) == 8
+        assert len(lines) == 16
         pairs = [tuple(line.split(": ")) for line in lines]
         prompt = TEMPLATE.prompt(pairs[-1][0], pairs[:-1])
         assert words.encode(prompt) + words.encode(TEMPLATE.answer_text(pairs[-1][1])) == row
         assert [words.decode([row[place]]) for place in places.tolist()] == [f" {desk}" for _, desk in pairs]
-        # A product of one age has one desk within a text.
-        assert len({decisive(ticket) for ticket, _ in pairs}) == len({(*decisive(ticket), desk) for ticket, desk in pairs})
+        # A product has one desk within a text.
+        assert len({decisive(ticket)[0] for ticket, _ in pairs}) == len({(decisive(ticket)[0], desk) for ticket, desk in pairs})
     seen = {tuple(words.decode(row).split("\n")[0].split(": ")) for row in ids.tolist()}
     assert len({desk for _, desk in seen}) == len(DESKS)
 

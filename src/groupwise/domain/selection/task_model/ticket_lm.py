@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config
-from groupwise.domain.selection.task_model.pretrained import CausalLM
 from groupwise.domain.selection.task_model.template import TextTemplate
 
 if TYPE_CHECKING:
@@ -23,9 +22,8 @@ class TicketLM(Config):
 
     Args:
         width: of its layers.
-        num_layers: decoder layers.
         num_steps: of its training.
-        batch_size: texts of a step, eight tickets each.
+        batch_size: texts of a step, sixteen tickets each.
         learning_rate: its highest.
         seed: of weights and texts. It is not the run's seed: runs with different seeds are judged by the same model.
 
@@ -36,9 +34,8 @@ class TicketLM(Config):
 
     kind: Literal["ticket_lm"] = "ticket_lm"
     width: Annotated[int, Field(ge=8, multiple_of=8)] = 64
-    num_layers: Positive = 2
-    num_steps: Annotated[int, Field(ge=0)] = 500
-    batch_size: Positive = 48
+    num_steps: Annotated[int, Field(ge=0)] = 600
+    batch_size: Positive = 32
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3e-3
     seed: Annotated[int, Field(ge=0)] = 0
 
@@ -49,6 +46,6 @@ class TicketLM(Config):
 
     def open(self, device: str = "cpu") -> TaskModel:
         """The trained model, loaded as any other folder; its answers cost less than keeping them would."""
-        from groupwise.domain.selection.task_model.tickets import trained_folder
+        from groupwise.domain.selection.task_model.tickets import open_model
 
-        return CausalLM(path=str(trained_folder(self)), template=TEMPLATE, cache=False).open(device)
+        return open_model(self, device)

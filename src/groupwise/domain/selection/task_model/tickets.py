@@ -1,4 +1,8 @@
-"""A small causal language model that learns here to send tickets as the solved ones before it were sent."""
+"""A small causal language model that learns here to send tickets as the solved ones before it were sent.
+
+A layer of short convolutions, by which a desk knows the word before it, and one of attention, which looks for the same word: with two layers of attention
+the same is learnt, but many times slower.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,8 @@ import logging
 import math
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +19,46 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+from transformers import Lfm2Config, Lfm2ForCausalLM
+from transformers.utils import logging as transformers_logging
 
-from groupwise.causal_lm.config import SmallModelConfig
 from groupwise.causal_lm.loading import save
-from groupwise.causal_lm.scratch import character_tokenizer, small_model
+from groupwise.causal_lm.scratch import character_tokenizer
 from groupwise.checkpoint import Cache, StorageError, code_version, content_key
 from groupwise.domain.selection.source.tickets import DESKS, WORDS
+from groupwise.domain.selection.task_model.base import TaskModel
+from groupwise.domain.selection.task_model.pretrained import CausalLM
 from groupwise.domain.selection.task_model.ticket_lm import TicketLM
 from groupwise.streams import Streams
 
 log = logging.getLogger("groupwise")
 
-_TICKETS = 8
+_TICKETS = 16
 """Tickets of a training text."""
-_MOST_PRODUCTS = 6
+_MOST_PRODUCTS = 8
 """Products that a text is about, at most."""
+
+
+def open_model(config: TicketLM, device: str = "cpu") -> TaskModel:
+    """The trained model, from its folder.
+
+    Args:
+        config: sizes and training.
+        device: where it answers.
+    """
+    with _quietly():
+        return CausalLM(path=str(trained_folder(config)), template=config.template, cache=False).open(device)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """transformers says once that a faster convolution could be installed, which these few numbers do not need."""
+    before = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(before)
 
 
 def trained_folder(config: TicketLM) -> Path:
@@ -67,8 +97,23 @@ def train(config: TicketLM, words: Any) -> Any:
         words: its tokenizer.
     """
     streams = Streams(config.seed)
-    shape = SmallModelConfig(hidden_size=config.width, intermediate_size=3 * config.width, num_layers=config.num_layers, num_heads=4, max_positions=512)
-    model: Any = small_model(shape, words, streams.seed("ticket_lm"))
+    shape = Lfm2Config(
+        vocab_size=len(words),
+        hidden_size=config.width,
+        intermediate_size=3 * config.width,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        layer_types=["conv", "full_attention"],
+        block_auto_adjust_ff_dim=False,
+        max_position_embeddings=512,
+        bos_token_id=None,
+        eos_token_id=words.eos_token_id,
+        pad_token_id=words.pad_token_id,
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(streams.seed("ticket_lm"))
+        model: Any = Lfm2ForCausalLM(shape)
     random = streams.numpy("ticket_lm")
     optimiser = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
     start, smooth = time.perf_counter(), math.log(len(DESKS))
@@ -105,9 +150,9 @@ def texts(words: Any, size: int, random: np.random.Generator) -> tuple[Tensor, T
     shape, num_products = (size, _TICKETS), len(WORDS[-1])
     some = random.random((size, num_products)).argsort(1)
     product = np.take_along_axis(some, (random.random(shape) * random.integers(1, _MOST_PRODUCTS + 1, size=(size, 1))).astype(int), 1)
-    rest = [random.integers(len(each), size=shape) for each in WORDS[:-1]]
-    desk = random.integers(len(DESKS), size=(size, num_products, len(WORDS[-2])))[np.arange(size)[:, None], product, rest[-1]]
-    columns = [ids(WORDS[0], "{}")[rest[0]], *(ids(each)[chosen] for each, chosen in zip(WORDS[1:-1], rest[1:], strict=True))]
+    desk = random.integers(len(DESKS), size=(size, num_products))[np.arange(size)[:, None], product]
+    forms = ["{}", *[" {}"] * (len(WORDS) - 2)]
+    columns = [ids(each, form)[random.integers(len(each), size=shape)] for each, form in zip(WORDS[:-1], forms, strict=True)]
     columns += [ids(WORDS[-1], " {}:")[product], ids(DESKS)[desk], np.broadcast_to(ids(["\n"], "{}"), shape)]
     whole = np.stack(columns, 2).reshape(size, -1)[:, :-1]
     return torch.from_numpy(whole), torch.arange(len(columns) - 2, whole.shape[1], len(columns))
