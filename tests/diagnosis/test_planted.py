@@ -22,7 +22,8 @@ def test_the_planted_fault_is_named(planted: Planted, tmp_path: Path) -> None:
     findings = found(planted, tmp_path)
     own = [finding for finding in findings if finding.rule == planted.rule]
     assert own, [finding.rule for finding in findings]
-    assert own[0].evidence and all(len(series) for series in own[0].evidence)
+    assert own[0].evidence
+    assert all(len(series) for series in own[0].evidence)
     assert own[0].first_step <= own[0].last_step
     others = {finding.rule for finding in findings if finding.severity != "note"} - {planted.rule}
     assert others <= planted.beside, others

@@ -1,49 +1,171 @@
-"""The configured trackers really write what their programs read."""
+"""The configured trackers really write what their programs read, under the same names."""
 
 from __future__ import annotations
 
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from groupwise.config import ConfigError
-from groupwise.track import TrackConfig, WandbConfig, open_trackers
+from groupwise.track import TrackConfig, Trackers, WandbConfig, open_trackers
+from groupwise.track.wandb_file import rows
+
+pytest.importorskip("tensorboard")
+pytest.importorskip("wandb")
+
+IMAGE = torch.arange(48, dtype=torch.uint8).reshape(4, 4, 3)
+MEMBERS: list[dict[str, Any]] = [
+    {"prompt": "2 + 2 =", "text": "4 | four", "rewards": {"correct": 1.0}, "image": IMAGE},
+    {"prompt": "2 + 2 =", "text": "5", "rewards": {"correct": 0.0}, "image": IMAGE[:, :, 0]},
+]
+
+
+def opened(folder: Path, **config: Any) -> Trackers:
+    first_step = config.pop("first_step", 0)
+    return open_trackers(TrackConfig(console="none", **config), folder, total_steps=9, score=None, resolved={"seed": 0}, first_step=first_step)
+
+
+def follow(trackers: Trackers, steps: range) -> None:
+    for step in steps:
+        trackers.members(step, "rollouts", MEMBERS, {})
+        trackers.metrics(step, {"reward": step / 4, "eval/greedy/correct": 0.5})
+
+
+def events(folder: Path) -> Any:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(folder / "tensorboard"))
+    found.Reload()
+    return found
+
+
+def logged(folder: Path) -> list[dict[str, Any]]:
+    """The rows of every offline file of a run, in the order in which W&B would receive them."""
+    return [row for path in sorted((folder / "wandb").glob("offline-run-*/run-*.wandb")) for row in rows(path)]
 
 
 def test_tensorboard_files_can_be_read_back(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    trackers = open_trackers(TrackConfig(console="none", tensorboard=True), tmp_path, total_steps=2, score=None, resolved={})
-    trackers.metrics(1, {"reward": 0.25})
-    trackers.metrics(2, {"reward": 0.75})
+    trackers = opened(tmp_path, tensorboard=True)
+    follow(trackers, range(1, 3))
+    trackers.members(2, "evaluation", [], {"grid": IMAGE})
     trackers.close()
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert [(event.step, event.value) for event in events.Scalars("reward")] == [(1, 0.25), (2, 0.75)]
+    found = events(tmp_path)
+    assert [(event.step, event.value) for event in found.Scalars("reward")] == [(1, 0.25), (2, 0.5)]
+    text = found.Tensors("rollouts/members/text_summary")[0].tensor_proto.string_val[0].decode()
+    assert text.splitlines()[2] == r'| 2 + 2 = | 4 \| four | {"correct": 1.0} |'
+    assert found.Images("evaluation/grid")[0].width == 4
+    assert [event.step for event in found.Images("rollouts/image")] == [1, 2]
+
+
+def test_a_resumed_run_writes_no_step_twice_into_tensorboard(tmp_path: Path) -> None:
+    follow(opened(tmp_path, tensorboard=True), range(6))  # killed after step 5: nothing is closed
+    trackers = opened(tmp_path, tensorboard=True, first_step=4)  # its checkpoint is of step 3
+    follow(trackers, range(4, 8))
+    trackers.close()
+    found = events(tmp_path)
+    assert [event.step for event in found.Scalars("reward")] == list(range(8))
+    assert [event.step for event in found.Images("rollouts/image")] == list(range(8))
+
+
+def test_wandb_writes_an_offline_run_under_the_same_names(tmp_path: Path) -> None:
+    trackers = opened(tmp_path, wandb=WandbConfig(), tensorboard=True)
+    follow(trackers, range(1, 3))
+    trackers.members(2, "evaluation", [], {"grid": IMAGE})
+    trackers.metrics(2, {"reward": 0.5})
+    assert trackers.names == ["TensorboardTracker", "WandbTracker"]
+    trackers.close()
+    found = logged(tmp_path)
+    assert [(row["_step"], row["reward"]) for row in found] == [(1, 0.25), (2, 0.5)]
+    own = {name.removesuffix("/text_summary") for kind in ("scalars", "images", "tensors") for name in events(tmp_path).Tags()[kind]}
+    assert {name.split(".")[0] for row in found for name in row if not name.startswith("_")} == own
+    media = next((tmp_path / "wandb").glob("offline-run-*/files/media"))
+    table = json.loads(next(media.glob("table/rollouts/members_1_*.json")).read_text())
+    assert table["columns"] == ["prompt", "text", "rewards"]
+    assert table["data"][0] == ["2 + 2 =", "4 | four", '{"correct": 1.0}']
+    from PIL import Image
+
+    picture = np.asarray(Image.open(next(media.glob("images/evaluation/grid_2_*.png"))).convert("RGB"))
+    assert np.array_equal(picture, IMAGE.numpy())
 
 
 @pytest.mark.slow
-def test_wandb_writes_an_offline_run(tmp_path: Path) -> None:
-    pytest.importorskip("wandb")
-    trackers = open_trackers(TrackConfig(console="none", wandb=WandbConfig()), tmp_path, total_steps=1, score=None, resolved={"seed": 0})
-    assert trackers.names == ["WandbTracker"]
-    trackers.metrics(1, {"reward": 0.25})
-    assert trackers.names == ["WandbTracker"]
+def test_a_resumed_run_goes_on_in_the_same_wandb_run_without_a_step_twice(tmp_path: Path) -> None:
+    trackers = opened(tmp_path, wandb=WandbConfig())
+    follow(trackers, range(6))
     trackers.close()
-    assert trackers.names == ["WandbTracker"]
-    assert list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
+    trackers = opened(tmp_path, wandb=WandbConfig(), first_step=4)
+    follow(trackers, range(4, 8))
+    trackers.close()
+    assert [row["_step"] for row in logged(tmp_path)] == list(range(8))
+    files = list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert len(files) == 2
+    assert len({path.name for path in files}) == 1
+
+
+@pytest.mark.slow
+def test_a_wandb_process_that_dies_is_said_once_and_nothing_stops(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    trackers = opened(tmp_path, wandb=WandbConfig(), tensorboard=True)
+    follow(trackers, range(1, 2))
+    for process in Path("/proc").glob("[0-9]*"):
+        if _is_own_wandb(process):
+            os.kill(int(process.name), signal.SIGKILL)
+    follow(trackers, range(2, 200))
+    trackers.close()
+    assert sum("WandbTracker failed" in record.message for record in caplog.records) == 1
+    assert [event.step for event in events(tmp_path).Scalars("reward")] == list(range(1, 200))
+
+
+def _is_own_wandb(process: Path) -> bool:
+    try:
+        parent = (process / "stat").read_text().rsplit(")", 1)[1].split()[1]
+        return int(parent) == os.getpid() and "wandb-core" in (process / "cmdline").read_text()
+    except OSError:
+        return False
+
+
+LIMITED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from tests.track.test_open import opened, follow
+trackers = opened(Path(sys.argv[2]), tensorboard=True)
+follow(trackers, range(1, 60))
+trackers.close()
+print("names", trackers.names)
+"""
+
+
+def test_a_full_disk_switches_tensorboard_off_and_is_said_once(tmp_path: Path) -> None:
+    root = Path(__file__).resolve().parents[2]
+
+    def limit() -> None:
+        # The kernel refuses every write beyond it, as a full disk does.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
+
+    ended = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(root), str(tmp_path)], capture_output=True, text=True, check=False, preexec_fn=limit, timeout=120
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines() == ["names []"]
+    assert ended.stderr.count("tracker TensorboardTracker failed and is switched off; training goes on: OSError") == 1
 
 
 @pytest.mark.slow
 def test_wandb_that_cannot_start_is_said_before_anything_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("wandb")
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    online = TrackConfig(console="none", wandb=WandbConfig(mode="online"))
     with pytest.raises(ConfigError, match=r'track.wandb.mode = "online": Weights & Biases could not start: .*write `wandb login` first, or .*"offline"'):
-        open_trackers(online, tmp_path, total_steps=1, score=None, resolved={})
+        opened(tmp_path, wandb=WandbConfig(mode="online"))
 
 
 def test_other_processes_track_nothing(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from groupwise.diagnosis.rule.updates import NO_UPDATE, NOT_FINITE
 
 RULES: tuple[Rule, ...] = (
     LOSS_ZERO,
-    NO_UPDATE,
-    NOT_FINITE,
     ALL_FLAT,
+    NOT_FINITE,
+    NO_UPDATE,
     ALL_TRUNCATED,
     RATIO_NOT_ONE,
     REWARD_FLAT,

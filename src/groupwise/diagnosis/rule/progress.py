@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from groupwise.diagnosis.rule.base import Rule, Seen, number
 from groupwise.diagnosis.rule.learning_rate import stands_still
 from groupwise.diagnosis.series import WINDOW, Series
@@ -14,13 +16,18 @@ PATIENCE = 100
 def _flat(stage: Stage) -> Seen | None:
     ends = stage.ends("reward", 2 * WINDOW)
     whole = stage.all("reward")
-    if ends is None or len(whole) < PATIENCE or ends[1].above(ends[0]) or stands_still(stage):
+    spread = stage.first("reward_std")
+    if ends is None or spread is None or len(whole) < PATIENCE or stands_still(stage):
+        return None
+    # Not having seen a rise is no reason to speak; having seen that there is none worth the name is.
+    most = ends[1].mean - ends[0].mean + 2 * math.hypot(ends[0].error, ends[1].error)
+    if most >= 0.1 * spread.mean:
         return None
     # A reward that had risen and stays is at its end, not flat.
     if any(part.above(ends[0]) for part in _parts(whole)) or _all_flat(stage):
         return None
-    what = f"The reward has not risen in {len(whole)} steps: {number(ends[0].mean)} at first, {number(ends[1].mean)} now."
-    return Seen(what, [*ends])
+    what = f"The reward has not risen in {len(whole)} steps: {number(ends[0].mean)} at first, {number(ends[1].mean)} now (a rise of {number(most)} at most)."
+    return Seen(what, [*ends, spread])
 
 
 def _parts(whole: Series, size: int = WINDOW) -> list[Series]:
@@ -50,8 +57,9 @@ REWARD_FLAT = Rule(
     "reward_flat",
     "warning",
     "Why is my reward flat?",
-    ("reward",),
-    f"after {PATIENCE} steps the last {2 * WINDOW} are not above the first {2 * WINDOW} by two errors, although groups differ and the policy moves",
+    ("reward", "reward_std"),
+    f"after {PATIENCE} steps the last {2 * WINDOW} lie above the first by less than a tenth of the spread inside groups, two standard errors added, "
+    "although groups differ and the policy moves",
     "There is something to compare and the policy moves, but not towards the reward: its gradient drowns in noise, or the reward pays what cannot be learnt.",
     "More members: train.group_size or train.prompts_per_step; a reward with more levels; optimiser.learning_rate up or down by three; and a look at members "
     "with `groupwise check` and in rollouts/.",

@@ -1,0 +1,62 @@
+"""Healthy runs raise no alarm: the shipped experiments of all four domains, as they were recorded, and trained anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.diagnosis.planted import grpo, toy
+from tests.diagnosis.record import FOLDER, recorded
+
+from groupwise import load_experiment
+from groupwise.diagnosis import Finding, diagnose
+from groupwise.experiment.runner import run
+from groupwise.objective import Objective
+from groupwise.objective.preset import method_names
+from groupwise.runs import read_run
+
+DOMAINS = ("language", "diffusion", "restoration", "selection")
+
+
+def alarms(findings: list[Finding]) -> list[str]:
+    """What calls for something to be done."""
+    return [f"{finding.rule} (step {finding.first_step}): {finding.what}" for finding in findings if finding.severity != "note"]
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_a_recorded_run_of_the_shipped_experiment(name: str) -> None:
+    rows, config = recorded(name)
+    assert sum("reward" in row for row in rows) >= 50
+    assert alarms(diagnose(rows, config)) == []
+
+
+@pytest.mark.parametrize("name", DOMAINS)
+def test_what_is_recorded_is_small_and_names_its_command(name: str) -> None:
+    text = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
+    assert len(text) < 60_000
+    assert f'"command": "groupwise train {name}' in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DOMAINS)
+def test_a_fresh_run_of_the_shipped_experiment(name: str, tmp_path: Path) -> None:
+    experiment = load_experiment(name, ["seed=3", "track.console=none", "track.rollouts_every=0", "checkpoint.every=100000"])
+    run(experiment, tmp_path / "run", controls=False)
+    read = read_run(tmp_path / "run")
+    assert alarms(diagnose(read.rows, read.config)) == []
+
+
+@pytest.mark.slow
+def test_every_method_on_a_task_it_can_learn(tmp_path: Path) -> None:
+    """Trained at a moderate rate on a reward that can be earned; an advantage against a constant is one-sided where rewards lie above it, as `topr` says."""
+    said: dict[str, list[str]] = {}
+    for name in method_names():
+        objective = Objective.preset(name)
+        if (objective.requires | objective.requires_rollouts) - {"log_prob", "entropy", "score_norm", "reference_log_prob", "behaviour_log_prob"}:
+            continue
+        changes = {"admission.kind": "all"} if objective.admission.resamples else {}
+        toy(grpo(name, num_steps=40, prompts_per_step=8, group_size=8, rate=0.01, updates_per_batch=2, objective=changes))(tmp_path / name)
+        read = read_run(tmp_path / name)
+        if found := alarms(diagnose(read.rows, read.config)):
+            said[name] = found
+    assert said == {}

@@ -1,0 +1,32 @@
+"""The page of `groupwise doctor` holds every rule as the code has it."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+from tests.docs.test_metrics import PATTERNS, ROOT
+
+from groupwise.diagnosis import RULES
+
+
+def test_the_table_is_what_the_code_says() -> None:
+    spec = importlib.util.spec_from_file_location("doctor_page", ROOT / "docs" / "doctor.py")
+    assert spec is not None
+    assert spec.loader is not None
+    doctor = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(doctor)
+    page = Path(doctor.PAGE).read_text(encoding="utf-8")
+    assert page == doctor.written(page), "run: python docs/doctor.py"
+
+
+def test_rules_read_metrics_that_the_page_of_metrics_names() -> None:
+    names = {re.sub("NAME|JUDGE", "x", metric) for rule in RULES for metric in rule.reads}
+    assert {name for name in names if not any(pattern.fullmatch(name) for pattern in PATTERNS)} == set()
+
+
+def test_a_rule_says_what_to_set() -> None:
+    for rule in RULES:
+        assert rule.question.endswith("?"), rule.name
+        assert rule.severity == "note" or re.search(r"[a-z_]+\.[a-z_]+|method|groupwise|see ", rule.advice), rule.name

@@ -1,0 +1,87 @@
+"""The command in a real pseudo-terminal: what it shows at two widths, and what Ctrl-C does."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from tests.experiment.tiny import TINY
+
+LONG = TINY.replace('console = "none"', 'console = "auto"').replace("num_steps = 2\n", "num_steps = 2000\n").replace("every = 1\n", "every = 1000\n")
+
+
+def in_terminal(columns: int, *arguments: str, keys: list[tuple[str, str]]) -> tuple[str, int, float]:
+    """Runs the command on a terminal, pressing keys once a text has appeared; returns what was shown, the status, and the seconds since the last keys."""
+    process, master = pty.fork()
+    if process == 0:
+        # A shell that runs tests in its background has it ignored, and what is started inherits that.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.environ.update(TERM="xterm-256color", COLUMNS=str(columns), OMP_NUM_THREADS="1")
+        os.execv(sys.executable, [sys.executable, "-m", "groupwise", *arguments])
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    shown, waiting, pressed, end = "", list(keys), time.monotonic(), time.monotonic() + 120
+    while time.monotonic() < end:
+        if select.select([master], [], [], 0.1)[0]:
+            try:
+                shown += os.read(master, 65536).decode(errors="replace")
+            except OSError:  # the other end is closed
+                break
+        if waiting and waiting[0][0] in shown:
+            os.write(master, waiting.pop(0)[1].encode())
+            pressed = time.monotonic()
+    _, status = os.waitpid(process, 0)
+    return shown, os.waitstatus_to_exitcode(status), time.monotonic() - pressed
+
+
+def lines(shown: str) -> list[str]:
+    """What was shown, without colours and moves of the cursor."""
+    return [line for line in re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)) if line.strip()]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "long.toml"
+    path.write_text(LONG)
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [80, 40])
+def test_what_is_shown_and_what_ctrl_c_does(columns: int, file: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shown, status, _ = in_terminal(columns, "train", str(file), "--out", str(run), "--no-controls", keys=[("! all_flat", "\x03")])
+    assert status == 0
+    text = lines(shown)
+    bars = [line for line in text if "/2003" in line]
+    assert max(len(line) for line in bars) <= columns
+    assert any(re.search(r"step .*\d+/2003 \d:\d\d:\d\d left", line) for line in bars)
+    assert any(re.search(r"^  reward \d\.\d{3}", line) for line in text)
+    assert any("held-out greedy/correct 0." in line for line in text)
+    assert any("! all_flat (groupwise doctor)" in line for line in text)
+    plain = " ".join(line.strip() for line in text)
+    assert "ending after this step, with a checkpoint; once more ends at once" in plain
+    assert "\x1b[?25h" in shown, "the cursor is given back"
+    saved = max(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").glob("step-*"))
+    assert saved > 3
+    assert f"ended at step {saved}; `groupwise resume" in plain
+    assert not (run / "summary.json").exists()
+
+
+@pytest.mark.slow
+def test_a_second_ctrl_c_ends_at_once(file: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shown, status, seconds = in_terminal(80, "train", str(file), "--out", str(run), keys=[("  reward", "\x03"), ("once more", "\x03")])
+    assert status != 0 or "ended at step" in shown
+    assert seconds < 10
+    assert "Traceback" not in shown
+    assert "\x1b[?25h" in shown
