@@ -113,5 +113,6 @@ def test_cells_that_failed_or_are_damaged_are_named_and_the_others_stand(cells: 
     assert comparison is not None
     assert [row.variant for row in comparison.rows] == ["method=dapo"]
     assert comparison.rows[0].after.num_prompts == 2
+    assert comparison.rows[0].verdict == "what the others are compared with, in place of method=grpo, which has no finished run"
     assert comparison.missing["method=grpo/seed-1"] == "exit status 1"
     assert "summary.json" in comparison.missing["method=grpo/seed-0"]

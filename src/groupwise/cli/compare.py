@@ -76,6 +76,8 @@ def compare(
     comparison = read_comparison(cells, shipped.show if shipped else (), failed, name)
     if comparison is not None:
         _show(comparison)
+        for line in _beside_controls(cells):
+            out_.print(Text(line))
         page = write_page(comparison, folder, command=_again(experiment, overrides, vary, num_seeds, folder), num_cells=len(cells))
         out_.print(Text(f"Written to {save(comparison, folder)} and {page}"))
     if failed:
@@ -107,6 +109,17 @@ def _again(experiment: str, overrides: Sequence[str] | None, vary: Sequence[str]
     return shlex.join([*items, "--seeds", str(num_seeds), "--out", str(folder)])
 
 
+def _beside_controls(cells: Sequence[Cell]) -> list[str]:
+    """What every variant gained over the controls that were trained in its runs."""
+    from groupwise.experiment.controls import gains, told
+
+    lines = []
+    for variant in dict.fromkeys(cell.variant for cell in cells):
+        found = gains({cell.seed: cell.folder for cell in cells if cell.variant == variant and cell.finished})
+        lines += [f"{variant.name}, beside control {name}: {told(estimates)}." for name, estimates in found.items()]
+    return lines
+
+
 def _ended(outcome: Outcome) -> str:
     if outcome.error:
         return f"failed, {outcome.error}"
@@ -133,7 +146,7 @@ def _show(comparison: Comparison) -> None:
     if names := list(comparison.rows[0].end):
         shown = [[row.variant, *(f"{_number(row.start.get(name))} -> {_number(row.end.get(name))}" for name in names)] for row in comparison.rows]
         console().print(table(["variant", *names], shown, title="Beside it, before -> after, means over seeds", numbers=names))
-    for row in comparison.rows[1:]:
+    for row in comparison.rows:
         console().print(Text(f"{row.variant}: {row.verdict}."))
     for place, why in comparison.missing.items():
         console().print(Text(f"{place} is not in the table: {why.splitlines()[0]}"))

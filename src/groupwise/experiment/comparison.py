@@ -165,7 +165,7 @@ def compare(cells: Sequence[Cell], show: Sequence[str] = (), failed: Mapping[Pat
     first = next(iter(read))
     rows = [_row(variant, finished, read[first], show) for variant, finished in read.items()]
     (goal,) = _goals(read)
-    return Comparison(str(read[first][0].summary["metric"]), tuple(_judged(rows, goal)), goal, missing, name)
+    return Comparison(str(read[first][0].summary["metric"]), tuple(_judged(rows, goal, cells[0].variant.name)), goal, missing, name)
 
 
 def _read(cells: Sequence[Cell], failed: Mapping[Path, str]) -> tuple[dict[Variant, list[_Finished]], dict[str, str]]:
@@ -232,23 +232,23 @@ def _paired(sides: Sequence[Scores]) -> tuple[Scores, Scores]:
     return {seed: first[seed] for seed in seeds}, {seed: second[seed] for seed in seeds}
 
 
-def _judged(rows: Sequence[Row], goal: str) -> list[Row]:
+def _judged(rows: Sequence[Row], goal: str, wanted: str) -> list[Row]:
     """Rows with what can be said when all their comparisons are counted."""
     chances = {row.variant: chance for row in rows if row.difference is not None and (chance := row.difference.p_value) is not None}
     corrected = holm(chances)
     judged = []
     for row in rows:
-        if row.difference is not None:
+        if (gap := row.difference) is not None:
             row = replace(row, p_value=corrected.get(row.variant))
             if not row.distinguishable:
-                row = replace(row, seeds_needed=seeds_needed(row.difference.mean, row.difference.spread, num_comparisons=max(1, len(chances))))
-        judged.append(replace(row, verdict=_verdict(row, rows[0].variant, goal)))
+                row = replace(row, seeds_needed=seeds_needed(gap.mean, gap.spread, num_comparisons=max(1, len(chances))))
+        judged.append(replace(row, verdict=_verdict(row, rows[0].variant, goal, wanted)))
     return judged
 
 
-def _verdict(row: Row, first: str, goal: str) -> str:
+def _verdict(row: Row, first: str, goal: str, wanted: str) -> str:
     if row.variant == first:
-        return "what the others are compared with"
+        return "what the others are compared with" + ("" if first == wanted else f", in place of {wanted}, which has no finished run")
     if row.difference is None:
         return f"has no run of a seed and a held-out prompt that {first} has as well"
     number = row.difference.num_seeds
