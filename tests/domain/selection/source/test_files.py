@@ -49,6 +49,18 @@ def test_files_are_read(tmp_path: Path) -> None:
     assert questions.train[1].pool[0] is first.pool[0]
 
 
+def test_questions_are_embedded_by_their_words(tmp_path: Path) -> None:
+    queries, examples = ([{name: value for name, value in row.items() if name not in ("embedding", "pool")} for row in rows] for rows in (QUERIES, EXAMPLES))
+    queries[0] |= {"question": "is it blue?"}
+    questions = write(tmp_path, queries, examples, embedder={"kind": "hashed_words", "size": 64}, pool_size=2).read()
+    check(questions, 2)
+    asked = {query.id: query for query in [*questions.train, *questions.held_out]}["q0"]
+    assert asked.pool[0].question == "blue?"
+    assert float(asked.pool[0].embedding @ asked.embedding) == pytest.approx(1 / 3**0.5, abs=1e-6)
+    with pytest.raises(ConfigError, match="embeddings and embedder are both set"):
+        write(tmp_path, embedder={"kind": "hashed_words"}, embeddings="vectors")
+
+
 def test_embeddings_of_a_file_or_a_folder(tmp_path: Path) -> None:
     queries, examples = ([{name: value for name, value in row.items() if name != "embedding"} for row in rows] for rows in (QUERIES, EXAMPLES))
     vectors = {"queries": np.tile(np.float32([[0, 1]]), (4, 1)), "examples": np.float32([[1, 0], [0, 1], [0.6, 0.8]])}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config, ConfigError
+from groupwise.domain.selection.embedder import HashedWords
 from groupwise.domain.selection.example import Example, Query, Questions
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Files(Config):
     queries: Path_
     examples: Path_
     embeddings: str | None = None
+    embedder: HashedWords | None = None
     pool_size: Annotated[int, Field(ge=1)] | None = None
     num_validation: Count = 0
     num_held_out: Annotated[int, Field(ge=1)] = 200
@@ -48,6 +50,8 @@ class Files(Config):
         for name in ("queries", "examples"):
             if not getattr(self, name).endswith(".jsonl"):
                 raise ValueError(f"{name} = {getattr(self, name)!r}: write a file that ends in .jsonl, one JSON object a line")
+        if self.embedder is not None and self.embeddings is not None:
+            raise ValueError("embeddings and embedder are both set, and either gives the vectors; remove one")
         return self
 
     def read(self) -> Questions:
@@ -71,6 +75,8 @@ class Files(Config):
         return self._split(asked, queries)
 
     def _vectors(self, asked: Sequence[_Line], solved: Sequence[_Line]) -> tuple[np.ndarray, np.ndarray]:
+        if self.embedder is not None:
+            return self.embedder([line.text("question") for line in asked]), self.embedder([line.text("question") for line in solved])
         if self.embeddings is None:
             return _inline(asked), _inline(solved)
         import numpy as np
