@@ -11,9 +11,11 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from tests.train.test_reward_memory import Remembering
 from tests.train.test_update import started
 from tests.train.toy import ToyDomain, job, recipe, weights
 
+from groupwise.checkpoint import CheckpointConfig
 from groupwise.reward.table import RewardEvent, RewardTable
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import TrackConfig
@@ -99,5 +101,10 @@ def worn(folder: Path) -> None:
     run(job(recipe(num_steps=2), domain=lambda device: Worn(), track=TrackConfig(console="lines")), folder / "run")
 
 
+def memory(folder: Path) -> None:
+    chosen = recipe(num_steps=3, prompts_per_step=5)
+    run(job(chosen, domain=lambda device: Remembering(num_prompts=7), checkpoint=CheckpointConfig(every=1)), folder / "run")
+
+
 if __name__ == "__main__":
-    {"updates": updates, "whole": whole, "worn": worn}[sys.argv[1]](Path(sys.argv[2]))
+    {"updates": updates, "whole": whole, "worn": worn, "memory": memory}[sys.argv[1]](Path(sys.argv[2]))

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.train.test_reward_memory import remembered
 
 from groupwise.statistics import Mean, Total
 from groupwise.train.distributed import World
@@ -67,6 +68,18 @@ def test_only_the_first_process_prints_and_writes(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [0, 1, 2, 3]
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 3
+
+
+@pytest.mark.slow
+def test_rewards_remember_what_all_processes_saw(tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    subprocess.run([sys.executable, "-m", "tests.train.distributed_worker", "memory", str(folders[0])], cwd=ROOT, check=True)
+    launch(folders[1], "memory", 2)
+    one, two = (remembered(folder) for folder in folders)
+    assert one == two
+    assert one["scale"]["high"] > one["scale"]["low"]
 
 
 def test_alone_every_sum_is_the_identity() -> None:

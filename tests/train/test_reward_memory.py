@@ -34,8 +34,8 @@ def test_fields_are_compared_inside_groups_and_decision_by_decision() -> None:
 class Remembering(ToyDomain):
     """The toy, rewarded by how often its actions are right on a scale that follows what was seen."""
 
-    def __init__(self) -> None:
-        super().__init__(num_prompts=2)
+    def __init__(self, num_prompts: int = 2) -> None:
+        super().__init__(num_prompts)
         self.rewards = Rewards({"vqa": Vqa(mode=Hybrid(alpha=1.0, scale=RunningQuantile(low=0.0, high=1.0, decay=0.0)))})
         self.given: list[list[float]] = []
 
@@ -62,6 +62,11 @@ def test_a_step_is_rewarded_by_what_came_before_it_and_the_memory_is_saved(tmp_p
     # The second step is on the scale of the first.
     low, high = min(given[0]), max(given[0])
     assert rows[1]["reward"] == pytest.approx(sum(min(max((value - low) / (high - low), 0), 1) for value in given[1]) / len(given[1]))
-    latest = CheckpointStore(tmp_path / "run" / "checkpoints", CheckpointConfig()).latest()
+    assert remembered(tmp_path)["scale"] == pytest.approx({"low": min(given[2]), "high": max(given[2]), "weight": 1.0})
+
+
+def remembered(folder: Path) -> dict[str, Any]:
+    """What the reward of a run remembers at its end."""
+    latest = CheckpointStore(folder / "run" / "checkpoints", CheckpointConfig()).latest()
     assert latest is not None
-    assert latest.load()["reward_memory"]["vqa"][""]["scale"] == pytest.approx({"low": min(given[2]), "high": max(given[2]), "weight": 1.0})
+    return latest.load()["reward_memory"]["vqa"][""]
