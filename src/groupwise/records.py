@@ -37,6 +37,8 @@ class Rollouts:
         member: `[B]` integer ids, unique over processes, for methods that draw at random; the place in the batch if not given.
         density: the log-probs are of densities, which may exceed zero.
         auxiliary_count: name -> `[B]`: what an auxiliary term's sum is divided by (over the whole update).
+        reward_bounds: name -> the lowest and the highest value that the reward can give, 0 and 1 where unnamed. Read by metrics only: what a group must have
+            earned to be all right or all wrong.
         reward_history: `[B, H]` earlier rewards (their weighted sum) of the member's prompt, oldest first, NaN where there are fewer; for advantages that
             compare with a prompt's past.
 
@@ -62,6 +64,7 @@ class Rollouts:
     density: bool = False
     auxiliary_count: Mapping[str, Tensor] = field(default_factory=dict)
     reward_history: Tensor | None = None
+    reward_bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     reward_present: Mapping[str, Tensor] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -85,7 +88,7 @@ class Rollouts:
         if self.member is not None and (not isinstance(self.member, Tensor) or self.member.shape != (members,) or self.member.is_floating_point()):
             raise ValueError(f"Rollouts.member must be an integer tensor [B] with B = {members}, got {_describe(self.member)}")
         values, present = {}, {}
-        for name in ("rewards", "reward_weights", "auxiliary_count"):
+        for name in ("rewards", "reward_weights", "reward_bounds", "auxiliary_count"):
             if not isinstance(getattr(self, name), Mapping):
                 raise ValueError(f"Rollouts.{name} must be a dictionary by name, got {_describe(getattr(self, name))}; write {name}={{'reward': ...}}")
         for name, given in self.rewards.items():
@@ -93,9 +96,12 @@ class Rollouts:
         for name, weight in self.reward_weights.items():
             if not isinstance(weight, Real) or not math.isfinite(weight):
                 raise ValueError(f"Rollouts.reward_weights[{name!r}] is {weight!r}; a weight is a finite number")
-        unknown = sorted(set(self.reward_weights) - set(values))
-        if unknown:
-            raise ValueError(f"Rollouts.reward_weights names {unknown}, which are no rewards; rewards are {sorted(values)}")
+        for name in ("reward_weights", "reward_bounds"):
+            if unknown := sorted(set(getattr(self, name)) - set(values)):
+                raise ValueError(f"Rollouts.{name} names {unknown}, which are no rewards; rewards are {sorted(values)}")
+        for name, (lowest, highest) in self.reward_bounds.items():
+            if not lowest < highest:
+                raise ValueError(f"Rollouts.reward_bounds[{name!r}] is {(lowest, highest)!r}; write the lowest value and then the highest")
         for name, count in self.auxiliary_count.items():
             if not isinstance(count, Tensor) or count.shape != (members,):
                 raise ValueError(f"Rollouts.auxiliary_count[{name!r}] must be [B] with B = {members}, got {_describe(count)}")

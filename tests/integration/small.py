@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,12 @@ def digits(completions: list[Any], **columns: Any) -> list[float]:
     """The share of characters that are digits: a reward that even a random model earns in part."""
     texts = [completion_text(completion) for completion in completions]
     return [sum(each.isdigit() for each in text) / max(len(text), 1) for text in texts]
+
+
+def slow(completions: list[Any], **columns: Any) -> list[float]:
+    """A reward that takes its time."""
+    time.sleep(0.5)
+    return [0.0] * len(completions)
 
 
 def save_model(folder: Path, family: str, dtype: torch.dtype = torch.float32, positions: int = 64) -> Path:

@@ -27,6 +27,7 @@ LEARNS = {
 
 
 def ran(folder: Path, **changes: Any) -> Any:
+    folder.mkdir(exist_ok=True)
     file = folder / "experiment.json"
     file.write_text(json.dumps(merge(LEARNS, changes)))
     return run(load_experiment(file), folder / "run")
@@ -75,8 +76,20 @@ def test_elements_as_decisions_train(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["aggressive", "all_compatible", "balanced", "gradient_adaptive"])
 def test_credit_by_surprisal_runs_by_the_norm_of_the_score_instead(tmp_path: Path, method: str) -> None:
-    with pytest.raises(ConfigError, match=r"write credit.gradient_adaptive.signal = 'score_norm'"):
-        ran(tmp_path, method=method, train={"num_steps": 1})
-    result = ran(tmp_path, method=method, credit={"gradient_adaptive": {"signal": "score_norm"}}, train={"num_steps": 2, "updates_per_batch": 2})
+    more = {"train": {"num_steps": 2, "updates_per_batch": 2}}
+    surprisal, norm = ({"credit": {"gradient_adaptive": {"signal": signal}}} for signal in ("surprisal", "score_norm"))
+    with pytest.raises(ConfigError, match=r"write credit.gradient_adaptive.signal = 'score_norm'; this domain's decisions are continuous"):
+        ran(tmp_path / "refused", method=method, **surprisal)
+    result, named = ran(tmp_path / "auto", method=method, **more), ran(tmp_path / "norm", method=method, **norm, **more)
+    assert (result.summary["before"], result.summary["after"]) == (named.summary["before"], named.summary["after"])
     rows = [row for row in read_metrics(result.folder.metrics) if "grad_norm" in row]
     assert all(float(row["grad_norm"] or 0) > 0 for row in rows)
+
+
+@pytest.mark.slow
+def test_the_default_draws_the_digit_asked_for(tmp_path: Path) -> None:
+    result = run(load_experiment("diffusion", ["track.console=none"]), tmp_path / "run", controls=False)
+    last = [row for row in read_metrics(result.folder.metrics) if "eval/ode/asked" in row][-1]
+    assert result.summary["before"] <= 0.55
+    assert last["eval/ode/asked"] >= 0.95
+    assert last["eval/ode/judge"] >= 0.9, "another kind of classifier, never rewarded"

@@ -343,3 +343,16 @@ def test_the_shipped_experiment_on_a_folder_of_ones_own(
     assert load_experiment("run").domain.model.path == str(qwen)
     command("export", "run", "--out", "mine")
     AutoModelForCausalLM.from_pretrained("mine")
+
+
+def test_a_judge_that_hangs_in_evaluation_is_left_out_counted_and_said(qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    judge = {"kind": "callable", "path": "tests.integration.small:slow", "role": "judge", "timeout_seconds": 0.05}
+    chosen = experiment(qwen, "train.num_steps=1", "track.console=lines", domain={"rewards": {"slow": judge}})
+    result = train(chosen, tmp_path / "run")
+    found = rows(result.folder.path)
+    assert [row["eval/rewards/slow/num_timeout"] for row in found] == [8, 8], "four greedy and four sampled completions"
+    assert not any("slow" in name and "num_timeout" not in name for row in found for name in row)
+    printed = capsys.readouterr().out
+    assert printed.count("reward 'slow': timeout for 8 samples, longer than 0.05 s for a batch of 4") == 1
+    assert result.summary["metric"] == "greedy/reward"
+    assert result.summary["after"] is not None

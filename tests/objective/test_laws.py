@@ -254,11 +254,14 @@ def test_densities_are_served_unless_a_stage_reads_probabilities(name: str, obje
     given = world(15)
     shift = 0.5 if objective.advantage.kind in laws.NON_NEGATIVE else 0.0
     rollouts = given.rollouts(density=True, shift=shift)
-    if objective.trust.kind == "dppo" or any(getattr(link, "signal", None) == "surprisal" for link in objective.credit.links()):
+    if objective.trust.kind == "dppo" or any(getattr(link, "signal", None) in ("auto", "surprisal") for link in objective.credit.links()):
         with pytest.raises(
-            ValueError, match=r"density=True.*needs the probabilities of discrete decisions; write (trust.kind|credit.gradient_adaptive.signal)"
+            ValueError, match=r"density=True.*needs the probabilities of discrete decisions; .*write (trust.kind|credit.gradient_adaptive.signal)"
         ):
             objective.prepare(rollouts, objective.init())
+        if (settled := objective.on(density=True)) != objective:
+            assert "score_norm" in settled.requires
+            settled.prepare(rollouts, settled.init())
         return
     loss = objective.loss(given.scored(), objective.plan(objective.prepare(rollouts, objective.init()))).total
     same(loss.detach(), outcome(objective, given).value, "density")

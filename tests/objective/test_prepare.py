@@ -97,6 +97,35 @@ def test_metrics_by_direct_computation() -> None:
     assert {name: numbers[name] for name in expected} == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("rewards", "weights", "bounds", "expected"),
+    [
+        # Groups of two, each flat: at 1, at 0.5, at 0. Half a point is neither right nor wrong.
+        ({"a": [1.0, 1.0, 0.5, 0.5, 0.0, 0.0]}, {}, {}, (1 / 3, 1 / 3)),
+        # Logic-RL's reward: 3 is right, -3 wrong, and -0.5 (well formed, somebody wrong) is neither.
+        ({"a": [3.0, 3.0, -0.5, -0.5, -3.0, -3.0]}, {}, {"a": (-3.0, 3.0)}, (1 / 3, 1 / 3)),
+        # A penalty's best is 0.
+        ({"a": [0.0, 0.0, -1.0, -1.0, -0.5, -0.5]}, {}, {"a": (-1.0, 0.0)}, (1 / 3, 1 / 3)),
+        # Two rewards, one of negative weight: the most is 2 * 1 - 0.5 * 0, the least 0 - 0.5. The judge counts for nothing.
+        ({"a": [1.0, 1.0, 0.0, 0.0, 1.0, 1.0], "b": [0.0, 0.0, 1.0, 1.0, 1.0, 1.0], "j": [9.0] * 6}, {"a": 2.0, "b": -0.5, "j": 0.0}, {}, (1 / 3, 1 / 3)),
+        # Decibels have no end, and no group is all right at 31.
+        ({"a": [31.0, 31.0, 1e-9, 0.5, 28.0, 28.0]}, {}, {}, (0.0, 0.0)),
+        # A missing part is made up for by the others'.
+        ({"a": [1.0, 1.0, None, 1.0, 0.0, None], "b": [None, 1.0, 1.0, 1.0, 0.0, 0.0]}, {"a": 0.1, "b": 0.2}, {}, (2 / 3, 1 / 3)),
+    ],
+)
+def test_all_right_is_the_most_that_rewards_can_give(rewards: Any, weights: Any, bounds: Any, expected: tuple[float, float]) -> None:
+    numbers = finish(OBJECTIVE.prepare(rollouts([0, 0, 1, 1, 2, 2], rewards, weights, reward_bounds=bounds), OBJECTIVE.init()).statistics)
+    assert (numbers["groups/all_right"], numbers["groups/all_wrong"]) == pytest.approx(expected)
+
+
+def test_bounds_are_of_rewards_and_in_order() -> None:
+    with pytest.raises(ValueError, match=r"reward_bounds names \['b'\], which are no rewards; rewards are \['a'\]"):
+        rollouts([0, 0], {"a": [1.0, 0.0]}, reward_bounds={"b": (0.0, 1.0)})
+    with pytest.raises(ValueError, match=r"reward_bounds\['a'\] is \(1.0, 0.0\); write the lowest value and then the highest"):
+        rollouts([0, 0], {"a": [1.0, 0.0]}, reward_bounds={"a": (1.0, 0.0)})
+
+
 def test_admission_covers_whole_groups() -> None:
     objective = Objective.preset("dapo")
     batch = objective.prepare(rollouts([7, 3, 7, 3], {"correct": [1.0, 0.0, 1.0, 1.0]}), objective.init())

@@ -51,12 +51,14 @@ def test_too_few_groups_train_and_are_said() -> None:
     _, _, collected = gathered(recipe(objective=RESAMPLE), num_prompts=24, reward_of=lambda index, action: float(action[0] % 2) if index < 1 else 0.0)
     assert collected.numbers["num_rounds"] == 8
     assert 0 < len(collected.place.unique()) < 4
-    assert "of 4 groups" in collected.remarks[0]
+    kept = len(collected.place.unique())
+    assert collected.remarks == [f"8 rounds of sampling gave {kept} of 4 groups that may train; the step trains those"]
 
 
 def test_no_group_at_all_gives_no_batch() -> None:
     _, _, collected = gathered(recipe(objective=RESAMPLE), reward_of=lambda index, action: 1.0)
     assert collected.batch is None
+    assert collected.remarks == ["8 rounds of sampling gave 0 of 4 groups that may train; the step has no policy term"]
 
 
 def test_a_prompt_met_again_in_a_later_round_is_sampled_afresh() -> None:

@@ -218,6 +218,20 @@ def test_what_became_of_data_and_rewards_is_said_once_and_the_domain_is_closed(t
     assert toy.closed
 
 
+def test_what_went_wrong_in_an_evaluation_is_counted_and_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Worn(ToyDomain):
+        def evaluate(self, *, streams: Any) -> Any:
+            events = [RewardEvent("timeout", "judge", count=3, detail="longer than 5 s"), RewardEvent("timeout", "judge", count=1)]
+            return replace(super().evaluate(streams=streams), events=events)
+
+    run(job(recipe(num_steps=2, evaluate_every=1), domain=lambda device: Worn(), track=TrackConfig(console="lines")), tmp_path / "run")
+    said = "step 0, evaluation: reward 'judge': timeout for 4 samples, longer than 5 s; they are left out of its mean; later ones are only counted"
+    printed = capsys.readouterr().out
+    assert printed.count(said) == 1
+    assert printed.count("timeout") == 1
+    assert [row.get("eval/rewards/judge/num_timeout") for row in rows(tmp_path / "run")] == [4, 4, 4]
+
+
 def test_an_unknown_metric_is_refused_with_the_nearest_before_anything_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ToyDomain, "evaluate", lambda *_, **__: pytest.fail("evaluated"))
     with pytest.raises(ConfigError, match="allowed: accuracy, sampled_accuracy; did you mean accuracy"):

@@ -2,6 +2,7 @@
 
 from groupwise.checkpoint.atomic import StorageError, new_folder, remove_folder, torn, write_file
 from groupwise.checkpoint.cache import Cache, cache_folder, code_version, content_key
+from groupwise.checkpoint.code import imported_code, named_code
 from groupwise.checkpoint.config import CheckpointConfig
 from groupwise.checkpoint.store import Checkpoint, CheckpointStore, natural
 from groupwise.checkpoint.tree import load_tree, save_tree
@@ -15,7 +16,9 @@ __all__ = [
     "cache_folder",
     "code_version",
     "content_key",
+    "imported_code",
     "load_tree",
+    "named_code",
     "natural",
     "new_folder",
     "remove_folder",

@@ -47,8 +47,10 @@ def evaluate(
     records = [{key: value for key, value in record.items() if not isinstance(value, torch.Tensor)} for record in found.records]
     if json:
         import json as library
+        from dataclasses import asdict
 
-        print(library.dumps({"metrics": dict(found.metrics), "records": records, "tables": [as_json(each) for each in tables]}, ensure_ascii=False))
+        parts = {"records": records, "tables": [as_json(each) for each in tables], "events": [asdict(each) for each in found.events]}
+        print(library.dumps({"metrics": dict(found.metrics), **parts}, ensure_ascii=False))
         return
     console().print(Text(f"{place} on the held-out prompts of {loaded.name}"))
     console().print(table(["metric", "value"], [(name, f"{value:.4g}") for name, value in found.metrics.items()], numbers=["value"]))
@@ -56,5 +58,8 @@ def evaluate(
         console().print(part)
     for line in texts([], records):
         console().print(Text(line))
+    for event in found.events:
+        detail = f", {event.detail}" if event.detail else ""
+        console().print(Text(f"reward {event.reward!r}: {event.name} for {event.count} samples{detail}; left out of its mean"))
     if out is not None:
         console().print(Text(f"Records{' and pictures' if found.pictures else ''}: {out}"))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.records import Scored
-from groupwise.reward import RewardTable
+from groupwise.reward import RewardEvent, RewardTable
 from groupwise.streams import Streams
 
 CONSISTENCY = "consistency"
@@ -170,11 +170,13 @@ class Evaluation:
         metrics: numbers by name.
         records: what the model did, one JSON-able record a sample; an image in one is a `uint8` tensor `[H, W]` or `[H, W, 3]`.
         pictures: what people would rather look at, by name, `uint8` tensors `[H, W]` or `[H, W, 3]`.
+        events: what happened while rewards and judges scored: timeouts, errors, missing ones.
     """
 
     metrics: Mapping[str, float]
     records: Sequence[Mapping[str, Any]] = ()
     pictures: Mapping[str, Tensor] = field(default_factory=dict)
+    events: Sequence[RewardEvent] = ()
 
 
 class Domain(Protocol):

@@ -62,7 +62,7 @@ def one_group(experiment: Experiment, domain: Domain, index: int = 0) -> OneGrou
     """
     if not 0 <= index < domain.num_prompts:
         raise ConfigError(f"prompt {index} does not exist: the training set has {domain.num_prompts}, counted from 0")
-    objective = experiment.objective
+    objective = experiment.objective.on(density=domain.density)
     prompts = domain.prompts([index])
     settings = {name: schedule.at(0) for name, schedule in getattr(experiment.domain, "sampling_schedule", {}).items()}
     with torch.no_grad():

@@ -6,5 +6,15 @@ from torch import Tensor
 
 
 def bounded(advantage: Tensor, clip: float | None) -> Tensor:
-    """`advantage` clamped to `[-clip, clip]`; as it is without a bound."""
+    """`advantage` clamped to `[-clip, clip]`; as it is without a bound.
+
+    Args:
+        advantage: `[B, K]`.
+        clip: the largest absolute value.
+
+    Example:
+        >>> import torch
+        >>> bounded(torch.tensor([[-4.0], [1.0]]), 3.0).tolist()
+        [[-3.0], [1.0]]
+    """
     return advantage if clip is None else advantage.clamp(-clip, clip)

@@ -15,8 +15,20 @@ from groupwise.statistics import Statistic, as_float, both
 def clipped(log_ratio: Tensor, decisions: Decisions, low: float, high: float) -> tuple[Tensor, Tensor, Tensor]:
     """`min(rho A, clip(rho, 1 - low, 1 + high) A)` with the places where it is clipped.
 
+    Args:
+        log_ratio: `[B, T]` nats, with gradient.
+        decisions: their advantages.
+        low, high: how far the ratio may fall and rise.
+
     Returns:
         `S [B, T]`; where `A < 0` and `rho < 1 - low`; where `A > 0` and `rho > 1 + high`. Those two carry no gradient.
+
+    Example:
+        >>> log_ratio = torch.tensor([[1.5, 1.5]]).log()
+        >>> given = Decisions(torch.ones(1, 2, dtype=torch.bool), log_ratio, torch.zeros(1, 2), torch.tensor([[1.0, -1.0]]))
+        >>> value, too_low, too_high = clipped(log_ratio, given, 0.2, 0.25)
+        >>> value.tolist(), too_high.tolist()
+        ([[1.25, -1.5]], [[True, False]])
     """
     ratio, advantage = log_ratio.detach().exp(), decisions.advantage
     too_low = both(decisions.bad, ratio < 1 - low)
@@ -28,7 +40,18 @@ def clipped(log_ratio: Tensor, decisions: Decisions, low: float, high: float) ->
 
 
 def clip_shares(too_low: Tensor, too_high: Tensor, decisions: Decisions) -> Mapping[str, Statistic]:
-    """TRL's names: shares of the valid decisions that are clipped."""
+    """TRL's names: shares of the valid decisions that are clipped.
+
+    Args:
+        too_low, too_high: `[B, T]` bool, as `clipped` gave them.
+        decisions: of the same places.
+
+    Example:
+        >>> zeros, held = torch.zeros(1, 4), torch.tensor([[True, False, False, False]])
+        >>> found = clip_shares(held, ~held & False, Decisions(torch.ones(1, 4, dtype=torch.bool), zeros, zeros, zeros))
+        >>> found["clip_ratio/low_mean"].finish("low")
+        {'low': 0.25}
+    """
     return {
         "clip_ratio/low_mean": decisions.share(too_low),
         "clip_ratio/high_mean": decisions.share(too_high),

@@ -14,7 +14,16 @@ _DIGITS = 1 << _DIGIT_BITS
 
 
 def covariance(decisions: Decisions) -> Tensor:
-    """`(lp - mean(lp)) (A - mean(A))`, `[B, T]` detached, the means over every valid decision of the update on all processes."""
+    """`(lp - mean(lp)) (A - mean(A))`, `[B, T]` detached, the means over every valid decision of the update on all processes.
+
+    Args:
+        decisions: of this process.
+
+    Example:
+        >>> now, advantage = torch.tensor([[-1.0, -3.0]]), torch.tensor([[1.0, -1.0]])
+        >>> covariance(Decisions(torch.ones(1, 2, dtype=torch.bool), now, now, advantage)).tolist()
+        [[1.0, 1.0]]
+    """
     log_prob = stop_gradient(decisions.log_prob)
     sums = torch.stack([row_count(decisions.mask).sum().double(), total(log_prob), total(decisions.advantage)])
     count, mean_log_prob, mean_advantage = decisions.reduce(sums)
@@ -23,7 +32,17 @@ def covariance(decisions: Decisions) -> Tensor:
 
 
 def share_of(share: float, decisions: Decisions) -> Tensor:
-    """`max(1, floor(share N))`, `N` the valid decisions of the update on all processes."""
+    """`max(1, floor(share N))`, `N` the valid decisions of the update on all processes.
+
+    Args:
+        share: in (0, 1].
+        decisions: of this process.
+
+    Example:
+        >>> zeros = torch.zeros(1, 5)
+        >>> float(share_of(0.5, Decisions(torch.ones(1, 5, dtype=torch.bool), zeros, zeros, zeros)))
+        2.0
+    """
     return (share * decisions.reduce(row_count(decisions.mask).sum().double())).floor().clamp(min=1)
 
 
@@ -42,6 +61,11 @@ def largest(values: Tensor, where: Tensor, number: Tensor, reduce: Reduce, place
 
     Returns:
         `[B, T]` bool.
+
+    Example:
+        >>> where = torch.tensor([[True, True, False, True]])
+        >>> largest(torch.tensor([[1.0, 3.0, 9.0, 2.0]]), where, torch.tensor(2), lambda total: total).tolist()
+        [[False, True, False, True]]
     """
     places = where.flatten().nonzero()[:, 0] if places is None else places
     numbers = values.flatten()[places] if values.dim() == where.dim() else values
@@ -72,6 +96,12 @@ def keyed_uniform(member: Tensor, decision: Tensor, key: int) -> Tensor:
         member: integer ids.
         decision: integer places, broadcast with `member`.
         key: tells draws apart, the step say.
+
+    Example:
+        >>> members = torch.tensor([[7], [3]])
+        >>> first = keyed_uniform(members, torch.arange(2), key=0)
+        >>> bool((keyed_uniform(members.flip(0), torch.arange(2), key=0) == first.flip(0)).all())
+        True
     """
     # A Python integer does not wrap at 64 bits by itself, and torch takes no larger one.
     by_key = ((key * 1442695040888963407 + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)

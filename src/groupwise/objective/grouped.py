@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import final
@@ -41,6 +41,22 @@ class Grouped:
     weights: Mapping[str, float] = field(default_factory=dict)
     reduce: Reduce = alone
     history: Tensor | None = None
+
+    @staticmethod
+    def of(*groups: Sequence[float]) -> Grouped:
+        """One reward, a list of numbers a group; members of one decision.
+
+        Args:
+            groups: what each group's members earned.
+
+        Example:
+            >>> Grouped.of([1.0, 0.0], [0.5, 0.5]).flat[:, 0].tolist()
+            [False, False, True, True]
+        """
+        value = torch.tensor([[each] for group in groups for each in group], dtype=torch.float64)
+        index = torch.tensor([place for place, group in enumerate(groups) for _ in group])
+        alone_there = Grouped(value, torch.ones_like(value, dtype=torch.bool), index, len(groups), torch.ones_like(value))
+        return replace(alone_there, parts={"reward": alone_there}, weights={"reward": 1.0})
 
     def _sum(self, values: Tensor) -> Tensor:
         """`[num_groups, K]`, sums over the present members of each group."""

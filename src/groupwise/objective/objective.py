@@ -106,6 +106,21 @@ class Objective(Config):
 
         return objective_from(name, overrides)
 
+    def on(self, *, density: bool) -> Objective:
+        """The objective for decisions of this kind: where a slot leaves to it what it reads (`signal = "auto"`), that is settled.
+
+        Args:
+            density: whether log-probs are of densities.
+
+        Example:
+            >>> sorted(Objective.preset("balanced").on(density=True).requires)
+            ['log_prob', 'score_norm']
+        """
+        link = self.credit.gradient_adaptive
+        if link is None or (settled := link.on(density=density)) is link:
+            return self
+        return self.model_copy(update={"credit": self.credit.model_copy(update={"gradient_adaptive": settled})})
+
     @property
     def requires(self) -> frozenset[str]:
         """The fields of `Scored` that the loss reads."""
@@ -188,7 +203,7 @@ class Objective(Config):
         advantage, running = self.advantage(rewards, state.running)
         groups = self.admission(rewards)
         members = groups[rewards.index]
-        statistics = measure_rewards(given, advantage, groups, rollouts.truncated) if rollouts.rewards else {}
+        statistics = measure_rewards(given, advantage, groups, rollouts) if rollouts.rewards else {}
         return Batch(
             mask=rollouts.mask,
             old_log_prob=rollouts.old_log_prob,

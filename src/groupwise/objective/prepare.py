@@ -13,6 +13,9 @@ from groupwise.statistics import Deviation, Mean, Reduce, Statistic, Total, row_
 
 Partial = Literal["renormalise", "sum"]
 
+_SAME_SUM = 1e-9
+"""Sums of weighted rewards closer than this are the same but for rounding."""
+
 
 def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce) -> Grouped:
     """The weighted sum of all rewards, with its groups.
@@ -57,13 +60,34 @@ def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce) -> Gro
 
 
 def is_packed(mask: Tensor) -> bool:
-    """True when every member's valid decisions are its first ones, as those of completions are."""
+    """True when every member's valid decisions are its first ones, as those of completions are.
+
+    Args:
+        mask: `[B, T]` bool.
+
+    Example:
+        >>> is_packed(torch.tensor([[True, True, False]])), is_packed(torch.tensor([[True, False, True]]))
+        (True, False)
+    """
     gaps = mask[:, 1:] & ~mask[:, :-1]
     return gaps.numel() == 0 or not bool(gaps.view(torch.uint8).amax())
 
 
-def measure_rewards(rewards: Grouped, advantage: Tensor, admitted: Tensor, truncated: Tensor | None) -> dict[str, Statistic]:
-    """The reward and advantage metrics, under TRL's names and source 001's."""
+def measure_rewards(rewards: Grouped, advantage: Tensor, admitted: Tensor, rollouts: Rollouts) -> dict[str, Statistic]:
+    """The reward and advantage metrics, under TRL's names and source 001's.
+
+    A flat group is all right where its rewards come to the most that the weighted sum can be, all wrong where to the least (`Rollouts.reward_bounds`).
+
+    Args:
+        rewards: the weighted sum, with its groups and parts.
+        advantage: `[B, K]`.
+        admitted: `[num_groups]` bool.
+        rollouts: what they came from.
+    """
+    truncated = rollouts.truncated
+    ends = {name: rollouts.reward_bounds.get(name, (0.0, 1.0)) for name in rewards.parts}
+    worst, best = (sum(pick(rewards.weights[name] * end for end in both) for name, both in ends.items()) for pick in (min, max))
+    near = _SAME_SUM * max(1.0, abs(worst), abs(best))
     flat = rewards.group_flat.all(dim=1)
     compared = torch.ones_like(flat)
     level = torch.where(rewards.highest.isfinite(), rewards.highest, torch.full_like(rewards.highest, float("nan"))).nanmean(dim=1)
@@ -81,8 +105,8 @@ def measure_rewards(rewards: Grouped, advantage: Tensor, admitted: Tensor, trunc
         "advantages_mean": Mean.of(advantage, rewards.present),
         "advantages_std": Deviation.of(advantage, rewards.present),
         "groups/flat": Mean.share(flat, compared),
-        "groups/all_right": Mean.share(flat & (level > 0), compared),
-        "groups/all_wrong": Mean.share(flat & (level <= 0), compared),
+        "groups/all_right": Mean.share(flat & ((level - best).abs() <= near), compared),
+        "groups/all_wrong": Mean.share(flat & ((level - worst).abs() <= near), compared),
         "groups/admitted": Mean.share(admitted, compared),
         "groups/mean_std": Deviation.of(group_mean, scorable_group),
         "groups/range": Mean.of(torch.where(scorable_group, spread, 0.0), scorable_group),
@@ -97,9 +121,9 @@ def measure_rewards(rewards: Grouped, advantage: Tensor, admitted: Tensor, trunc
     for name, part in rewards.parts.items():
         statistics[f"rewards/{name}/mean"] = Mean.of(part.value, part.present)
         statistics[f"rewards/{name}/std"] = Deviation.of(part.value, part.present)
+        statistics[f"rewards/{name}/missing"] = Mean.share(~part.present, torch.ones_like(part.present))
         statistics[f"rewards/{name}/weight"] = Mean.number(weight := rewards.weights[name])
         if weight != 0:
             own = weight * torch.where(part.present, part.value - part.mean, 0.0)
             statistics[f"rewards/{name}/share"] = Mean.ratio((own * inside).sum(), inside.square().sum())
     return statistics
-        statistics[f"rewards/{name}/missing"] = Mean.share(~part.present, torch.ones_like(part.present))

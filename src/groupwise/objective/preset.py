@@ -57,13 +57,23 @@ class Method(Config):
 
 @cache
 def method_names() -> tuple[str, ...]:
-    """The names of all presets."""
+    """The names of all presets.
+
+    Example:
+        >>> {"grpo", "dapo", "source_003"} <= set(method_names())
+        True
+    """
     return tuple(sorted(entry.name.removesuffix(".toml") for entry in _METHODS.iterdir() if entry.name.endswith(".toml")))
 
 
 @cache
 def overlay_names() -> tuple[str, ...]:
-    """The names of all overlays, written behind a preset's with `+`."""
+    """The names of all overlays, written behind a preset's with `+`.
+
+    Example:
+        >>> overlay_names()
+        ('icepop', 'mis', 'tis')
+    """
     return tuple(sorted(entry.name.removesuffix(".toml") for entry in _OVERLAYS.iterdir() if entry.name.endswith(".toml")))
 
 
@@ -74,10 +84,17 @@ def _unknown(what: str, name: str, allowed: tuple[str, ...]) -> Problem:
 
 
 def read_method(name: str) -> Method:
-    """The preset `name`.
+    """A preset with everything it says of itself.
+
+    Args:
+        name: of the preset, without overlays.
 
     Raises:
         ConfigError: no such preset; the nearest names are given.
+
+    Example:
+        >>> read_method("dapo").paper.arxiv
+        '2503.14476'
     """
     if name not in method_names():
         raise ConfigError(_unknown("method", name, method_names()))
@@ -85,7 +102,18 @@ def read_method(name: str) -> Method:
 
 
 def method_tree(name: str) -> dict[str, Any]:
-    """The slots of a preset with its overlays (`dapo+tis`), as a plain table ready for edits."""
+    """The slots of a preset with its overlays (`dapo+tis`), as a plain table ready for edits.
+
+    Args:
+        name: a preset, overlays joined by `+`.
+
+    Raises:
+        ConfigError: no such preset or overlay, or two overlays of one slot.
+
+    Example:
+        >>> method_tree("dapo+tis")["correction"]["kind"]
+        'truncate'
+    """
     base, *overlays = str(name).split("+")
     tree = dict(read_method(base).objective)
     taken: dict[str, str] = {}
@@ -116,7 +144,15 @@ def resolve(name: str, edits: Mapping[str, Any]) -> Objective:
 
 
 def changes(objective: Objective) -> dict[str, Any]:
-    """What an edited objective changed: dotted key -> (preset's value, own value)."""
+    """What an edited objective changed: dotted key -> (preset's value, own value).
+
+    Args:
+        objective: a preset's, edited or not.
+
+    Example:
+        >>> changes(objective_from("dapo", {"trust.low": 0.1}))
+        {'trust.low': (0.2, 0.1)}
+    """
     base = objective.name.removesuffix("+edited")
     if base == "custom":
         return {}
@@ -125,7 +161,19 @@ def changes(objective: Objective) -> dict[str, Any]:
 
 
 def objective_from(name: str, overrides: Mapping[str, Any]) -> Objective:
-    """`Objective.preset`: a preset with dotted overrides."""
+    """`Objective.preset`: a preset with dotted overrides.
+
+    Args:
+        name: a preset, overlays joined by `+`.
+        overrides: dotted key -> value.
+
+    Raises:
+        ConfigError: no such preset, an unknown key, a refused combination.
+
+    Example:
+        >>> objective_from("dapo", {"trust.kind": "gaussian"}).name
+        'dapo+edited'
+    """
     edits: dict[str, Any] = {}
     for key, value in overrides.items():
         *tables, last = key.split(".")

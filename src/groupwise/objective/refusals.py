@@ -10,7 +10,16 @@ if TYPE_CHECKING:
 
 
 def refusals(objective: Objective) -> Iterator[str]:
-    """Why this objective is refused, one sentence each; nothing when it is sound."""
+    """Why this objective is refused, one sentence each; nothing when it is sound.
+
+    Args:
+        objective: read, its slots valid one by one.
+
+    Example:
+        >>> from groupwise import Objective
+        >>> list(refusals(Objective.preset("grpo")))
+        []
+    """
     ratio, credit, trust = objective.ratio, objective.credit, objective.trust
     sequence_gradient = getattr(ratio, "gradient", "token") == "sequence"
     # A score function times a detached ratio keeps each decision's own gradient at every level.

@@ -16,6 +16,11 @@ class ObjectiveState(Config):
         step: optimiser steps so far; schedules read it.
         beta: the current coefficient of an adaptive divergence, `None` for schedules that depend on the step alone.
         running: running statistics of rewards, for advantages that use them.
+
+    Example:
+        >>> state = ObjectiveState(step=3)
+        >>> ObjectiveState.model_validate(state.model_dump(mode="json")) == state
+        True
     """
 
     step: int = 0

@@ -16,7 +16,18 @@ _replayed: Iterator[Tensor] | None = None
 
 
 def stop_gradient(value: Tensor) -> Tensor:
-    """`value` as a constant: its gradient is 0."""
+    """`value` as a constant: its gradient is 0.
+
+    Args:
+        value: any tensor.
+
+    Example:
+        >>> import torch
+        >>> x = torch.tensor(3.0, requires_grad=True)
+        >>> (stop_gradient(x) * x).backward()
+        >>> float(x.grad)
+        3.0
+    """
     if _replayed is not None:
         return next(_replayed)
     stopped = value.detach()
@@ -38,7 +49,19 @@ def recording() -> Iterator[list[Tensor]]:
 
 @contextmanager
 def replaying(values: list[Tensor]) -> Iterator[None]:
-    """Hands the kept values out again, in order, whatever the code inside computes."""
+    """Hands the kept values out again, in order, whatever the code inside computes.
+
+    Args:
+        values: what `recording` kept.
+
+    Example:
+        >>> import torch
+        >>> with recording() as kept:
+        ...     _ = stop_gradient(torch.tensor(1.0))
+        >>> with replaying(kept):
+        ...     float(stop_gradient(torch.tensor(5.0)))
+        1.0
+    """
     global _replayed
     before, _replayed = _replayed, iter(values)
     try:

@@ -9,5 +9,18 @@ from groupwise.objective.stop_gradient import stop_gradient
 
 
 def token_gradient(log_level: Tensor, decisions: Decisions) -> Tensor:
-    """`log rho_t = sg(log rho) + lp_t - sg(lp_t)` (GSPO-token, arXiv 2507.18071, equation 14), `[B, T]` from `[B, 1]`."""
+    """`log rho_t = sg(log rho) + lp_t - sg(lp_t)` (GSPO-token, arXiv 2507.18071, equation 14), `[B, T]` from `[B, 1]`.
+
+    Args:
+        log_level: `[B, 1]` nats, the member's.
+        decisions: of the same members.
+
+    Example:
+        >>> import torch
+        >>> now = torch.tensor([[-1.0, -2.0]], requires_grad=True)
+        >>> level = token_gradient(torch.tensor([[0.5]]), Decisions(torch.ones(1, 2, dtype=torch.bool), now, now.detach(), torch.ones(1, 2)))
+        >>> level[0, 0].backward()
+        >>> level.tolist(), now.grad.tolist()
+        ([[0.5, 0.5]], [[1.0, 0.0]])
+    """
     return stop_gradient(log_level) + decisions.log_prob - stop_gradient(decisions.log_prob)

@@ -41,6 +41,11 @@ class Reward(Config):
         """Names of the data columns that the reward reads."""
         return ()
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The lowest and the highest value it can give; a group is all wrong or all right at these. A reward without ends keeps 0 and 1."""
+        return (0.0, 1.0)
+
     def open(self) -> RewardFunction:
         """The function that scores, with whatever it must load; most rewards are their own."""
         return self

@@ -6,9 +6,9 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
-from typing import Any, Literal, final
+from typing import Any, Literal, Self, final
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from groupwise.config import user_module
 from groupwise.reward.base import Reward, RewardFunction
@@ -81,6 +81,19 @@ class CallableReward(Reward):
     each: bool = False
     """Call `reward(prompt, completion, **columns of this member)` once a member, on texts (or images), and expect one number. Under `on_error = "missing"` a
     member that raises is missing and counted, and the others keep theirs."""
+
+    bounds: tuple[float, float] = (0.0, 1.0)
+    """The lowest and the highest value it can give, at which `groups/all_wrong` and `groups/all_right` count a group."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.bounds[0] < self.bounds[1]:
+            raise ValueError(f"bounds = {list(self.bounds)}: the lowest value stands first, and below the highest; write for example bounds = [-1.0, 1.0]")
+        return self
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return self.bounds
 
     def open(self) -> RewardFunction:
         """The function that scores, its arguments bound; refuses arguments that no parameter takes.

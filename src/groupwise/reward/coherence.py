@@ -28,6 +28,10 @@ class Coherence(Reward):
     each: float = 0.2
     maximum: float = 1.0
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        return (0.0, self.maximum)
+
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[float]:
         return [self._score(completion_text(completion)) for completion in completions]
 

@@ -68,6 +68,10 @@ class Format(Reward):
             raise ValueError(f'tags must be different names, at least one, got {list(self.tags)}; write tags = ["think", "answer"]')
         return self
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        return (min(self.wrong, self.correct), max(self.wrong, self.correct))
+
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[float]:
         return [self.correct if self._fits(self.prefilled + completion_text(completion)) else self.wrong for completion in completions]
 

@@ -69,6 +69,12 @@ class KnightsAndKnaves(Reward):
     def needs(self) -> tuple[str, ...]:
         return (self.column,)
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        right = [self.format_right + answer for answer in (self.answer_right, self.answer_wrong, self.answer_unparsable)]
+        possible = [self.format_wrong + self.answer_unparsable, *right]
+        return (min(possible), max(possible))
+
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[float]:
         return [self._score(self.prefilled + completion_text(completion), wanted) for completion, wanted in zip(completions, columns[self.column], strict=True)]
 

@@ -29,6 +29,10 @@ class Repetition(Reward):
     """The largest penalty, as a positive number."""
     unit: Literal["words", "characters"] = "words"
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        return (-self.penalty, 0.0)
+
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[float]:
         return [self._score(completion_text(completion)) for completion in completions]
 

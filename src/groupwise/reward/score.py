@@ -31,6 +31,7 @@ class _Open:
     timeout_seconds: float | None
     on_error: str
     judge: bool
+    bounds: tuple[float, float] = (0.0, 1.0)
     worker: Worker | None = None
 
     def start(self, given: Mapping[str, Any]) -> Job:
@@ -64,7 +65,8 @@ def _opened(name: str, reward: Reward | RewardFunction) -> _Open:
         raise RewardError(f"reward {name!r} is of type {type(reward).__name__}; {wanted}", reward=name)
     weight = 0.0 if judge else float(getattr(reward, "weight", 1.0))
     needs = tuple(dict.fromkeys((*reward.needs, *needed_columns(function)))) if isinstance(reward, Reward) else needed_columns(function)
-    return _Open(name, function, needs, weight, getattr(reward, "timeout_seconds", 60.0), getattr(reward, "on_error", "raise"), judge)
+    bounds = reward.ends if isinstance(reward, Reward) else getattr(reward, "bounds", (0.0, 1.0))
+    return _Open(name, function, needs, weight, getattr(reward, "timeout_seconds", 60.0), getattr(reward, "on_error", "raise"), judge, bounds)
 
 
 @final
@@ -73,7 +75,7 @@ class Rewards:
 
     Args:
         rewards: name -> configured reward, or a function `reward(prompts, completions, **columns) -> list`, sync or async. A function or object
-            may carry `weight`, `timeout_seconds`, `on_error`, `role` and `needs` as attributes.
+            may carry `weight`, `timeout_seconds`, `on_error`, `role`, `bounds` and `needs` as attributes.
 
     Raises:
         RewardError: a reward that cannot be opened.
@@ -159,7 +161,8 @@ class Rewards:
                 if not job.done.is_set() and reward.worker is not None:
                     reward.abandon()
         weights = {reward.name: reward.weight for reward in used}
-        return RewardTable(values, weights, tuple(events), seconds, frozenset(reward.name for reward in used if reward.judge), maps, fields)
+        judging, bounds = frozenset(reward.name for reward in used if reward.judge), {reward.name: reward.bounds for reward in used}
+        return RewardTable(values, weights, tuple(events), seconds, judging, maps, fields, bounds)
 
     def memory(self) -> dict[str, Any]:
         """What rewards remember of what training saw, by name, JSON-able; nothing for those that remember nothing."""

@@ -47,6 +47,10 @@ class SoftOverlong(Reward):
     def needs(self) -> tuple[str, ...]:
         return () if self.column is None else (self.column,)
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        return (-1.0, 0.0)
+
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[float]:
         counted: Sequence[Any] = [completion_text(completion).split() for completion in completions] if self.column is None else columns[self.column]
         return [self._penalty(len(count) if hasattr(count, "__len__") else int(count)) for count in counted]

@@ -44,6 +44,7 @@ class RewardTable:
         seconds: name -> wall time of the call.
         judges: names of rewards that are measured and never trained on; their weight is 0.
         maps: name -> `B` arrays, where a reward gives a value to every pixel (or decision) of a member; `values` then holds their means.
+        bounds: name -> the lowest and the highest value that the reward can give; 0 and 1 where unnamed.
         fields: name -> field -> `B` entries, what a reward says it was made of; an entry is a number, or a list of them (one a decision).
 
     Raises:
@@ -64,6 +65,7 @@ class RewardTable:
     judges: frozenset[str] = frozenset()
     maps: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     fields: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
+    bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         lengths = {name: len(values) for name, values in self.values.items()}
@@ -167,4 +169,4 @@ class RewardTable:
                 seconds[name] = seconds.get(name, 0.0) + spent
         maps = {name: [each for table in tables for each in table.maps[name]] for name in first.maps}
         fields = {name: {each: [value for table in tables for value in table.fields[name][each]] for each in own} for name, own in first.fields.items()}
-        return RewardTable(values, first.weights, tuple(events), seconds, first.judges, maps, fields)
+        return RewardTable(values, first.weights, tuple(events), seconds, first.judges, maps, fields, first.bounds)

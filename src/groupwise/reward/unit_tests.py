@@ -97,6 +97,10 @@ class UnitTests(Reward):
     def needs(self) -> tuple[str, ...]:
         return (self.column,)
 
+    @property
+    def ends(self) -> tuple[float, float]:
+        return (min(self.wrong, self.correct), max(self.wrong, self.correct))
+
     def open(self) -> UnitTests:
         """The function that scores; refuses a machine without the means to isolate, unless told otherwise."""
         if self.network != "allow" and not can_isolate():

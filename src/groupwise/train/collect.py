@@ -109,7 +109,8 @@ def collect(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams,
         return Collected(only.samples, only.place, only.table, only.batch, statistics, numbers, remarks)
     keep = sorted(admitted)[:wanted]
     if len(keep) < wanted:
-        remarks.append(f"{len(rounds)} rounds of sampling gave {len(keep)} of {wanted} groups that may train; the step trains those")
+        what = "the step trains those" if keep else "the step has no policy term"
+        remarks.append(f"{len(rounds)} rounds of sampling gave {len(keep)} of {wanted} groups that may train; {what}")
     return _joined(rounds, keep, domain.density, recipe, state, world, statistics, numbers, remarks)
 
 
@@ -179,6 +180,7 @@ def rollouts_of(
         density=density,
         auxiliary_count=samples.auxiliary_count,
         reward_history=reward_history,
+        reward_bounds=table.bounds,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 import torch
@@ -36,7 +36,8 @@ class Recipe:
         sampling: sampling settings by name, as schedules over the steps of the stage; they override the domain's own.
         adapt: gives the domain of this stage, sharing the module, where the stage changes the domain's settings.
         cache: whether its result may be kept between runs, if it samples nothing.
-        identity: the resolved configuration as JSON-able values, for the cache.
+        identity: of the domain's resolved configuration what a stage that samples nothing trains by, as JSON-able values, for the cache.
+        measures: all of it, which held-out numbers depend on.
 
     Example:
         >>> Recipe("grpo", Objective.preset("grpo")).samples
@@ -52,6 +53,19 @@ class Recipe:
     adapt: Callable[[Domain], Domain] = _same
     cache: bool = True
     identity: Mapping[str, Any] = field(default_factory=dict)
+    measures: Mapping[str, Any] = field(default_factory=dict)
+
+    def on(self, *, density: bool) -> Recipe:
+        """The stage for decisions of this kind (`Objective.on`).
+
+        Args:
+            density: whether log-probs are of densities.
+
+        Example:
+            >>> Recipe("a", Objective.preset("balanced")).on(density=True).objective.credit.gradient_adaptive.signal
+            'score_norm'
+        """
+        return replace(self, objective=self.objective.on(density=density))
 
     @property
     def samples(self) -> bool:
@@ -131,3 +145,17 @@ class Job:
     track: TrackConfig = field(default_factory=TrackConfig)
     controls: Mapping[str, Sequence[Recipe]] = field(default_factory=dict)
     remarks: Sequence[str] = ()
+
+    def on(self, *, density: bool) -> Job:
+        """The run for decisions of this kind (`Objective.on`).
+
+        Args:
+            density: whether log-probs are of densities.
+
+        Example:
+            >>> job = Job("a", 0, [Recipe("a", Objective.preset("grpo"))], pow)
+            >>> job.on(density=True).recipes[0] == job.recipes[0]
+            True
+        """
+        controls = {name: [recipe.on(density=density) for recipe in recipes] for name, recipes in self.controls.items()}
+        return replace(self, recipes=[recipe.on(density=density) for recipe in self.recipes], controls=controls)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -15,6 +15,7 @@ from groupwise.checkpoint import CheckpointStore, new_folder
 from groupwise.checkpoint.atomic import storage_error
 from groupwise.diagnosis import Watch
 from groupwise.domain.protocol import Domain, Evaluation
+from groupwise.reward import RewardEvent
 from groupwise.statistics import finish
 from groupwise.streams import Streams
 from groupwise.track import MetricsFile, Trackers
@@ -106,7 +107,6 @@ class Session:
                 raise storage_error(self.metrics.path, error, kept) from error
         self.trackers.metrics(step, values)
 
-
     def diagnose(self, step: int, stage: str, values: dict[str, float]) -> None:
         """What the rules newly see in this row is said, notes apart; the worst that holds is shown.
 
@@ -120,6 +120,7 @@ class Session:
                 self.say(f"step {step}: {finding.rule}: {finding}")
         worst = self.watch.worst
         self.trackers.alarm("" if worst is None else worst.rule)
+
 
 def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
     """Trains one stage from where `state` stands to its end; `state.progress.stage_ended` says why it ended early.
@@ -189,10 +190,10 @@ def evaluate_now(session: Session, recipe: Recipe, state: TrainState, autocast: 
     best = note_score(progress, recipe.train, metrics.get(name) if name else None)
     if session.world.first:
         _write_evaluation(session.folder, progress.step, found)
-        if best and session.keep_best and progress.num_updates:
         session.trackers.members(progress.step, "evaluation", found.records, found.pictures)
+        if best and session.keep_best and progress.num_updates:
             _replace_model(session, state, session.folder.best)
-    return {PREFIX + key: value for key, value in metrics.items()}, best
+    return {PREFIX + key: value for key, value in {**metrics, **_evaluation_events(session, progress.step, found)}.items()}, best
 
 
 def save(session: Session, state: TrainState, *, best: bool = False) -> None:
@@ -264,10 +265,7 @@ def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict
 
 def _say_events(session: Session, state: TrainState, collected: Collected) -> None:
     """What went wrong while rewards were computed, on any process, the first time of its kind; the counts are in the metrics of every step."""
-    own: dict[tuple[str, str], tuple[int, str]] = {}
-    for event in collected.table.events:
-        count, detail = own.get((event.reward, event.name), (0, event.detail))
-        own[event.reward, event.name] = (count + event.count, detail)
+    own = _counted(collected.table.events)
     parts = session.world.gather((own, len(collected.table)))
     num_members = sum(size for _, size in parts)
     for key in dict.fromkeys(key for found, _ in parts for key in found):
@@ -275,6 +273,25 @@ def _say_events(session: Session, state: TrainState, collected: Collected) -> No
         told = [found[key] for found, _ in parts if key in found]
         text = f"reward {reward!r}: {name} for {sum(count for count, _ in told)} of {num_members} members" + (f", {told[0][1]}" if told[0][1] else "")
         session.say_once(key, f"step {state.progress.step + 1}: {text}; later ones are only counted")
+
+
+def _evaluation_events(session: Session, step: int, found: Evaluation) -> dict[str, float]:
+    """Says what went wrong while held-out samples were scored, the first time of its kind, and returns the counts, as `rewards/NAME/num_EVENT`."""
+    counts: dict[str, float] = {}
+    for (reward, name), (count, detail) in _counted(found.events).items():
+        counts[f"rewards/{reward}/num_{name}"] = float(count)
+        text = f"step {step}, evaluation: reward {reward!r}: {name} for {count} samples" + (f", {detail}" if detail else "")
+        session.say_once(("evaluation", reward, name), f"{text}; they are left out of its mean; later ones are only counted")
+    return counts
+
+
+def _counted(events: Sequence[RewardEvent]) -> dict[tuple[str, str], tuple[int, str]]:
+    """(reward, event) -> how many members, and what a reader wants to see once."""
+    found: dict[tuple[str, str], tuple[int, str]] = {}
+    for event in events:
+        count, detail = found.get((event.reward, event.name), (0, event.detail))
+        found[event.reward, event.name] = (count + event.count, detail)
+    return found
 
 
 def _count(session: Session, recipe: Recipe, state: TrainState, updates: Updates) -> None:
@@ -317,6 +334,7 @@ def _write_rollouts(session: Session, recipe: Recipe, state: TrainState, collect
     if due and session.world.first and len(collected.samples):
         path = session.folder.rollouts_at(step)
         records = rollout_records(session.domain, recipe.objective, collected, updates, session.num_rollouts)
+        session.trackers.members(step, "rollouts", records, {})
         write_records(path, with_files(records, path.with_suffix("") / "members", session.folder.path))
 
 
@@ -334,7 +352,6 @@ def _replace_model(session: Session, state: TrainState, path: Path) -> None:
 
 
 def _autocast(recipe: Recipe, device: torch.device) -> Callable[[], Any]:
-        session.trackers.members(step, "rollouts", records, {})
     if recipe.train.autocast == "none":
         return contextlib.nullcontext
     # Its cache of cast weights outlives an optimiser step and an exchange of weights with the reference.

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
+
 from groupwise.checkpoint import new_folder, save_tree
 from groupwise.domain.protocol import Domain
 from groupwise.reference import AbsentReference, ReferenceConfig, resolve_reference
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.train.activation_checkpointing import checkpoint_activations
 from groupwise.train.distributed import World
-from groupwise.train.evaluation import metric_name
+from groupwise.train.evaluation import PREFIX, metric_name
 from groupwise.train.job import Domains, Job, Recipe
 from groupwise.train.loop import Session, evaluate_now, run_stage, save
 from groupwise.train.reward_history import RewardHistory
 from groupwise.train.reward_memory import recall
 from groupwise.train.state import TrainState
-from groupwise.train.warm_up import copy_records, keep_warm_up, load_warm_up, warm_up_key
+from groupwise.train.warm_up import WarmUp, copy_records, keep_warm_up, load_warm_up, measured_key, warm_up_key
 
 START = "start"
 """Where controls begin: the state at the first stage that samples, in `checkpoints/start`."""
@@ -116,7 +118,8 @@ def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: i
     if key is not None:
         # What is kept knows nothing of the stage that follows in this run: another one may follow in the next.
         record = {**state.record(session.world, 0), "objective": own.model_dump(mode="json")}
-        problem = keep_warm_up(key, record, session.folder.metrics, session.folder.rollouts) if session.world.first else None
+        measured = measured_key(session.domain, job.recipes[: index + 1])
+        problem = keep_warm_up(key, measured, record, session.folder.metrics, session.folder.rollouts) if session.world.first else None
         if problem:
             session.say(problem)
 
@@ -133,19 +136,45 @@ def _restore_warm_up(session: Session, job: Job, state: TrainState, index: int, 
     recipe, progress = job.recipes[index], state.progress
     with progress.timed("warm_up"):
         kept = load_warm_up(key)
-        if not all(session.world.gather(kept is not None)):
-            return False
-        assert kept is not None
-        record, rows, files = kept
+    if not all(session.world.gather(kept is not None)):
+        return False
+    assert kept is not None
+    measured = all(session.world.gather(kept.measured == measured_key(session.domain, job.recipes[: index + 1])))
+    if not measured and progress.latest_step != progress.step:
+        values, _ = evaluate_now(session, recipe, state)
+        session.row(progress.step, recipe.name, values)
+    first = dict(progress.latest), progress.latest_step
+    with progress.timed("warm_up"):
         state.reference = ReferencePolicy(AbsentReference(), state.module)
-        state.restore(record, session.world)
-        if index + 1 < len(job.recipes):
-            state.objective = job.recipes[index + 1].objective.adopt(state.objective, recipe.objective)
-        if session.world.first:
-            session.folder.metrics.write_text("".join(row + "\n" for row in rows))
-            copy_records(files, session.folder.rollouts)
-    before = state.progress.seconds.get("warm_up", 0.0)
+        state.restore(kept.record, session.world)
+    spent = state.progress.seconds.get("warm_up", 0.0)
     state.progress.seconds = dict(progress.seconds)
-    session.say(f"stage {recipe.name}: the result of an earlier run is used, which took {before:.0f} s; nothing that it depends on has changed")
+    # The state of this run's own objective, whatever method the kept run had: nothing was observed in a stage without samples.
+    own = recipe.objective.init().model_copy(update={"step": state.objective.step})
+    state.objective = job.recipes[index + 1].objective.adopt(own, recipe.objective) if index + 1 < len(job.recipes) else own
+    if measured:
+        if session.world.first:
+            session.folder.metrics.write_text("".join(json.dumps(row) + "\n" for row in kept.rows), encoding="utf-8")
+            copy_records(kept.files, session.folder.rollouts)
+    else:
+        _measure_anew(session, job, state, index, kept, first)
+    again = "" if measured else "; held-out numbers are measured anew"
+    session.say(f"stage {recipe.name}: the result of an earlier run is used, which took {spent:.0f} s; nothing that it depends on has changed{again}")
     save(session, state)
     return True
+
+
+def _measure_anew(session: Session, job: Job, state: TrainState, index: int, kept: WarmUp, first: tuple[dict[str, float], int]) -> None:
+    """The rows of a kept stage with held-out numbers of this run's own at its end; those inside it are gone with the weights they were of."""
+    recipe, progress = job.recipes[index], state.progress
+    progress.score = progress.best = progress.anchor = None
+    progress.best_step = -1
+    if index == first_sampling(job):
+        progress.before, progress.before_step = first
+    trained = [{name: value for name, value in row.items() if not name.startswith(PREFIX)} for row in kept.rows if row["stage"] == recipe.name]
+    *rows, last = [row for row in trained if set(row) - {"step", "stage"}]
+    for row in rows:
+        if session.metrics is not None:
+            session.metrics.append(row)
+    values, _ = evaluate_now(session, recipe, state)
+    session.row(progress.step, recipe.name, {name: value for name, value in last.items() if name not in ("step", "stage")} | values)

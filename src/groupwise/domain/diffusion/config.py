@@ -6,7 +6,7 @@ What the pipelines' adapter adds of its own belongs into `model.Pretrained` (LoR
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 
 from pydantic import Field, model_validator
 
@@ -105,6 +105,11 @@ class DiffusionConfig(Config):
             trains by slices: the gradient is the same.
         evaluation: how the policy is evaluated.
     """
+
+    only_sampled: ClassVar[frozenset[str]] = frozenset(
+        {"rewards", "sampler", "guidance", "sampling_schedule", "window", "initial_noise", "reduce", "evaluation"}
+    )
+    """Keys that a stage that samples nothing does not train by: they may change, and a kept warm-up stays what it was."""
 
     kind: Literal["diffusion"] = "diffusion"
     model: ModelConfig

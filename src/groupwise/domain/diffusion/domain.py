@@ -254,6 +254,7 @@ class DiffusionDomain:
             evaluate.metrics(mode, images, config.num_images, table),
             tuple(evaluate.records(mode, prompts, images, config.num_images, table, config.num_records)),
             pictures,
+            table.events,
         )
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:

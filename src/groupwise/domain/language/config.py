@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, final
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -142,6 +142,9 @@ class LanguageConfig(Config):
         overlong: what happens to a longer one: `error` before anything is computed, `drop` it, or `truncate` it on the left; both are counted.
         evaluation: how held-out prompts are evaluated.
     """
+
+    only_sampled: ClassVar[frozenset[str]] = frozenset({"rewards", "sampling", "sampling_schedule", "engine", "evaluation"})
+    """Keys that a stage that samples nothing does not train by: they may change, and a kept warm-up stays what it was."""
 
     kind: Literal["language"] = "language"
     model: ModelConfig

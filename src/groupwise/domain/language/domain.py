@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast, final
@@ -33,7 +34,7 @@ from groupwise.domain.language.tokenizer import build_tokenizer
 from groupwise.domain.protocol import Evaluation, Prompt, Samples
 from groupwise.domain.weights import hash_weights
 from groupwise.records import Scored
-from groupwise.reward import Rewards, RewardTable
+from groupwise.reward import RewardEvent, Rewards, RewardTable
 from groupwise.reward.columns import check_columns
 from groupwise.streams import Streams
 
@@ -79,7 +80,7 @@ class LanguageDomain:
         # A server may lag behind; what is measured is the live policy.
         self._evaluating_engine = self._engine if self._engine.live else open_engine(BuiltinEngine(), self.backbone, self.tokenizer)
         self._chat = Chat(self.tokenizer, config.chat)
-        self._rewards = Rewards(config.rewards)
+        self.rewards = Rewards(config.rewards)
         self._check_columns(splits)
         limit = self._prompt_limit()
         self._train = tokenize(splits.train, self._chat, config.environment, limit, config.overlong)
@@ -185,12 +186,14 @@ class LanguageDomain:
         first = trained[0] if trained else "environment"
         found: dict[str, float] = {}
         records: list[Mapping[str, Any]] = []
+        events: list[RewardEvent] = []
         for mode, wanted, num_samples in (("greedy", config.greedy, 1), ("sampled", config.sampled, config.num_samples)):
             if wanted:
                 written = self._write(self._held_out.prompts, num_samples, streams, greedy=mode == "greedy")
                 found |= evaluate.metrics(mode, written, first)
                 records += evaluate.records(mode, written, config.num_texts)
-        return Evaluation(found, tuple(records))
+                events += written.table.events
+        return Evaluation(found, tuple(records), events=events)
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Prompt, text, tokens and settings of members, for people."""
@@ -219,7 +222,7 @@ class LanguageDomain:
 
     def close(self) -> None:
         """Ends the rewards' threads and processes."""
-        self._rewards.close()
+        self.rewards.close()
 
     @cached_property
     def _corpus(self) -> list[Example]:
@@ -285,11 +288,11 @@ class LanguageDomain:
         columns["num_tokens"] = samples.payload["length"].tolist()
         columns["truncated"] = [False] * len(samples) if samples.truncated is None else samples.truncated.tolist()
         completions = samples.payload.get("messages") or self._texts(samples)
-        table = self._rewards.score([own["prompt"] for own in of_member], completions, columns, judges=judges)
+        table = self.rewards.score([own["prompt"] for own in of_member], completions, columns, judges=judges)
         if self.config.environment is None:
             return table
         values = {"environment": list(samples.payload["environment"]), **table.values}
-        return RewardTable(values, {"environment": self.config.environment.weight, **table.weights}, table.events, table.seconds, table.judges)
+        return replace(table, values=values, weights={"environment": self.config.environment.weight, **table.weights})
 
     def _write(self, prompts: Sequence[Prompt], num_samples: int, streams: Streams, greedy: bool) -> evaluate.Written:
         seeds = [streams.seed("evaluate", prompt.key, number) for prompt in prompts for number in range(num_samples)]
@@ -310,7 +313,7 @@ class LanguageDomain:
 
     def _check_columns(self, splits: Splits) -> None:
         present = [*splits.train[0].columns, *_OWN_COLUMNS]
-        self._rewards.check_columns(present)
+        self.rewards.check_columns(present)
         if self.config.environment is not None:
             check_columns("environment", self.config.environment.needs, present)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 
 from pydantic import Field, model_validator
 
@@ -82,6 +82,9 @@ class RestorationConfig(Config):
         tile: how large images are cut for evaluation.
         evaluation: how the network is evaluated.
     """
+
+    only_sampled: ClassVar[frozenset[str]] = frozenset({"rewards", "sampling_schedule", "tile", "evaluation"})
+    """Keys that a stage that samples nothing does not train by: they may change, and a kept warm-up stays what it was."""
 
     kind: Literal["restoration"] = "restoration"
     model: ModelConfig

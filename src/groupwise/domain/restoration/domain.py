@@ -184,7 +184,7 @@ class RestorationDomain:
         table = evaluate.with_fidelity(evaluate.score(self.rewards, pictures, images, clean, given, judges=True), restored, targets)
         shown = evaluate.shown(given, images, clean, config.repeats, config.num_columns)
         records = evaluate.records(pictures, numbers, table, images, config.num_records)
-        return Evaluation(evaluate.metrics(table), tuple(records), shown)
+        return Evaluation(evaluate.metrics(table), tuple(records), shown, table.events)
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Image, what it was and what it should be, for people."""

@@ -13,7 +13,12 @@ from groupwise.objective.grouped import Grouped
 
 @final
 class Everything(Config):
-    """All groups: flat ones have advantage 0 and still count in every divisor."""
+    """All groups: flat ones have advantage 0 and still count in every divisor.
+
+    Example:
+        >>> Everything()(Grouped.of([1.0, 0.0], [1.0, 1.0])).tolist()
+        [True, True]
+    """
 
     resamples: ClassVar[bool] = False
     kind: Literal["all"] = "all"

@@ -12,7 +12,12 @@ from groupwise.objective.grouped import Grouped
 
 @final
 class Informative(Config):
-    """Groups that are not flat (at any place, for reward maps). Dropped groups leave the divisor of token means."""
+    """Groups that are not flat (at any place, for reward maps). Dropped groups leave the divisor of token means.
+
+    Example:
+        >>> Informative()(Grouped.of([1.0, 0.0], [1.0, 1.0])).tolist()
+        [True, False]
+    """
 
     resamples: ClassVar[bool] = False
     kind: Literal["informative"] = "informative"

@@ -15,6 +15,12 @@ from groupwise.objective.grouped import Grouped
 class PositiveShare(Config):
     """Groups that are not flat and in which at least `min_positive_ratio` of the rewards exceed `threshold`.
 
+    Example:
+        A half; all, but flat; a third.
+
+        >>> PositiveShare(min_positive_ratio=0.5)(Grouped.of([1.0, 0.0], [1.0, 1.0], [1.0, 0.0, 0.0])).tolist()
+        [True, False, False]
+
     Source: `min_positive_ratio` of source 004.
     """
 

@@ -17,6 +17,10 @@ class Resample(Config):
 
     After that it trains what there is and says so.
 
+    Example:
+        >>> Resample()(Grouped.of([1.0, 0.0], [1.0, 1.0])).tolist()
+        [True, False]
+
     Source: DAPO, arXiv 2503.14476, section 3.2.
     """
 

@@ -17,6 +17,11 @@ class Accepted(Config):
 
     Not shift-invariant, and a flat group of accepted members keeps its ones.
 
+    Example:
+        >>> advantage, _ = Accepted()(Grouped.of([1.0, 0.0], [1.0, 1.0]), Running())
+        >>> [round(each, 3) for each in advantage[:, 0].tolist()]
+        [1.0, 0.0, 1.0, 1.0]
+
     Source: the control that every comparison needs (RAFT, arXiv 2304.06767).
     """
 

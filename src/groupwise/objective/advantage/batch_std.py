@@ -20,6 +20,13 @@ class BatchStd(Config):
     Global over processes, taken before sharding. With `of = "advantage"` the scale is the standard deviation of the centred rewards.
     A flat group gives exactly 0. Shift-invariant; scale-invariant above `min_std`.
 
+    Example:
+        The four rewards spread by `sqrt(1/6) = 0.408`; 1 is half a point above its group.
+
+        >>> advantage, _ = BatchStd()(Grouped.of([1.0, 0.0], [0.5, 0.5]), Running())
+        >>> [round(each, 3) for each in advantage[:, 0].tolist()]
+        [1.225, -1.225, 0.0, 0.0]
+
     Source: Lite PPO, arXiv 2508.08221, section 4.
     """
 

@@ -19,6 +19,11 @@ class Centred(Config):
 
     A flat group gives exactly 0. Shift-invariant, and proportional to the scale of the reward.
 
+    Example:
+        >>> advantage, _ = Centred()(Grouped.of([1.0, 0.0, 0.5], [7.0, 7.0]), Running())
+        >>> [round(each, 3) for each in advantage[:, 0].tolist()]
+        [0.5, -0.5, 0.0, 0.0, 0.0]
+
     Source: Dr. GRPO, arXiv 2503.20783, equation 1.
     """
 

@@ -17,6 +17,11 @@ from groupwise.objective.running import Running
 class ConstantBaseline(Config):
     """`A_i = R_i - value`: no comparison inside the group, so a flat group keeps its advantage and neither shift nor scale is forgiven.
 
+    Example:
+        >>> advantage, _ = ConstantBaseline(value=0.5)(Grouped.of([1.0, 0.0], [1.0, 1.0]), Running())
+        >>> [round(each, 3) for each in advantage[:, 0].tolist()]
+        [0.5, -0.5, 0.5, 0.5]
+
     Source: TOPR, arXiv 2503.14286, section 4 (the baseline sets the effective share of positives).
     """
 

@@ -19,6 +19,13 @@ class LeaveOneOut(Config):
 
     A flat group gives exactly 0. Shift-invariant, and proportional to the scale of the reward.
 
+    Example:
+        1 against the mean of 0 and 1/2.
+
+        >>> advantage, _ = LeaveOneOut()(Grouped.of([1.0, 0.0, 0.5]), Running())
+        >>> [round(each, 3) for each in advantage[:, 0].tolist()]
+        [0.75, -0.75, 0.0]
+
     Source: RLOO, arXiv 2402.14740, equation 5.
     """
 

@@ -20,6 +20,13 @@ class MeanScaled(Config):
 
     Rewards must not be negative. A flat group, and one whose mean is 0, gives exactly 0. Scale-invariant, not shift-invariant.
 
+    Example:
+        One success in four: mean 1/4.
+
+        >>> advantage, _ = MeanScaled()(Grouped.of([1.0, 0.0, 0.0, 0.0]), Running())
+        >>> [round(each, 3) for each in advantage[:, 0].tolist()]
+        [3.0, -1.0, -1.0, -1.0]
+
     Source: MaxRL, arXiv 2602.02710, section 3.
     """
 

@@ -20,6 +20,11 @@ class PerReward(Config):
 
     A missing reward leaves its own term alone. A group that is flat in every reward gives exactly 0. Shift- and scale-invariant in each reward by itself.
 
+    Example:
+        >>> advantage, _ = PerReward(whiten=False)(Grouped.of([1.0, 0.0], [0.5, 0.5]), Running())
+        >>> [round(each, 3) for each in advantage[:, 0].tolist()]
+        [0.707, -0.707, 0.0, 0.0]
+
     Source: GDPO, arXiv 2601.05242, equations 4 to 6.
     """
 

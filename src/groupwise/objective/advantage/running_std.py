@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, final
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from groupwise.config import Config
@@ -20,7 +20,17 @@ class RunningStd(Config):
     The average includes the batch at hand, so the first batch is scaled by its own. `baseline = "running"` subtracts the running mean instead of
     the group's (source 001's form): it replaces the comparison inside the group by the difficulty of the prompt, and is inferior.
 
+    Over prompts of unlike difficulty the rewards' standard deviation is mostly that of the prompts, and advantages inside a group are then far below 1;
+    `of = "advantage"` follows the standard deviation of the centred rewards instead, under which they have mean 0 and standard deviation about 1.
+
     With the group's baseline, a flat group gives exactly 0. Shift-invariant.
+
+    Example:
+        The first batch is scaled by its own standard deviation, 0.408.
+
+        >>> advantage, _ = RunningStd()(Grouped.of([1.0, 0.0], [0.5, 0.5]), Running())
+        >>> [round(each, 3) for each in advantage[:, 0].tolist()]
+        [1.225, -1.225, 0.0, 0.0]
 
     Source: `--grpo_global_norm` of source 001, whose average never forgets its initial values.
     """
@@ -30,17 +40,30 @@ class RunningStd(Config):
     decay: float = Field(default=0.99, ge=0, lt=1)
     """Weight of the past, per batch of rollouts."""
     baseline: Literal["group", "running"] = "group"
+    of: Literal["reward", "advantage"] = "reward"
+    """Whose standard deviation: the rewards' (source 001), or that of the rewards less their group's mean."""
     min_std: float = Field(default=1e-6, gt=0)
     """Floor under the standard deviation, in units of reward."""
     clip: float | None = Field(default=None, gt=0)
     """Largest absolute advantage, after scaling (3.0 in source 001)."""
 
+    @model_validator(mode="after")
+    def _one_baseline(self) -> RunningStd:
+        if self.of == "advantage" and self.baseline == "running":
+            raise ValueError(
+                'of = "advantage" is the spread around the group\'s mean, and baseline = "running" subtracts another one; write baseline = "group"'
+            )
+        return self
+
     def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+        centred = rewards.value - rewards.mean
         count, mean, std = rewards.batch_moments(rewards.value)
+        if self.of == "advantage":
+            std = rewards.batch_moments(rewards.compared(centred))[2]
         if count > 0:
             running = running.follow(float(mean), float(std), self.decay)
         scale = max(running.std, self.min_std)
         if self.baseline == "running":
             scaled = (rewards.value - running.mean) / scale
             return bounded(scaled.where(rewards.present, scaled.new_zeros(())), self.clip), running
-        return bounded(rewards.compared((rewards.value - rewards.mean) / scale), self.clip), running
+        return bounded(rewards.compared(centred / scale), self.clip), running

@@ -20,6 +20,13 @@ class Whiten(Config):
     Global over processes, taken before sharding. With a group baseline a flat group is forced to 0 afterwards; without one the batch is
     the comparison, a flat *batch* gives 0, and a flat group keeps what the others make of it.
 
+    Example:
+        Mean 1/2, standard deviation `1/sqrt(3) = 0.577`.
+
+        >>> advantage, _ = Whiten()(Grouped.of([1.0, 0.0], [1.0, 0.0]), Running())
+        >>> [round(each, 3) for each in advantage[:, 0].tolist()]
+        [0.866, -0.866, 0.866, -0.866]
+
     Source: REINFORCE++, arXiv 2501.03262, section 3 (its baseline form: section 3.3).
     """
 

@@ -17,6 +17,13 @@ class FixedLength(Config):
 
     Neither a longer member nor a dropped group changes what another decision weighs.
 
+    Example:
+        >>> import torch
+        >>> mask, everyone = torch.tensor([[True, True], [True, False]]), torch.ones(2, dtype=torch.bool)
+        >>> counts = Counts(mask, everyone, everyone, torch.tensor([0, 0]), 1, lambda total: total)
+        >>> [[round(each, 3) for each in row] for row in FixedLength(length=4)(counts).tolist()]
+        [[0.125, 0.125], [0.125, 0.0]]
+
     Source: Dr. GRPO, arXiv 2503.20783, section 3.2 and its code.
     """
 

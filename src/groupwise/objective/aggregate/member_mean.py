@@ -16,6 +16,13 @@ class MemberMean(Config):
 
     `B` counts every admitted member of the update, also one whose decisions are all masked.
 
+    Example:
+        >>> import torch
+        >>> mask, everyone = torch.tensor([[True, True], [True, False]]), torch.ones(2, dtype=torch.bool)
+        >>> counts = Counts(mask, everyone, everyone, torch.tensor([0, 0]), 1, lambda total: total)
+        >>> [[round(each, 3) for each in row] for row in MemberMean()(counts).tolist()]
+        [[0.25, 0.25], [0.5, 0.0]]
+
     Source: GRPO, arXiv 2402.03300, equation 3.
     """
 

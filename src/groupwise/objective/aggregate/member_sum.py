@@ -12,7 +12,15 @@ from groupwise.objective.counts import Counts
 
 @final
 class MemberSum(Config):
-    """`w = 1 / B`, with `B` the admitted members of the update, also those whose decisions are all masked."""
+    """`w = 1 / B`, with `B` the admitted members of the update, also those whose decisions are all masked.
+
+    Example:
+        >>> import torch
+        >>> mask, everyone = torch.tensor([[True, True], [True, False]]), torch.ones(2, dtype=torch.bool)
+        >>> counts = Counts(mask, everyone, everyone, torch.tensor([0, 0]), 1, lambda total: total)
+        >>> [[round(each, 3) for each in row] for row in MemberSum()(counts).tolist()]
+        [[0.5, 0.5], [0.5, 0.0]]
+    """
 
     kind: Literal["member_sum"] = "member_sum"
 

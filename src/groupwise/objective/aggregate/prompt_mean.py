@@ -16,6 +16,15 @@ class PromptMean(Config):
 
     A prompt is counted on the process that holds its group.
 
+    Example:
+        One prompt with three decisions.
+
+        >>> import torch
+        >>> mask, everyone = torch.tensor([[True, True], [True, False]]), torch.ones(2, dtype=torch.bool)
+        >>> counts = Counts(mask, everyone, everyone, torch.tensor([0, 0]), 1, lambda total: total)
+        >>> [[round(each, 3) for each in row] for row in PromptMean()(counts).tolist()]
+        [[0.333, 0.333], [0.333, 0.0]]
+
     Source: DAPO, arXiv 2503.14476, equation 8, read as the paper writes it: inside the group, then over prompts.
     """
 

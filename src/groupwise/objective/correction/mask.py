@@ -16,6 +16,14 @@ from groupwise.objective.decisions import LOG_LIMIT
 class Mask(Config):
     """`k_t 1[prod_t k_t <= maximum]` with `k_t = exp(lp_old - lp_behaviour)`: a member is kept or dropped whole; survivors keep `k_t`.
 
+    Example:
+        Products 0.6 and 9.
+
+        >>> import torch
+        >>> log_weight = torch.tensor([[0.4, 1.5], [1.5, 6.0]]).log()
+        >>> [[round(each, 3) for each in row] for row in Mask()(log_weight, torch.ones(2, 2, dtype=torch.bool)).tolist()]
+        [[0.4, 1.5], [0.0, 0.0]]
+
     Source: Liu et al. 2025, "When speed kills stability" (MIS).
     """
 

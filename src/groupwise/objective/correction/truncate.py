@@ -14,6 +14,12 @@ from groupwise.config import Config
 class Truncate(Config):
     """`k = min(exp(lp_old - lp_behaviour), maximum)` per decision: no decision is lost, no weight explodes.
 
+    Example:
+        >>> import torch
+        >>> log_weight = torch.tensor([[0.4, 1.5], [1.5, 6.0]]).log()
+        >>> [[round(each, 3) for each in row] for row in Truncate()(log_weight, torch.ones(2, 2, dtype=torch.bool)).tolist()]
+        [[0.4, 1.5], [1.5, 2.0]]
+
     Source: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy training" (TIS).
     """
 

@@ -18,15 +18,25 @@ from groupwise.statistics import Statistic, Variance
 class GradientAdaptive(Config):
     """`c_t = n softmax_t(g_t / T)` over a member's valid decisions, detached; a member of at most one decision has credit 1.
 
-    `signal = "surprisal"` is the source's proxy `g = |lp|` (discrete decisions only); `"score_norm"` is exact: the norm of the
-    log-prob's gradient by the logits, `sqrt(1 - 2 p_y + sum p^2)`, or by the standardised mean, `|(a - mu) / sigma|`, which
-    concentrates near the square root of the dimension, so `temperature` goes with the log-prob's unit.
+    `signal = "surprisal"` is the source's proxy `g = |lp|`, for discrete decisions only: a density's logarithm depends on the unit it is measured in, and its
+    size says nothing. `"score_norm"` is exact: the norm of the log-prob's gradient by the logits, `sqrt(1 - 2 p_y + sum p^2)`, or by the standardised mean,
+    `|(a - mu) / sigma|`, which concentrates near the square root of the dimension, so `temperature` goes with the log-prob's unit. `"auto"` is the first where
+    decisions are discrete and the second where they are densities; `Objective.on(density=True)` makes that choice, which runs do by themselves.
+
+    Example:
+        Log-probs `-ln 1`, `-ln 2`, `-ln 3`: a softmax of their sizes is 1 : 2 : 3.
+
+        >>> import torch
+        >>> now = -torch.tensor([[1.0, 2.0, 3.0]]).log()
+        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), now, now, torch.ones(1, 3))
+        >>> [round(each, 3) for each in GradientAdaptive()(given)[0].tolist()]
+        [0.5, 1.0, 1.5]
 
     Source: innovation 2.2 of source 000.
     """
 
     kind: ClassVar[str] = "gradient_adaptive"
-    signal: Literal["surprisal", "score_norm"] = "surprisal"
+    signal: Literal["auto", "surprisal", "score_norm"] = "auto"
     temperature: float = Field(default=1.0, gt=0)
     """`T`, in the unit of the signal; infinity is uniform."""
 
@@ -38,10 +48,24 @@ class GradientAdaptive(Config):
     @property
     def discrete_only(self) -> str | None:
         """What to write for densities, where this cannot serve them."""
-        return "write credit.gradient_adaptive.signal = 'score_norm'" if self.signal == "surprisal" else None
+        if self.signal == "score_norm":
+            return None
+        return "write credit.gradient_adaptive.signal = 'score_norm'" + (", or take objective.on(density=True)" if self.signal == "auto" else "")
+
+    def on(self, *, density: bool) -> GradientAdaptive:
+        """The same with `"auto"` decided.
+
+        Args:
+            density: whether decisions are densities.
+
+        Example:
+            >>> GradientAdaptive().on(density=True).signal, GradientAdaptive(signal="surprisal").on(density=True).signal
+            ('score_norm', 'surprisal')
+        """
+        return self.model_copy(update={"signal": "score_norm"}) if density and self.signal == "auto" else self
 
     def _signal(self, decisions: Decisions) -> Tensor:
-        if self.signal == "surprisal":
+        if self.signal != "score_norm":
             return stop_gradient(decisions.log_prob).abs()
         assert decisions.score_norm is not None
         return stop_gradient(decisions.score_norm)

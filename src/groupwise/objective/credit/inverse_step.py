@@ -19,6 +19,15 @@ class InverseStep(Config):
     The mean of a denoising transition moves by the model's output times its step `dt`, so does its gradient; divided by `dt` all steps push alike.
     The steps are `Rollouts.step_size`, all positive. A member of one decision has credit 1 unless `raw`.
 
+    Example:
+        `1/dt` is 1, 2, 4, mean 7/3.
+
+        >>> import torch
+        >>> zeros, steps = torch.zeros(1, 3), torch.tensor([[1.0, 0.5, 0.25]])
+        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), zeros, zeros, zeros, step_size=steps)
+        >>> [round(each, 3) for each in InverseStep()(given)[0].tolist()]
+        [0.429, 0.857, 1.714]
+
     Source: GRPO-Guard, arXiv 2510.22319, equation 12 for Flow-GRPO's noise (`raw`).
     """
 

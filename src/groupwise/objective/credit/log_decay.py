@@ -19,6 +19,14 @@ class LogDecay(Config):
 
     The last decision weighs `exp(-a)` of the first at every length. A member of one decision has credit 1.
 
+    Example:
+        `exp(-ln(1 + (t-1)) / ln 3)` is 1, 0.532, 0.368, normalised to mean one.
+
+        >>> import torch
+        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), torch.zeros(1, 3), torch.zeros(1, 3), torch.ones(1, 3))
+        >>> [round(each, 3) for each in LogDecay(a=1.0, tau=1.0)(given)[0].tolist()]
+        [1.579, 0.84, 0.581]
+
     Source: a variant of innovation 2.5 of source 000.
     """
 

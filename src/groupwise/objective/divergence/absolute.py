@@ -15,6 +15,15 @@ class Absolute(Penalty):
     """`D = |lp - lp_ref|`.
 
     On-policy its gradient is that of twice the total variation between policy and reference.
+
+    Example:
+        A decision the reference finds half as likely.
+
+        >>> import torch
+        >>> now = torch.full((1, 1), -1.0)
+        >>> given = Decisions(torch.ones(1, 1, dtype=torch.bool), now, now, torch.ones(1, 1))
+        >>> round(float(Absolute()(given, now - 0.6931, None)), 4)
+        0.6931
     """
 
     kind: Literal["abs"] = "abs"

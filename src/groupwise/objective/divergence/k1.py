@@ -17,6 +17,15 @@ class K1(Penalty):
     Unbiased in value for KL(pi || ref), but in the loss its mean gradient on-policy is exactly 0 although the KL's is not: it warns there.
     Its place is the reward (`place = "reward"`). Against the policy that acted, whose samples these are, it is unbiased for KL(old || pi): source 002's form.
 
+    Example:
+        A decision the reference finds half as likely.
+
+        >>> import torch
+        >>> now = torch.full((1, 1), -1.0)
+        >>> given = Decisions(torch.ones(1, 1, dtype=torch.bool), now, now, torch.ones(1, 1))
+        >>> round(float(K1()(given, now - 0.6931, None)), 4)
+        0.6931
+
     Source: Schulman 2020, "Approximating KL divergence".
     """
 

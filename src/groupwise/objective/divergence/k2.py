@@ -16,6 +16,15 @@ class K2(Penalty):
 
     On-policy its gradient is that of KL(pi || ref); its value is biased.
 
+    Example:
+        A decision the reference finds half as likely: `ln(2)^2 / 2`.
+
+        >>> import torch
+        >>> now = torch.full((1, 1), -1.0)
+        >>> given = Decisions(torch.ones(1, 1, dtype=torch.bool), now, now, torch.ones(1, 1))
+        >>> round(float(K2()(given, now - 0.6931, None)), 4)
+        0.2402
+
     Source: Schulman 2020, "Approximating KL divergence".
     """
 

@@ -18,6 +18,15 @@ class K3(Penalty):
 
     Never negative, unbiased in value for KL(pi || ref); on-policy its gradient is that of KL(ref || pi).
 
+    Example:
+        A decision the reference finds half as likely: `1/2 + ln 2 - 1`.
+
+        >>> import torch
+        >>> now = torch.full((1, 1), -1.0)
+        >>> given = Decisions(torch.ones(1, 1, dtype=torch.bool), now, now, torch.ones(1, 1))
+        >>> round(float(K3()(given, now - 0.6931, None)), 4)
+        0.1931
+
     Source: GRPO, arXiv 2402.03300, equation 4.
     """
 

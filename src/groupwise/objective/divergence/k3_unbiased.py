@@ -16,6 +16,15 @@ class K3Unbiased(Penalty):
 
     Unbiased in value and gradient for KL(pi || ref) also off-policy.
 
+    Example:
+        On-policy its value is that of k3: `1/2 + ln 2 - 1` for a decision the reference finds half as likely.
+
+        >>> import torch
+        >>> now = torch.full((1, 1), -1.0)
+        >>> given = Decisions(torch.ones(1, 1, dtype=torch.bool), now, now, torch.ones(1, 1))
+        >>> round(float(K3Unbiased()(given, now - 0.6931, None)), 4)
+        0.1931
+
     Source: DeepSeek-V3.2, arXiv 2512.02556; TRL's default since 1.0.
     """
 

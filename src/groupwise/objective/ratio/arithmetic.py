@@ -21,6 +21,13 @@ class Arithmetic(Config):
     With `gradient = "sequence"` decision `t` gets the share `r'_t / (n rho)` of the member's gradient; with `"token"` each decision
     keeps its own gradient and that weighting by `r'_t` is dropped (a stated deviation, which lets a credit act).
 
+    Example:
+        >>> import torch
+        >>> log_ratio = torch.tensor([[0.5, 2.0, 2.0]]).log()
+        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), torch.ones(1, 3))
+        >>> [round(each, 3) for each in Arithmetic()(log_ratio, given).exp()[0].tolist()]
+        [1.5, 1.5, 1.5]
+
     Source: innovation 2.3 of source 000.
     """
 

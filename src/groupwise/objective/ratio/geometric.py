@@ -20,6 +20,15 @@ class Geometric(Config):
     With `gradient = "sequence"` the gradient goes through the mean, so all decisions share it and a credit weight would cancel;
     with `"token"` each decision keeps its own (GSPO-token).
 
+    Example:
+        The cube root of 2.
+
+        >>> import torch
+        >>> log_ratio = torch.tensor([[0.5, 2.0, 2.0]]).log()
+        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), torch.ones(1, 3))
+        >>> [round(each, 3) for each in Geometric()(log_ratio, given).exp()[0].tolist()]
+        [1.26, 1.26, 1.26]
+
     Source: arXiv 2507.18071, equations 7 and 14.
     """
 

@@ -18,6 +18,13 @@ class Product(Config):
     """`rho = prod_t r'_t` over a member's valid decisions, clamped to `exp(+-80)` (no gradient beyond), broadcast; 1 for a member without any.
 
     With `gradient = "sequence"` every decision's surrogate carries the gradient of the whole product: use it with a mean over decisions.
+
+    Example:
+        >>> import torch
+        >>> log_ratio = torch.tensor([[0.5, 2.0, 2.0]]).log()
+        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), torch.ones(1, 3))
+        >>> [round(each, 3) for each in Product()(log_ratio, given).exp()[0].tolist()]
+        [2.0, 2.0, 2.0]
     """
 
     scope: ClassVar[str] = "member"

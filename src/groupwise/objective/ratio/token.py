@@ -14,7 +14,15 @@ from groupwise.statistics import Statistic
 
 @final
 class Token(Config):
-    """`rho_t = r'_t`: importance sampling of each decision by itself (PPO, GRPO)."""
+    """`rho_t = r'_t`: importance sampling of each decision by itself (PPO, GRPO).
+
+    Example:
+        >>> import torch
+        >>> log_ratio = torch.tensor([[0.5, 2.0, 2.0]]).log()
+        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), torch.ones(1, 3))
+        >>> [round(each, 3) for each in Token()(log_ratio, given).exp()[0].tolist()]
+        [0.5, 2.0, 2.0]
+    """
 
     scope: ClassVar[str] = "decision"
     kind: Literal["token"] = "token"

@@ -19,6 +19,16 @@ class Cispo(Config):
 
     The weight is bounded, the gradient never zero. `maximum` is absolute: 5.0 as in TRL (verl writes `1 + eps`).
 
+    Example:
+        The weight times `A lp`, where `lp = ln(rho) - 1`: -1, `0.5 (-1.693)`, `-2 (0.386)`.
+
+        >>> import torch
+        >>> log_ratio, advantage = torch.tensor([[1.0, 0.5, 4.0]]).log(), torch.tensor([[1.0, 1.0, -1.0]])
+        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage)
+        >>> found = Cispo(maximum=2.0)(log_ratio, given)
+        >>> [round(each, 3) for each in found.value[0].tolist()], found.alive[0].tolist()
+        ([-1.0, -0.847, -0.773], [True, True, True])
+
     Source: MiniMax-M1, arXiv 2506.13585, equations 4 and 5.
     """
 

@@ -25,7 +25,8 @@ class Dppo(Config):
     its ratio a lot, a common one may not: the opposite of a clip.
 
     The region is anchored to what really sampled: `mu` is `behaviour_log_prob` where given, else `old_log_prob`. It weighs each decision by itself, so it
-    takes token ratios, no smoothing and no behaviour correction; probabilities exist for discrete decisions only.
+    takes token ratios, no smoothing and no behaviour correction. "Any other" decision exists where decisions are discrete: a density is no probability, and may
+    be above one, where `D` is not defined.
 
     Example:
         Probability .5 under the sampler, .7 now, threshold .15: masked if good, weighted by 1.4 if bad.
@@ -41,7 +42,7 @@ class Dppo(Config):
 
     scope: ClassVar[str] = "decision"
     score_function: ClassVar[bool] = True
-    discrete_only: ClassVar[str] = "write trust.kind = 'clip', or another that reads ratios"
+    discrete_only: ClassVar[str] = "a density has none to compare with all other decisions'; write trust.kind = 'clip', or another that reads ratios"
     kind: Literal["dppo"] = "dppo"
     measure: Literal["tv", "kl"] = "tv"
     threshold: float = Field(default=0.15, gt=0)

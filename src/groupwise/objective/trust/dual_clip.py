@@ -20,6 +20,16 @@ class DualClip(Config):
 
     The gradient is 0 where the clip's is, and for bad decisions whose ratio grew beyond `bound`.
 
+    Example:
+        Good, held at 1.2; bad and grown, corrected; beyond 3, held.
+
+        >>> import torch
+        >>> log_ratio, advantage = torch.tensor([[1.5, 2.0, 4.0]]).log(), torch.tensor([[1.0, -1.0, -1.0]])
+        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage)
+        >>> found = DualClip()(log_ratio, given)
+        >>> [round(each, 3) for each in found.value[0].tolist()], found.alive[0].tolist()
+        ([1.2, -2.0, -3.0], [False, True, False])
+
     Source: arXiv 1912.09729, equation 5; verl's vanilla loss (bound 3).
     """
 

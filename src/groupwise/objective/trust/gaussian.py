@@ -22,6 +22,16 @@ class Gaussian(Config):
     sigma 0.2, and a bad decision that grew would be *reinforced*. The region is not pessimistic: a bad decision at ratio 2 has gate
     4e-6 and is silenced, not corrected. Gates below 0.01 count as without gradient in `zero_gradient_fraction`.
 
+    Example:
+        Gates 1, `exp(-1/2)` one sigma away, 4e-6 at five.
+
+        >>> import torch
+        >>> log_ratio, advantage = torch.tensor([[1.0, 1.2, 2.0]]).log(), torch.tensor([[1.0, 1.0, -1.0]])
+        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage)
+        >>> found = Gaussian()(log_ratio, given)
+        >>> [round(each, 3) for each in found.value[0].tolist()], found.alive[0].tolist()
+        ([1.0, 0.728, -0.0], [True, True, False])
+
     Source: innovation 2.4 of source 000.
     """
 

@@ -17,6 +17,14 @@ class Unbounded(Config):
 
     Both have the gradient `A` per log-prob at `rho = 1`. Off-policy, `rho A` is unbiased with a variance that nothing bounds; `A lp` is biased.
 
+    Example:
+        >>> import torch
+        >>> log_ratio, advantage = torch.tensor([[1.0, 0.5, 4.0]]).log(), torch.tensor([[1.0, -1.0, 1.0]])
+        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage)
+        >>> found = Unbounded()(log_ratio, given)
+        >>> [round(each, 3) for each in found.value[0].tolist()], found.alive[0].tolist()
+        ([1.0, -0.5, 4.0], [True, True, True])
+
     Source: Williams 1992; RLOO, arXiv 2402.14740, equation 4, for the `log_prob` form.
     """
 

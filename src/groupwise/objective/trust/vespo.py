@@ -21,6 +21,16 @@ class Vespo(Config):
 
     `phi(1) = 1`; it falls to zero for small and large `w`. `ln w` is clamped to `+-limit`. Weights below 0.01 count as without gradient.
 
+    Example:
+        `phi(2) = exp(3 + 2 ln 2 - 6) = 0.199`, times `lp = ln(2) - 1`; at 8 nothing is left.
+
+        >>> import torch
+        >>> log_ratio, advantage = torch.tensor([[1.0, 2.0, 8.0]]).log(), torch.tensor([[1.0, 1.0, 1.0]])
+        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage)
+        >>> found = Vespo()(log_ratio, given)
+        >>> [round(each, 3) for each in found.value[0].tolist()], found.alive[0].tolist()
+        ([-1.0, -0.061, 0.0], [True, True, False])
+
     Source: arXiv 2602.10693, section 3.
     """
 
