@@ -14,7 +14,7 @@ from groupwise.checkpoint import CheckpointStore, StorageError, new_folder, remo
 from groupwise.checkpoint.atomic import storage_error
 from groupwise.config import ConfigError, read_json
 from groupwise.diagnosis import Watch
-from groupwise.domain.protocol import Domain
+from groupwise.domain.protocol import Domain, Tabulates
 from groupwise.processes import is_first_process
 from groupwise.reference import AbsentReference
 from groupwise.reference.policy import ReferencePolicy
@@ -34,6 +34,7 @@ from groupwise.train.run_folder import RunFolder, alone, append_environment, che
 from groupwise.train.stages import START, run_stages
 from groupwise.train.state import TrainState
 from groupwise.train.summary import summarise
+from groupwise.train.tables import write_tables
 
 
 @final
@@ -130,7 +131,7 @@ def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
 def _run(job: Job, folder: RunFolder, device: torch.device, world: World, *, resumed: bool) -> Result:
     streams, progress = Streams(job.seed), Progress()
     with progress.timed("setup"):
-        domains = _build(job, device, streams, world)
+        domains, job = _build(job, device, streams, world)
         domain = domains.base
         state = TrainState(
             progress,
@@ -169,6 +170,7 @@ def _to_the_end(session: Session, job: Job, state: TrainState, domains: Domains)
     if session.world.first and not folder.model.exists():
         with new_folder(folder.model) as partial, state.averaged():
             domains.base.save(partial)
+    _tabulate(session, job, state, domains)
     baseline, ended = run_controls(session, job, state, domains)
     if not ended:
         session.say(f"ended during the controls; the model is saved, and `groupwise resume {folder.path}` goes on with them")
@@ -176,15 +178,30 @@ def _to_the_end(session: Session, job: Job, state: TrainState, domains: Domains)
     return _finish(session, job, state, baseline)
 
 
-def _build(job: Job, device: torch.device, streams: Streams, world: World) -> Domains:
+def _tabulate(session: Session, job: Job, state: TrainState, domains: Domains) -> None:
+    """What the result stands beside, where the domain has such tables; made once, by the first process."""
+    domain = domains.of(job.recipes[-1])
+    if session.world.first and isinstance(domain, Tabulates) and not session.folder.tables.exists():
+        domain.module.eval()
+        with state.progress.timed("tables"), state.averaged():
+            tables = domain.tables(streams=session.streams)
+        if tables:
+            with new_folder(session.folder.tables) as partial:
+                write_tables(partial, tables)
+    session.world.barrier()
+
+
+def _build(job: Job, device: torch.device, streams: Streams, world: World) -> tuple[Domains, Job]:
+    """The domain as each stage wants it, and the job for the kind of decisions it makes."""
     seed_everything(job.seed)
     domains = Domains(job.build_domain(device))
+    job = job.on(density=domains.base.density)
     for recipe in [*job.recipes, *(recipe for recipes in job.controls.values() for recipe in recipes)]:
         check_memory(recipe, device)
         check_domain(domains.of(recipe), recipe, streams, world)
     _check_same_start(domains.base, world)
     seed_everything(streams.seed("global", world.rank))
-    return domains
+    return domains, job
 
 
 def _check_same_start(domain: Domain, world: World) -> None:
@@ -203,6 +220,8 @@ def _trackers(job: Job, folder: RunFolder, state: TrainState, world: World) -> T
             score=job.recipes[-1].train.metric,
             resolved=job.resolved,
             start=state.progress.step,
+            # Before its first evaluation nothing of a run was said, so that step 0 is to come.
+            first_step=state.progress.step + (state.progress.latest_step >= 0),
             first_process=world.first,
         )
     except OSError as error:
@@ -220,8 +239,6 @@ def _session(
     trackers: Trackers,
     interrupt: Interrupt,
 ) -> Session:
-            # Before its first evaluation nothing of a run was said, so that step 0 is to come.
-            first_step=state.progress.step + (state.progress.latest_step >= 0),
     return Session(
         domain=domain,
         streams=streams,
@@ -232,6 +249,7 @@ def _session(
         trackers=trackers,
         store=store,
         interrupt=interrupt,
+        watch=Watch(job.resolved),
         rollouts_every=job.track.rollouts_every,
         num_rollouts=job.track.num_rollouts,
         model_every=job.checkpoint.model_every,
@@ -249,7 +267,6 @@ def _finish(session: Session, job: Job, state: TrainState, baseline: float | Non
             remove_folder(start)
     session.world.barrier()
     return Result(session.folder, summary, before_step=progress.before_step, after_step=progress.latest_step)
-        watch=Watch(job.resolved),
 
 
 def _device(recipe: Recipe) -> torch.device:
