@@ -216,7 +216,8 @@ def _recipe(span: Experiment, whole: Experiment, *, cache: bool = True) -> Recip
         sampling=dict(getattr(span.domain, "sampling_schedule", {})),
         adapt=_adapter(span, whole),
         cache=cache,
-        identity=span.model_dump(mode="json", include={"domain", "reference"}),
+        identity={"domain": span.domain.model_dump(mode="json", exclude=set(getattr(span.domain, "only_sampled", ())))},
+        measures={"domain": span.domain.model_dump(mode="json")},
     )
 
 
