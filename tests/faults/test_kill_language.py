@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faults.domains import everything, fatal
 from tests.faults.processes import in_a_process
-from tests.faults.test_kill import everything
 
 from groupwise.domain.language.domain import LanguageDomain
 from groupwise.experiment import load_experiment
@@ -43,19 +40,6 @@ def start(path: Path, point: str = "", number: int = 0) -> None:
     if point:
         setattr(LanguageDomain, point, fatal(getattr(LanguageDomain, point), number))
     run(tiny(), path)
-
-
-def fatal(original: Callable[..., Any], number: int) -> Callable[..., Any]:
-    """The method, after whose `number`-th call the process is killed."""
-    left = iter(range(number - 1, -1, -1))
-
-    def call(*arguments: Any, **named: Any) -> Any:
-        result = original(*arguments, **named)
-        if next(left, -1) == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return result
-
-    return call
 
 
 @pytest.fixture(scope="module")

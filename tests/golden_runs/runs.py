@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.golden_runs import diffusion, language, restoration
+from tests.golden_runs import diffusion, language, restoration, selection
 
 from groupwise.checkpoint import load_tree
 from groupwise.config import ConfigError, merge
@@ -20,7 +20,12 @@ from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run
 from groupwise.track import read_metrics
 
-DOMAINS: dict[str, Callable[[Path], dict[str, Any]]] = {"language": language.table, "diffusion": diffusion.table, "restoration": restoration.table}
+DOMAINS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    "language": language.table,
+    "diffusion": diffusion.table,
+    "restoration": restoration.table,
+    "selection": selection.table,
+}
 
 NUM_STEPS = 10
 TOLERANCE = 1e-8
