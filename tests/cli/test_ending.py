@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from groupwise.cli.ending import pictures, results, texts
+from groupwise.cli.ending import advice, pictures, results, texts
+from groupwise.experiment import load_experiment
 
 
 def record(key: str, text: str, reward: float | None, mode: str = "greedy", sample: int = 0):
@@ -58,3 +59,22 @@ def test_pictures_are_named_with_their_places_before_and_after(tmp_path: Path):
         f"picture grid: before {rollouts}/evaluation-0/grid.png after {rollouts}/evaluation-9/grid.png",
         f"picture late: after {rollouts}/evaluation-9/late.png",
     ]
+
+
+def test_advice_names_the_experiment_only_where_its_name_says_all(tmp_path: Path):
+    shipped = load_experiment("diffusion", ["method=grpo", "seed=3"]).table()
+    assert "groupwise train diffusion method=dapo " in "\n".join(advice(tmp_path, shipped, []))
+    own = load_experiment("diffusion", ["domain.model.kind=pretrained", "domain.model.path=models/mine"]).table()
+    lines = "\n".join(advice(tmp_path, own, []))
+    assert f"groupwise train {tmp_path} method=dapo " in lines
+    assert f"groupwise compare {tmp_path} --vary" in lines
+
+
+def test_what_was_gained_over_a_control_stands_below_it(tmp_path: Path):
+    for folder, score in ((tmp_path, 1.0), (tmp_path / "controls" / "more", 0.5)):
+        (folder / "rollouts").mkdir(parents=True, exist_ok=True)
+        (folder / "rollouts" / "evaluation-7.jsonl").write_text("".join(json.dumps(record(key, "", score)) + "\n" for key in "ab"))
+        (folder / "summary.json").write_text(json.dumps({"metric": "greedy/correct", "after": score, "steps": 7, "seed": 0}))
+    (tmp_path / "config.json").write_text("{}")
+    lines = results(tmp_path, {"metric": "greedy/correct", "before": 0.25, "after": 1.0, "steps": 7}, {"controls": {"more": {"description": ""}}})
+    assert lines[2] == "    above it by greedy/correct +0.5 [+0.5, +0.5]; 95 % over 2 held-out prompts"

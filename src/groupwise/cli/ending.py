@@ -52,16 +52,20 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
         summary: what `summary.json` holds.
         config: the resolved configuration.
     """
+    from groupwise.experiment.controls import gains, told
     from groupwise.experiment.held_out import read_summary
 
     metric = summary["metric"]
     if metric is None:
         return ["No held-out metric was reported."]
+    over = gains({summary.get("seed", 0): run})
     lines = [f"Held-out {metric}: {_number(summary['before'])} before, {_number(summary['after'])} after"]
     for name, control in config.get("controls", {}).items():
         folder = run / "controls" / name
         reached = _number(read_summary(folder)["after"]) if (folder / "summary.json").is_file() else "not measured"
         lines.append(f"  control {name}, same start and same time: {reached}" + (f"  ({control['description']})" if control["description"] else ""))
+        if name in over:
+            lines.append(f"    {told(over[name])}")
     seconds = summary.get("seconds", {})
     parts = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.items() if spent >= 0.5)
     lines.append(f"{summary['steps']} steps, {sum(seconds.values()):.0f} s" + (f" ({parts})" if parts else ""))
@@ -123,11 +127,9 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
     Returns:
         lines to print.
     """
-    from groupwise.experiment.catalogue import shipped
-
     place = shlex.quote(str(run))
-    # A run folder is an experiment too, so one that has no name can be changed and repeated as well.
-    name = shlex.quote(config["name"]) if config["name"] in shipped() else place
+    # A run folder is an experiment too: with a model, prompts or a budget of one's own it is what the commands below go on with.
+    name = config["name"] if _as_shipped(config) else place
     prompts = [record["prompt"] for record in records if isinstance(record.get("prompt"), str)]
     prompt = shlex.quote(prompts[0]) if prompts and len(prompts[0]) <= 80 and "\n" not in prompts[0] else ""
     other = "dapo" if config["method"] != "dapo" else "grpo"
@@ -139,6 +141,21 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
         f"  groupwise compare {name} --vary method={shlex.quote(config['method'])},{other} --seeds 3   which one is better, with intervals",
         f"  groupwise export {place} --out {shlex.quote(str(run.name) + '-model')}   a folder that others load",
     ]
+
+
+def _as_shipped(config: dict[str, Any]) -> bool:
+    """Whether a shipped experiment's name says all that a run was: nothing but its method and its seed was changed."""
+    from groupwise.config import ConfigError
+    from groupwise.experiment import load_experiment
+    from groupwise.experiment.catalogue import shipped
+
+    if config["name"] not in shipped():
+        return False
+    try:
+        table = load_experiment(config["name"], [f"method={config['method']}"]).table()
+    except ConfigError:
+        return False
+    return {**table, "seed": 0} == {**config, "seed": 0}
 
 
 def _rewards(record: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import shutil
 from collections.abc import Callable, Mapping
@@ -32,7 +33,7 @@ def run(experiment: Experiment | str | Path, out: str | Path | None = None, *, c
         controls: whether the experiment's controls are trained as well.
 
     Returns:
-        The folder and what `summary.json` holds: metric, before, after, baseline, seconds by part, steps, seed.
+        The folder and what `summary.json` holds: metric, before, after, baseline, seconds by part, steps, seed, gains over controls.
 
     Raises:
         ConfigError: anything that can be known to be wrong before the first step.
@@ -53,7 +54,7 @@ def run(experiment: Experiment | str | Path, out: str | Path | None = None, *, c
     existed = folder.exists()
     empty = folder.is_dir() and not any(folder.iterdir())
     try:
-        return train(job_of(experiment), folder)
+        return _beside_controls(train(job_of(experiment), folder))
     except ValueError:
         if not existed or empty:
             _forget(folder)
@@ -82,7 +83,14 @@ def resume(folder: str | Path) -> Result:
     from groupwise.train.launch import resume as go_on
     from groupwise.train.run_folder import open_existing
 
-    return go_on(job_of(load_experiment(open_existing(Path(folder)).config)), Path(folder))
+    return _beside_controls(go_on(job_of(load_experiment(open_existing(Path(folder)).config)), Path(folder)))
+
+
+def _beside_controls(result: Result) -> Result:
+    """The same, its summary completed by what the run gained over its controls."""
+    from groupwise.experiment.controls import note
+
+    return result if not result.summary else dataclasses.replace(result, summary=note(result.folder.path))
 
 
 def default_run_folder(experiment: Experiment) -> Path:

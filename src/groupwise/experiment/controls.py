@@ -1,0 +1,98 @@
+"""What a run gained over its controls: differences pair by pair, of one run or of several with different seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from groupwise.config import read_json
+from groupwise.experiment.held_out import HeldOut, evaluations, read_summary, reward_weights
+from groupwise.experiment.statistics import Estimate, paired_difference
+from groupwise.processes import is_first_process
+
+Gains = dict[str, dict[str, Estimate]]
+"""control -> held-out metric -> how much the run exceeds it."""
+
+
+def gains(runs: Mapping[int, Path]) -> Gains:
+    """How much runs exceed their controls, held-out prompt by held-out prompt: the deciding metric, and every reward and judge recorded beside it.
+
+    Run and control begin at the same weights and are measured on the same prompts, so what those share cancels. Of one run the interval
+    speaks of prompts only; several runs speak of seeds as well.
+
+    Args:
+        runs: seed -> run folder.
+
+    Returns:
+        estimates of `run - control`; a control that has not ended, a metric that one side lacks, and a difference that is 0 throughout are left out.
+
+    Example:
+        >>> gains({0: Path("nowhere")})
+        {}
+    """
+    names = dict.fromkeys(path.parent.name for run in runs.values() for path in sorted((run / "controls").glob("*/summary.json")))
+    found: Gains = {}
+    for name in names:
+        sides: dict[str, tuple[dict[int, Mapping[str, float]], dict[int, Mapping[str, float]]]] = {}
+        for seed, run in runs.items():
+            if not all((folder / "summary.json").is_file() for folder in (run, run / "controls" / name)):
+                continue
+            own, other = _scores(run, run), _scores(run, run / "controls" / name)
+            for metric in own.keys() & other.keys():
+                # A metric that is no mean over prompts has one score, and one score has no interval.
+                if len(own[metric].keys() & other[metric].keys()) > 1:
+                    first, second = sides.setdefault(metric, ({}, {}))
+                    first[seed], second[seed] = own[metric], other[metric]
+        first_metric = next((str(read_summary(run)["metric"]) for run in runs.values() if (run / "summary.json").is_file()), "")
+        listed = sorted(sides, key=lambda metric: (metric != first_metric, metric))
+        estimates = {metric: paired_difference(*sides[metric]) for metric in listed}
+        found[name] = {metric: estimate for metric, estimate in estimates.items() if estimate.mean or estimate.low or estimate.high}
+    return {name: estimates for name, estimates in found.items() if estimates}
+
+
+def told(estimates: Mapping[str, Estimate]) -> str:
+    """Differences in words.
+
+    Args:
+        estimates: metric -> how much the run exceeds a control.
+
+    Example:
+        >>> from groupwise.experiment.spread import Spread
+        >>> told({"restored/read": Estimate(0.1, 0.08, 0.12, Spread(0.0, 0.0001, 1, 597))})
+        'above it by restored/read +0.1 [+0.08, +0.12]; 95 % over 597 held-out prompts'
+    """
+    listed = ", ".join(f"{metric} {each.mean:+.3g} [{each.low:+.3g}, {each.high:+.3g}]" for metric, each in estimates.items())
+    first = next(iter(estimates.values()))
+    return f"above it by {listed}; 95 % over {f'{first.num_seeds} seeds and ' if first.num_seeds > 1 else ''}{first.spread.num_prompts} held-out prompts"
+
+
+def note(run: Path) -> dict[str, Any]:
+    """Writes what a run gained over its controls into its `summary.json`, under `controls`, and returns the summary.
+
+    Args:
+        run: the folder of a run that has ended.
+    """
+    from groupwise.train.run_folder import RunFolder, write_json
+
+    summary = read_summary(run)
+    found = gains({int(summary["seed"]): run})
+    if found and is_first_process():
+        listed = {name: {metric: [each.mean, each.low, each.high] for metric, each in estimates.items()} for name, estimates in found.items()}
+        summary = {**summary, "controls": listed}
+        write_json(RunFolder(run).summary, summary)
+    return summary
+
+
+def _scores(run: Path, folder: Path) -> dict[str, dict[str, float]]:
+    """Metric -> prompt -> score, at the end of a run or of one of its controls."""
+    summary = read_summary(folder)
+    metric, step = summary.get("metric"), summary.get("steps")
+    if metric is None or step is None:
+        return {}
+    records = evaluations(folder).get(step, [])
+    mode = metric.partition("/")[0]
+    names = dict.fromkeys(name for record in records if record.get("mode") == mode for name in record.get("rewards", {}))
+    weights = reward_weights(read_json(run / "config.json"))
+    metrics = dict.fromkeys([metric, *(f"{mode}/{name}" for name in names)])
+    return {each: HeldOut(each, step, records, summary["after"] if each == metric else None).scores(weights) for each in metrics}

@@ -1,0 +1,65 @@
+"""What runs gained over their controls, read from folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from groupwise.experiment.controls import gains, note, told
+
+
+def finish(folder: Path, read: dict[str, float], judge: dict[str, float], after: float) -> None:
+    (folder / "rollouts").mkdir(parents=True)
+    records = [{"key": key, "mode": "restored", "rewards": {"read": read[key], "judge": judge[key]}} for key in read]
+    (folder / "rollouts" / "evaluation-4.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "summary.json").write_text(json.dumps({"metric": "restored/read", "after": after, "steps": 4, "seed": 0}))
+
+
+def run_folder(folder: Path, gain: float) -> Path:
+    base = {"a": 0.0, "b": 1.0, "c": 0.5}
+    finish(folder, {key: value + gain for key, value in base.items()}, base, 0.5 + gain)
+    (folder / "config.json").write_text(json.dumps({"domain": {"rewards": {"read": {"weight": 1.0}, "judge": {"role": "judge"}}}}))
+    finish(folder / "controls" / "more", base, dict(reversed([("a", 0.5), ("b", 1.0), ("c", 0.0)])), 0.5)
+    return folder
+
+
+def test_differences_are_taken_prompt_by_prompt_the_deciding_metric_first(tmp_path: Path) -> None:
+    found = gains({0: run_folder(tmp_path / "run", 0.25)})["more"]
+    assert list(found) == ["restored/read", "restored/judge"]
+    assert (found["restored/read"].mean, found["restored/read"].low, found["restored/read"].high) == pytest.approx((0.25, 0.25, 0.25))
+    # -0.5, 0 and 0.5: nothing on the mean, something in between.
+    judge = found["restored/judge"]
+    assert judge.mean == 0.0
+    assert judge.low < -0.2
+    assert judge.high > 0.2
+
+
+def test_several_seeds_are_one_estimate(tmp_path: Path) -> None:
+    found = gains({seed: run_folder(tmp_path / str(seed), gain) for seed, gain in enumerate((0.1, 0.2, 0.3))})["more"]["restored/read"]
+    assert (found.mean, found.num_seeds) == (pytest.approx(0.2), 3)
+    # t of two degrees of freedom (4.303) times 0.1 / sqrt(3).
+    assert found.high - found.mean == pytest.approx(4.303 * 0.1 / 3**0.5, rel=0.25)
+    assert told({"restored/read": found}).endswith("95 % over 3 seeds and 3 held-out prompts")
+
+
+def test_the_summary_keeps_them(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run", 0.25)
+    summary = note(run)
+    assert json.loads((run / "summary.json").read_text()) == summary
+    assert summary["controls"]["more"]["restored/read"] == pytest.approx([0.25, 0.25, 0.25])
+
+
+def test_without_controls_nothing_is_written(tmp_path: Path) -> None:
+    finish(tmp_path, {"a": 1.0}, {"a": 1.0}, 1.0)
+    (tmp_path / "config.json").write_text("{}")
+    before = (tmp_path / "summary.json").read_text()
+    assert "controls" not in note(tmp_path)
+    assert (tmp_path / "summary.json").read_text() == before
+
+
+def test_a_control_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run", 0.25)
+    (run / "controls" / "more" / "summary.json").unlink()
+    assert gains({0: run}) == {}
