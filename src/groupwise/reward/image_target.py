@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from groupwise.reward.base import Reward
+from groupwise.reward.base import Reward, RewardFunction
 from groupwise.reward.error import RewardError
 from groupwise.reward.image import as_array, one_by_one, through_jpeg
 from groupwise.reward.text import Text
@@ -31,6 +31,12 @@ class TargetReward(Reward):
     def needs(self) -> tuple[str, ...]:
         return (self.column,)
 
+    def open(self) -> RewardFunction:
+        # Imported by the thread that opens it: two rewards that import it at the same time, each in a thread of its own, can lock each other out.
+        import torchmetrics.functional.image  # noqa: F401
+
+        return self
+
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> Any:
         targets = columns[self.column]
         return one_by_one(completions, lambda image, member: self._compared(image, targets[member]), self.on_error)
@@ -47,7 +53,11 @@ class TargetReward(Reward):
         given, wanted = as_array(image), as_array(target)
         if given.shape != wanted.shape:
             raise RewardError(f"the image is {list(given.shape[:2])} pixels and its target (column {self.column!r}) {list(wanted.shape[:2])}")
+        if all(getattr(each, "ndim", 3) == 2 for each in (image, target)):
+            # One channel stays one: a third of the work, and the file that a grey image would be stored in.
+            given, wanted = given[:, :, :1], wanted[:, :, :1]
         if self.jpeg_quality is not None:
-            given = as_array(through_jpeg(given, self.jpeg_quality))
+            stored = through_jpeg(given if given.shape[2] == 3 else given[:, :, 0], self.jpeg_quality)
+            given = stored if stored.ndim == 3 else stored[:, :, None]
         first, second = (each.transpose(2, 0, 1).astype("float64") / 255 for each in (given, wanted))
         return self.number(first, second) if self.result == "number" else self.pixels(first, second)

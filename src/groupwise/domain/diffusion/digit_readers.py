@@ -8,6 +8,13 @@ from typing import Any
 
 import numpy as np
 
+# Imported here, by the thread that opens the reward: rewards run at the same time, and two threads that import parts of one library for the first time
+# can lock each other out. The images are read by it too.
+import sklearn.datasets  # noqa: F401
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.svm import SVC
+
 from groupwise.domain.diffusion.source.digits import load
 
 
@@ -36,9 +43,6 @@ def _pixels(images: Sequence[np.ndarray]) -> np.ndarray:
 
 @lru_cache(maxsize=1)
 def _support_vectors() -> Any:
-    from sklearn.calibration import CalibratedClassifierCV
-    from sklearn.svm import SVC
-
     machine: Any = SVC
     calibrated: Any = CalibratedClassifierCV
     images, labels = load()
@@ -47,7 +51,5 @@ def _support_vectors() -> Any:
 
 @lru_cache(maxsize=1)
 def _neighbours() -> Any:
-    from sklearn.neighbors import KNeighborsClassifier
-
     images, labels = load()
     return KNeighborsClassifier(n_neighbors=5).fit(images[1::2].reshape(-1, 64), labels[1::2])

@@ -9,6 +9,12 @@ from typing import Any
 
 import numpy as np
 
+# Imported here, by the thread that opens the reward: rewards run at the same time, and two threads that import parts of one library for the first time
+# can lock each other out. The images are read by it too.
+import sklearn.datasets  # noqa: F401
+from sklearn.neural_network import MLPClassifier
+from sklearn.svm import SVC
+
 from groupwise.domain.restoration.source.digits import Digits
 
 
@@ -29,8 +35,6 @@ def _right(reader: Any, images: Sequence[Any], labels: Sequence[int]) -> list[fl
 
 @lru_cache(maxsize=1)
 def _perceptron() -> Any:
-    from sklearn.neural_network import MLPClassifier
-
     reader = MLPClassifier(hidden_layer_sizes=(64,), max_iter=100, random_state=0, n_iter_no_change=200)
     with warnings.catch_warnings():
         # It is stopped on purpose before its loss stands still.
@@ -40,8 +44,6 @@ def _perceptron() -> Any:
 
 @lru_cache(maxsize=1)
 def _support_vectors() -> Any:
-    from sklearn.svm import SVC
-
     width: Any = 0.02 * 16
     return SVC(C=5, gamma=width).fit(*_clean())
 
