@@ -35,3 +35,16 @@ def test_a_map_of_window_one_is_the_error_of_each_pixel() -> None:
     assert found == pytest.approx(-10 * np.log10(np.maximum(np.square(IMAGE - TARGET).mean(0), 1e-10)))
     whole = psnr_map(np.full((1, 9, 9), 0.6), np.full((1, 9, 9), 0.5), 5)
     assert whole == pytest.approx(20)
+
+
+def test_a_square_of_a_map_speaks_for_itself_alone() -> None:
+    image, target = np.zeros((1, 16, 20)), np.zeros((1, 16, 20))
+    image[0, 8:, 8:16] = 0.1
+    found = psnr_map(image, target, 8)
+    assert found[8:, 8:16] == pytest.approx(20)
+    untouched = np.ones((16, 20), dtype=bool)
+    untouched[8:, 8:16] = False
+    assert (found[untouched] == 100).all()
+    # The squares at the right edge are 4 pixels wide.
+    image[0, :8, 16:] = 0.1
+    assert psnr_map(image, target, 8)[:8, 16:] == pytest.approx(20)

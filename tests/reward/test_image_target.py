@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from importlib.util import find_spec
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from groupwise.reward import RewardError, Rewards
+from groupwise.reward.image import through_jpeg
 from groupwise.reward.lpips import Lpips
 from groupwise.reward.psnr import Psnr
 from groupwise.reward.ssim import Ssim
@@ -68,3 +72,28 @@ def test_lpips_says_what_it_needs() -> None:
     except ImportError:
         with pytest.raises(RewardError, match=r"needs torchvision, which is not installed.*pip install torchvision"):
             Lpips().open()
+
+
+@pytest.mark.skipif(find_spec("torchvision") is None, reason="an extra: pip install torchvision")
+def test_lpips_with_a_network_of_random_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real path, without the download: torchvision reads what lies in torch's hub folder."""
+    from torchvision.models import squeezenet1_1
+
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    weights = tmp_path / "hub" / "checkpoints" / "squeezenet1_1-b8a52dc0.pth"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"no weights")
+    with pytest.raises(RewardError, match=r"squeezenet1_1-b8a52dc0.pth could not be read"):
+        Lpips(network="squeeze").open()
+    torch.manual_seed(0)
+    torch.save(squeezenet1_1().state_dict(), weights)
+    target = torch.randint(0, 256, (32, 32, 3), dtype=torch.uint8)
+    near = (target.int() + 8).clamp(0, 255).to(torch.uint8)
+    same, other, far = Lpips(network="squeeze")([""] * 3, [target, near, 255 - target], clean=[target] * 3)
+    assert same == 0 > other > far
+
+
+def test_a_grey_image_stays_grey_through_the_codec() -> None:
+    grey = TARGET[:, :, 0].contiguous()
+    stored = torch.from_numpy(through_jpeg(grey.numpy(), 20).copy())
+    assert Psnr(jpeg_quality=20)([""], [grey], clean=[grey]) == pytest.approx(Psnr()([""], [stored], clean=[grey]))

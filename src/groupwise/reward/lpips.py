@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Literal, final
 
 from groupwise.reward.base import Reward, RewardFunction
@@ -11,18 +12,28 @@ from groupwise.reward.error import RewardError
 from groupwise.reward.image import as_array
 from groupwise.reward.text import Text
 
+Network = Literal["alex", "vgg", "squeeze"]
+
+_FILES: dict[Network, tuple[str, int]] = {
+    "alex": ("alexnet-owt-7be5be79.pth", 233),
+    "vgg": ("vgg16-397923af.pth", 528),
+    "squeeze": ("squeezenet1_1-b8a52dc0.pth", 5),
+}
+"""What torchvision calls the weights of each network, and their size in MB."""
+
 
 @final
 class Lpips(Reward):
     """`R = -LPIPS(image, target)`, at most 0.
 
-    Needs torchvision (its networks) and, once, a download of the network's weights; neither comes with Groupwise.
+    Computed by torchmetrics, which needs torchvision for the network and the network's ImageNet weights in torch's hub folder; neither comes with
+    Groupwise. The linear layers on top are inside torchmetrics. Networks halve an image several times: sides below 32 pixels are too small for them.
 
     Source: Zhang et al. 2018, The Unreasonable Effectiveness of Deep Features as a Perceptual Metric, arXiv 1801.03924.
     """
 
     kind: Literal["lpips"] = "lpips"
-    network: Literal["alex", "vgg", "squeeze"] = "alex"
+    network: Network = "alex"
     column: str = "clean"
     """The data column with the target image."""
 
@@ -32,23 +43,41 @@ class Lpips(Reward):
 
     def open(self) -> RewardFunction:
         if find_spec("torchvision") is None:
+            file, size = _FILES[self.network]
             raise RewardError(
-                f'kind = "lpips" needs torchvision, which is not installed, and the weights of network = {self.network!r} (a download of '
-                '9 to 500 MB at first use); write pip install torchvision, or use kind = "ssim"'
+                f'kind = "lpips" needs torchvision, which is not installed, and the weights of network = {self.network!r} ({file}, {size} MB, fetched at first '
+                f'use into {_weights(self.network).parent}); write pip install torchvision, or use kind = "ssim"'
             )
-        from torchmetrics.functional.image import learned_perceptual_image_patch_similarity
-
-        def distance(first: Any, second: Any) -> float:
-            return float(learned_perceptual_image_patch_similarity(first, second, net_type=self.network, normalize=True))
+        measure = _measure(self.network)
 
         def score(prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> list[float]:
             import torch
 
             pairs = zip(completions, columns[self.column], strict=True)
             tensors = ((torch.from_numpy(as_array(each).copy()).permute(2, 0, 1)[None].float() / 255 for each in pair) for pair in pairs)
-            return [-distance(*pair) for pair in tensors]
+            with torch.no_grad():
+                return [-float(measure(*pair)) for pair in tensors]
 
         return score
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> Any:
         return self.open()(prompts=prompts, completions=completions, **columns)
+
+
+def _weights(network: Network) -> Path:
+    """Where torchvision looks for a network's weights before it fetches them."""
+    import torch
+
+    return Path(torch.hub.get_dir()) / "checkpoints" / _FILES[network][0]
+
+
+def _measure(network: Network) -> Any:
+    """The network, built once."""
+    from torchmetrics.image.lpip import LearnedPerceptualImagePatchSimilarity
+
+    path = _weights(network)
+    try:
+        return LearnedPerceptualImagePatchSimilarity(net_type=network, normalize=True)
+    except (OSError, RuntimeError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise RewardError(f'kind = "lpips": the weights {path} could not be read or fetched ({why}); put the file there, or use kind = "ssim"') from error

@@ -29,8 +29,8 @@ class Psnr(TargetReward):
     kind: Literal["psnr"] = "psnr"
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     """Factor, for sums with rewards on another scale."""
-    window: Annotated[int, Field(ge=1)] = 7
-    """Of a map: the error is averaged over so many pixels on a side."""
+    window: Annotated[int, Field(ge=1)] = 8
+    """Of a map: the error is averaged over squares of so many pixels on a side, which lie side by side as JPEG's blocks do."""
 
     def number(self, image: np.ndarray, target: np.ndarray) -> float:
         return self.scale * fidelity.psnr(image, target)

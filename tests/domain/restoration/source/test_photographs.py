@@ -19,3 +19,12 @@ def test_no_photograph_is_in_both_halves_and_patches_do_not_repeat() -> None:
 def test_more_patches_than_there_are() -> None:
     with pytest.raises(ValueError, match=r"source.num_train = 5000: the photographs have \d+ patches of 200 pixels"):
         Photographs(size=200, num_train=5000).read()
+
+
+def test_grey_photographs_are_the_brightness_that_pillow_sees() -> None:
+    from PIL import Image
+
+    colour, grey = (Photographs(size=48, num_train=4, num_held_out=2, grey=each).read().train[1] for each in (False, True))
+    expected = np.asarray(Image.fromarray((colour.clean.transpose(1, 2, 0) * 255).round().astype("uint8")).convert("L"))
+    assert grey.clean.shape == (1, 48, 48)
+    assert abs(grey.clean[0] * 255 - expected).max() <= 1

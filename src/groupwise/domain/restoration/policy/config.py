@@ -17,7 +17,7 @@ class Pixels(Config):
     """`a = sg(mu) + sigma z` at every pixel, `mu = f(x)`; what is shown and rewarded is `clamp(a, 0, 1)`. A decision is a block of pixels.
 
     Args:
-        sigma: standard deviation, where white is 1. A schedule may change it (`domain.policy_schedule`).
+        sigma: standard deviation, where white is 1. A schedule may change it (`domain.sampling_schedule`).
         block: pixels on the side of a decision; 1 makes every pixel one. Channels belong to their pixel.
         antithetic: members come in pairs `+z`, `-z`, which takes the noise's own mean out of the group.
     """

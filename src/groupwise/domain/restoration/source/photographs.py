@@ -25,6 +25,7 @@ class Photographs(Config):
     Args:
         size: of a patch, pixels; patches of one photograph do not overlap.
         num_train, num_held_out: patches, spread evenly over the photographs.
+        grey: their brightness alone (ITU-R 601, as JPEG has it), one channel.
 
     Example:
         >>> pictures = Photographs(size=64, num_train=8, num_held_out=4).read()
@@ -36,11 +37,12 @@ class Photographs(Config):
     size: Annotated[int, Field(ge=8)] = 48
     num_train: Annotated[int, Field(ge=1)] = 128
     num_held_out: Annotated[int, Field(ge=1)] = 48
+    grey: bool = False
 
     @property
     def channels(self) -> int:
-        """3, colour."""
-        return 3
+        """3, colour, or 1."""
+        return 1 if self.grey else 3
 
     def read(self) -> Pictures:
         """Patches of all photographs.
@@ -53,7 +55,7 @@ class Photographs(Config):
     def _patches(self, names: tuple[str, ...], number: int, key: str) -> list[Picture]:
         every: list[list[Picture]] = []
         for name in names:
-            image = _photograph(name)
+            image = _brightness(_photograph(name)) if self.grey else _photograph(name)
             rows, columns = image.shape[1] // self.size, image.shape[2] // self.size
             corners = [(row * self.size, column * self.size) for row in range(rows) for column in range(columns)]
             every.append([Picture(f"{name}-{top}-{left}", image[:, top : top + self.size, left : left + self.size]) for top, left in corners])
@@ -69,6 +71,11 @@ class Photographs(Config):
         taken = {picture.key for picture in chosen}
         chosen += [picture for patches in every for picture in patches if picture.key not in taken][: number - len(chosen)]
         return chosen
+
+
+def _brightness(image: np.ndarray) -> np.ndarray:
+    """`0.299 R + 0.587 G + 0.114 B`, `[1, H, W]`."""
+    return (0.299 * image[:1] + 0.587 * image[1:2] + 0.114 * image[2:]).astype("float32")
 
 
 def _photograph(name: str) -> np.ndarray:
