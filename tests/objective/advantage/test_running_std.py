@@ -33,3 +33,19 @@ def test_flat_is_zero_with_the_group_baseline_and_difficulty_with_the_running_on
     # Mean 1.5, unbiased deviation 1: every reward less 1.5.
     running, _ = RunningStd(baseline="running")(rewards, Running())
     assert running[:, 0].tolist() == pytest.approx([-1.5, 0.5, 0.5, 0.5])
+
+
+def test_the_spread_inside_groups_gives_advantages_of_deviation_one() -> None:
+    # Groups at 0 and at 100, each with 0 and 2 on top: centred -1, 1, -1, 1, unbiased deviation 2 / sqrt 3.
+    rewards = grouped([0.0, 2.0], [100.0, 102.0])
+    inside, running = RunningStd(of="advantage")(rewards, Running())
+    assert inside[:, 0].tolist() == pytest.approx([-math.sqrt(3) / 2, math.sqrt(3) / 2] * 2)
+    assert (running.mean, running.std) == pytest.approx((51.0, 2 / math.sqrt(3)))
+    # The rewards' own deviation is that of the two groups: the comparison inside them all but vanishes.
+    overall, _ = RunningStd()(rewards, Running())
+    assert overall.abs().max() < 0.02
+
+
+def test_two_baselines_are_refused() -> None:
+    with pytest.raises(ValueError, match='write baseline = "group"'):
+        RunningStd(of="advantage", baseline="running")
