@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from groupwise.domain import measured
 from groupwise.domain.protocol import Prompt
 from groupwise.reward import RewardTable
 
@@ -34,14 +34,7 @@ def metrics(mode: str, images: Tensor, num_images: int, table: RewardTable) -> d
         num_images: images a prompt.
         table: rewards of the images.
     """
-    found: dict[str, float] = {}
-    totals = [total for total in table.total() if total is not None]
-    if totals:
-        found[f"{mode}/reward"] = math.fsum(totals) / len(totals)
-    for name, values in table.values.items():
-        present = [value for value in values if value is not None]
-        if present:
-            found[f"{mode}/{name}"] = math.fsum(present) / len(present)
+    found = measured.means(mode, table)
     if num_images > 1:
         found[f"{mode}/diversity"] = diversity(images, num_images)
     return found
@@ -90,18 +83,6 @@ def grid(images: Tensor, num_images: int, num_rows: int, num_columns: int) -> Te
 
 def records(mode: str, prompts: Sequence[Prompt], images: Tensor, num_images: int, table: RewardTable, limit: int) -> list[Mapping[str, Any]]:
     """One record an image: key, mode and rewards of all (for paired comparisons), prompt and image of the first `limit`."""
-    totals = table.total()
-    found: list[Mapping[str, Any]] = []
-    for place in range(len(images)):
-        prompt = prompts[place // num_images]
-        record: dict[str, Any] = {
-            "key": prompt.key,
-            "mode": mode,
-            "sample": place % num_images,
-            "rewards": {name: values[place] for name, values in table.values.items()},
-            "reward": totals[place],
-        }
-        if place < limit:
-            record |= {"prompt": prompt.columns["prompt"], "image": images[place]}
-        found.append(record)
-    return found
+    of = [prompt for prompt in prompts for _ in range(num_images)]
+    numbers = [place % num_images for place in range(len(images))]
+    return measured.records(mode, [prompt.key for prompt in of], [prompt.columns["prompt"] for prompt in of], numbers, table, images, limit)

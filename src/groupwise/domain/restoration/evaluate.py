@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from groupwise.domain import measured
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.restoration.source.base import Picture
 from groupwise.reward import Rewards, RewardTable
@@ -71,32 +72,14 @@ def with_fidelity(table: RewardTable, restored: Sequence[np.ndarray], targets: S
 
 
 def metrics(table: RewardTable) -> dict[str, float]:
-    """Means over all images, called `restored/...`: the rewards' sum, each reward and judge.
-
-    A reward that is missing for an image is left out of its mean; one that is missing everywhere is left out altogether.
-    """
-    found: dict[str, float] = {}
-    for name, values in (("reward", table.total()), *table.values.items()):
-        present = [value for value in values if value is not None]
-        if present:
-            found[f"{MODE}/{name}"] = math.fsum(present) / len(present)
-    return found
+    """Means over all images, called `restored/...`; see `measured.means`."""
+    return measured.means(MODE, table)
 
 
 def records(pictures: Sequence[Picture], numbers: Sequence[int], table: RewardTable, images: Sequence[Tensor], limit: int) -> list[Mapping[str, Any]]:
-    """One record an image: key, mode and rewards of all (for paired comparisons), the image of the first `limit`."""
-    totals = table.total()
-    found: list[Mapping[str, Any]] = []
-    for place, picture in enumerate(pictures):
-        record: dict[str, Any] = {
-            "key": picture.key,
-            "mode": MODE,
-            "sample": numbers[place],
-            "rewards": {name: values[place] for name, values in table.values.items()},
-            "reward": totals[place],
-        }
-        found.append(record | ({"prompt": picture.key, "image": images[place]} if place < limit else {}))
-    return found
+    """One record an image; see `measured.records`."""
+    keys = [picture.key for picture in pictures]
+    return measured.records(MODE, keys, keys, numbers, table, images, limit)
 
 
 def shown(degraded: Sequence[Tensor], restored: Sequence[Tensor], clean: Sequence[Tensor], repeats: int, num_columns: int) -> dict[str, Tensor]:

@@ -1,0 +1,60 @@
+"""What held-out images were measured by: means over all of them, and one record an image."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from groupwise.reward import RewardTable
+
+
+def means(mode: str, table: RewardTable) -> dict[str, float]:
+    """Means over all images, called `mode/...`: the rewards' sum, each reward and judge.
+
+    A reward that is missing for an image is left out of its mean; one that is missing everywhere is left out altogether.
+
+    Args:
+        mode: how the images came about.
+        table: rewards of the images.
+
+    Example:
+        >>> means("ode", RewardTable({"seen": [1.0, None, 0.0]}, {"seen": 2.0}))
+        {'ode/reward': 1.0, 'ode/seen': 0.5}
+    """
+    found: dict[str, float] = {}
+    for name, values in (("reward", table.total()), *table.values.items()):
+        present = [value for value in values if value is not None]
+        if present:
+            found[f"{mode}/{name}"] = math.fsum(present) / len(present)
+    return found
+
+
+def records(
+    mode: str, keys: Sequence[str], prompts: Sequence[Any], numbers: Sequence[int], table: RewardTable, images: Sequence[Tensor] | Tensor, limit: int
+) -> list[Mapping[str, Any]]:
+    """One record an image: key, mode and rewards of all (for paired comparisons), prompt and image of the first `limit`.
+
+    Args:
+        mode: how the images came about.
+        keys: of the prompt of each image.
+        prompts: what people read of it.
+        numbers: the image's place among those of its prompt.
+        table: rewards of the images.
+        images: uint8 `[H, W]` or `[H, W, 3]` each.
+        limit: images written down.
+    """
+    totals = table.total()
+    found: list[Mapping[str, Any]] = []
+    for place, key in enumerate(keys):
+        record: dict[str, Any] = {
+            "key": key,
+            "mode": mode,
+            "sample": numbers[place],
+            "rewards": {name: values[place] for name, values in table.values.items()},
+            "reward": totals[place],
+        }
+        found.append(record | ({"prompt": prompts[place], "image": images[place]} if place < limit else {}))
+    return found
