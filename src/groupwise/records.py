@@ -99,9 +99,9 @@ class Rollouts:
         for name in ("reward_weights", "reward_bounds"):
             if unknown := sorted(set(getattr(self, name)) - set(values)):
                 raise ValueError(f"Rollouts.{name} names {unknown}, which are no rewards; rewards are {sorted(values)}")
-        for name, (lowest, highest) in self.reward_bounds.items():
-            if not lowest < highest:
-                raise ValueError(f"Rollouts.reward_bounds[{name!r}] is {(lowest, highest)!r}; write the lowest value and then the highest")
+        for name, ends in self.reward_bounds.items():
+            if not isinstance(ends, Sequence) or len(ends) != 2 or not ends[0] < ends[1]:
+                raise ValueError(f"Rollouts.reward_bounds[{name!r}] is {ends!r}; write the lowest value and then the highest, for example (0.0, 1.0)")
         for name, count in self.auxiliary_count.items():
             if not isinstance(count, Tensor) or count.shape != (members,):
                 raise ValueError(f"Rollouts.auxiliary_count[{name!r}] must be [B] with B = {members}, got {_describe(count)}")

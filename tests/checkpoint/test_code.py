@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -32,7 +31,8 @@ def test_what_is_no_module_of_the_package_has_no_files(module: str) -> None:
 
 
 def test_a_users_module_is_found_by_what_settings_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    # As for a console command, which does not look into the working directory.
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "mine_for_a_test.py").write_text("def reward(): ...\n")
     settings = {"rewards": {"a": {"path": "mine_for_a_test:reward"}, "b": {"path": "nowhere.at.all:reward"}}, "text": "ratio: 3", "list": ["x:y z"]}
     before = named_code(settings)

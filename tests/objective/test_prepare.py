@@ -124,6 +124,8 @@ def test_bounds_are_of_rewards_and_in_order() -> None:
         rollouts([0, 0], {"a": [1.0, 0.0]}, reward_bounds={"b": (0.0, 1.0)})
     with pytest.raises(ValueError, match=r"reward_bounds\['a'\] is \(1.0, 0.0\); write the lowest value and then the highest"):
         rollouts([0, 0], {"a": [1.0, 0.0]}, reward_bounds={"a": (1.0, 0.0)})
+    with pytest.raises(ValueError, match=r"reward_bounds\['a'\] is 1.0; write"):
+        rollouts([0, 0], {"a": [1.0, 0.0]}, reward_bounds={"a": 1.0})
 
 
 def test_admission_covers_whole_groups() -> None:

@@ -60,14 +60,21 @@ def named_code(settings: Any) -> dict[str, str]:
     for text in _texts(settings):
         if re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", text):
             module = text.partition(":")[0]
-            try:
-                spec = importlib.util.find_spec(module)
-            # A package of a user's may fail in any way while it is imported to find a module inside it.
-            except Exception:
-                continue
-            if spec is not None and spec.origin is not None and Path(spec.origin).is_file():
-                found[module] = hashlib.sha256(Path(spec.origin).read_bytes()).hexdigest()[:32]
+            if (path := _anywhere(module)) is not None:
+                found[module] = hashlib.sha256(path.read_bytes()).hexdigest()[:32]
     return dict(sorted(found.items()))
+
+
+def _anywhere(module: str) -> Path | None:
+    """The file of a module, installed or in the working directory, where a user's own usually lie."""
+    try:
+        spec = importlib.util.find_spec(module)
+    # A package of a user's may fail in any way while it is imported to find a module inside it.
+    except Exception:
+        spec = None
+    here = Path.cwd().joinpath(*module.split("."))
+    origin = Path(spec.origin) if spec is not None and spec.origin is not None else None
+    return next((path for path in (origin, here.with_suffix(".py"), here / "__init__.py") if path is not None and path.is_file()), None)
 
 
 def _texts(value: Any) -> Iterator[str]:
