@@ -52,7 +52,7 @@ def test_files_are_read(tmp_path: Path) -> None:
 def test_questions_are_embedded_by_their_words(tmp_path: Path) -> None:
     queries, examples = ([{name: value for name, value in row.items() if name not in ("embedding", "pool")} for row in rows] for rows in (QUERIES, EXAMPLES))
     queries[0] |= {"question": "is it blue?"}
-    questions = write(tmp_path, queries, examples, embedder={"kind": "hashed_words", "size": 64}, pool_size=2).read()
+    questions = write(tmp_path, queries, examples, embedder={"kind": "hashed_words", "size": 1024}, pool_size=2).read()
     check(questions, 2)
     asked = {query.id: query for query in [*questions.train, *questions.held_out]}["q0"]
     assert asked.pool[0].question == "blue?"
