@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page
 from tests.browser.conftest import Open, Opened
 from tests.report import runs
-from tests.report.test_page import NASTY
+from tests.report.written import NASTY, large, written
 
 from groupwise.report.page import write_page
 from groupwise.runs import Run, read_run
@@ -110,7 +110,7 @@ def test_groups_are_searched_filtered_and_browsed_with_the_mouse(open_page: Open
     assert page.locator(".member").count() == 4
     rewards = [float(text.replace("−", "-")) for text in page.locator(".member .reward b").all_inner_texts()]
     assert rewards == sorted(rewards, reverse=True)
-    assert page.locator(".member").first.locator(".part bdi").all_inner_texts() == ["short", "correct"]
+    assert sorted(page.locator(".member").first.locator(".part bdi").all_inner_texts()) == ["correct", "short"]
     prompt = opened.text(".detail .prompt")
     page.locator("input[type=search]").fill(prompt[:14].upper())
     found = page.locator(".item").count()
@@ -187,6 +187,7 @@ def test_pictures_stand_side_by_side_and_demonstrations_in_their_order(open_page
     shown = page.locator(".member").first.locator(".shown li")
     assert 1 <= shown.count() <= 2
     assert shown.first.locator(".answer").inner_text()
+    assert re.match(r"answered \S+ of right answers \S+", page.locator(".member .answered").first.inner_text())
     quiet(opened)
 
 
@@ -263,10 +264,10 @@ def test_hostile_texts_are_texts(open_page: Open, tmp_path: Path) -> None:
         {**member, "messages": [{"role": NASTY, "content": NASTY}]},
     ]
     config = {"name": NASTY, "description": NASTY, "seed": 0, NASTY: {NASTY: NASTY}}
-    run = runs.written(
+    run = written(
         tmp_path / "run", rows=[{"step": step, "stage": NASTY + str(step), NASTY: step, "reward": 1.0} for step in (1, 2, 3)], members=records, config=config
     )
-    other = runs.written(tmp_path / "other", config={**config, "name": NASTY + "2"})
+    other = written(tmp_path / "other", config={**config, "name": NASTY + "2"})
     opened = open_page([run, other], size=(700, 900))
     page = to_groups(opened)
     assert page.evaluate("window.pwned") is None
@@ -315,7 +316,7 @@ def test_a_damaged_run_opens_and_says_so(open_page: Open, compared: list[Run], t
 
 @pytest.mark.slow
 def test_five_thousand_steps_of_64_members_open_within_two_seconds(open_page: Open, tmp_path: Path) -> None:
-    run = runs.large(tmp_path / "run")
+    run = large(tmp_path / "run")
     path = write_page([run], tmp_path / "report.html")
     shutil.rmtree(tmp_path / "run")
     assert path.stat().st_size < 20e6

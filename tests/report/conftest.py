@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.report import runs
+from tests.report import written as by_hand
 
 from groupwise.runs import Run
 
@@ -30,4 +31,4 @@ def chosen(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture
 def written(tmp_path: Path) -> Callable[..., Run]:
-    return lambda **content: runs.written(tmp_path / "run", **content)
+    return lambda **content: by_hand.written(tmp_path / "run", **content)

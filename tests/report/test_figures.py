@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from tests.report import runs
+from tests.report.written import written as by_hand
 
 from groupwise.report.figures import write_figures
 from groupwise.report.variants import Variant, group_runs
@@ -53,14 +54,14 @@ def test_the_same_runs_give_the_same_files(betas: list[Variant], tmp_path: Path)
 
 
 def test_a_figure_without_numbers_is_named_with_what_would_give_them(tmp_path: Path) -> None:
-    written, left_out = write_figures(group_runs([runs.written(tmp_path / "run", rows=[])]), tmp_path / "out")
+    written, left_out = write_figures(group_runs([by_hand(tmp_path / "run", rows=[])]), tmp_path / "out")
     assert written == []
     assert [line.partition(":")[0] for line in left_out] == ["variance_reduction", "beta_comparison", "stability", "gains"]
     assert "method=ema" in left_out[0]
 
 
 def test_a_name_with_dollars_is_a_name(tmp_path: Path) -> None:
-    run = runs.written(tmp_path / "run", rows=[{"step": step, "reward": step, "eval/greedy/a_$b": step} for step in (1, 2)])
+    run = by_hand(tmp_path / "run", rows=[{"step": step, "reward": step, "eval/greedy/a_$b": step} for step in (1, 2)])
     ended = Run(run.path, run.config, [], {"metric": "greedy/a_$b", "before": 0.1, "after": 0.9}, run.rows, "finished", [])
     written, _ = write_figures([Variant("cost $\\frac{1$, $5", (ended,)), Variant("other", (ended,))], tmp_path / "out")
     assert len(written) == 4

@@ -28,7 +28,7 @@ def test_what_was_recorded_is_what_training_measured(compared: list[Run]) -> Non
     assert [float(found.advantages[step].std()) for step in (1, 2, 3)] == pytest.approx(run.series("advantages_std")[1], rel=0.05)
     flat = [sum(group.flat for group in found.groups if group.step == step) / 3 for step in (1, 2, 3)]
     assert flat == pytest.approx(run.series("groups/flat")[1])
-    assert found.parts == ("short",)
+    assert set(found.parts) == {"short", "correct"}
 
 
 def test_records_of_any_form_are_counted(written: Callable[..., Run]) -> None:
@@ -59,7 +59,7 @@ def test_every_stratum_is_served_and_the_sample_is_as_large_as_asked() -> None:
     assert len(chosen) == len({id(group) for group, _ in chosen}) == 60
     counts = Counter(stratum for _, stratum in chosen)
     assert set(counts) == {"first", "last", "highest spread", "all wrong", "flat", "evenly over the run"}
-    assert min(counts.values()) >= 3
+    assert min(counts.values()) >= 2
     spread = [group.spread for group, stratum in chosen if stratum == "highest spread"]
     assert min(spread) >= sorted((group.spread for group in many(1000)), reverse=True)[20]
     assert all(group.all_wrong for group, stratum in chosen if stratum == "all wrong")

@@ -36,9 +36,16 @@ def test_values_of_any_type_are_texts() -> None:
 
 
 def test_what_has_no_place_of_its_own_is_kept_apart_and_empties_are_left_out() -> None:
-    assert of({"order": "similar last", "measured": [], "note": None, "answers": ["four"]})["e"] == {"order": "similar last", "answers": "['four']"}
+    assert of({"order": "similar last", "measured": [], "note": None, "rounds": ["four"]})["e"] == {"order": "similar last", "rounds": "['four']"}
 
 
 def test_demonstrations_are_their_fields() -> None:
     found = of({"demonstrations": [{"id": "a", "question": "2 + 2?", "answer": 4, "image": "none.png"}, "b"], "picks": [1, 0]})
     assert found["d"] == [{"id": "a", "question": "2 + 2?", "answer": "4", "image": None}, {"id": "b"}]
+
+
+def test_demonstrations_led_to_an_answer_beside_the_right_ones() -> None:
+    measured = [{"prediction": "3"}, None, {"prediction": "4", "correct": 1.0}]
+    found = of({"demonstrations": [], "measured": measured, "answers": ["4", "four", "4"]})
+    assert (found["o"], found["w"]) == ("4", "4, four")
+    assert not {"o", "w"} & set(of({"demonstrations": [], "measured": [7], "answers": "4"}))

@@ -2,19 +2,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report import runs
+from tests.report.written import NASTY, large, written
 
 from groupwise.config import ConfigError
 from groupwise.report.page import render, write_page
 from groupwise.runs import Run, read_run
-
-NASTY = "</script><script>window.pwned = 1</script><!-- <img src=x onerror=pwned()> & \x00\x1b[31m \u202eevil \u2028 \ud800 👩‍👩‍👧 العربية"
 
 
 class Reader(HTMLParser):
@@ -81,9 +78,9 @@ def test_what_runs_wrote_is_never_markup(tmp_path: Path) -> None:
         NASTY: NASTY,
     }
     config = {"name": NASTY, "description": NASTY, "seed": 0, NASTY: {NASTY: NASTY}}
-    first = runs.written(tmp_path / "a", rows=[{"step": 1, "stage": NASTY, NASTY: 1.0, "reward": 1.0}], members=[member], config=config)
+    first = written(tmp_path / "a", rows=[{"step": 1, "stage": NASTY, NASTY: 1.0, "reward": 1.0}], members=[member], config=config)
     (tmp_path / "a" / "summary.json").write_text(json.dumps({"metric": NASTY, "after": 1.0, "seconds": {NASTY: 1.0}}))
-    plain = runs.written(tmp_path / "plain", members=[{"group": 0, "text": "a", "reward": 1.0}])
+    plain = written(tmp_path / "plain", members=[{"group": 0, "text": "a", "reward": 1.0}])
     page, usual = render([read_run(first.path), plain]), render([plain, plain])
     reader = Reader(page)
     assert {tag: reader.count(tag) for tag in ("script", "style", "img")} == {"script": Reader(usual).count("script"), "style": 1, "img": 0}
@@ -106,12 +103,12 @@ def test_damage_is_shown_as_far_as_it_goes(tmp_path: Path, compared: list[Run]) 
 
 @pytest.mark.parametrize("rows", [[], [{"step": 1}], [{"step": 1, "reward": None}], [{"step": -5, "reward": 1e308}, {"step": 10**12, "reward": -1e308}]])
 def test_hardly_anything_is_a_page_too(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
-    assert b"</html>" in render([runs.written(tmp_path / "run", rows=rows)])
+    assert b"</html>" in render([written(tmp_path / "run", rows=rows)])
 
 
 @pytest.mark.parametrize("config", [{"seed": [1], "name": {}}, {"objective": 3, "domain": None, "track": 7}, {"name": ""}])
 def test_a_configuration_of_any_form_is_shown(tmp_path: Path, config: dict[str, Any]) -> None:
-    run = runs.written(tmp_path / "run", config=config)
+    run = written(tmp_path / "run", config=config)
     assert b"</html>" in render([run, run])
 
 
@@ -122,15 +119,15 @@ def test_the_pictures_of_evaluations_are_on_the_page(pictures: Run) -> None:
     assert all(str(attributes["src"]).startswith("data:image/") and attributes["alt"] for attributes in shown)
 
 
-def test_a_page_that_cannot_be_written_is_said(tmp_path: Path, written: Callable[..., Run]) -> None:
+def test_a_page_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="give another file with --out"):
-        write_page([written()], tmp_path / "file" / "report.html")
+        write_page([written(tmp_path / "run")], tmp_path / "file" / "report.html")
 
 
 @pytest.mark.slow
 def test_many_steps_of_many_members_stay_small(tmp_path: Path) -> None:
-    page = render([runs.large(tmp_path / "run", steps=1000)])
+    page = render([large(tmp_path / "run", steps=1000)])
     assert len(page) < 20e6
     counts = data(page, "groups-0")["counts"]
     assert counts["recorded"] == 4000

@@ -132,7 +132,8 @@ class Chart {
     for (const step of ticks(first, last, width > 420 ? 6 : 4)) if (Number.isInteger(step)) svg.append(draw("text", { x: x(step), y: height - 5, class: "axis middle" }, count(step)));
     for (const stage of this.shared.stages) if (!this.shared.hidden.has(stage.variant) && stage.step > first && stage.step < last) {
       svg.append(draw("line", { x1: x(stage.step), x2: x(stage.step), y1: box.top, y2: box.bottom, class: "stage" }));
-      if (this.height > 200) svg.append(draw("text", { x: x(stage.step) + 4, y: box.top + 9, class: "axis" }, stage.name));
+      const late = x(stage.step) > box.right - 90;
+      if (this.height > 200) svg.append(draw("text", { x: x(stage.step) + (late ? -4 : 4), y: box.bottom - 5, class: `axis ${late ? "end" : ""}` }, stage.name));
     }
     for (const mark of this.data.marks || []) if (!this.shared.hidden.has(mark.variant)) {
       svg.append(draw("line", { x1: box.left, x2: box.right, y1: y(mark.value), y2: y(mark.value), class: `baseline s${mark.variant % 8}` }));

@@ -140,9 +140,9 @@ def sections(variants: Sequence[Variant], recorded: Sequence[Recorded]) -> tuple
         charts = _distributions(section, variants, recorded, most)
         lines = []
         for pattern, title in section.wanted:
-            for name in [name for name in left if re.fullmatch(pattern, name)]:
+            for name in [name for name in left if re.fullmatch(pattern, name, re.DOTALL)]:
                 del left[name]
-                matched = re.fullmatch(pattern, name)
+                matched = re.fullmatch(pattern, name, re.DOTALL)
                 assert matched is not None
                 words = title.format(*(group.replace("_", " ") for group in matched.groups()))
                 words = words[:1].upper() + words[1:]

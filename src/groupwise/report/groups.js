@@ -246,6 +246,7 @@ class Browser {
     const own = Object.entries(member.i || {}).filter(([name]) => !group.common.includes(name));
     if (own.length) body.append(make("div", { class: "pictures" }, ...own.map(([name, picture]) => this.picture(name, picture))));
     if (member.d) body.append(this.demonstrations(member.d));
+    if (member.o !== undefined || member.w !== undefined) body.append(make("p", { class: "answered" }, make("span", { class: "quiet" }, "answered "), foreign(member.o ?? "–", "b"), ...(member.w ? [make("span", { class: "quiet" }, " of right answers "), foreign(member.w)] : [])));
     const plain = this.colour === "none" || !member.k;
     if (!plain) {
       const text = make("div", { class: "text tokens", dir: "auto" });
@@ -270,7 +271,7 @@ class Browser {
       if (member.lp) says.push(["log-prob", member.lp[place]]);
       node.title = decided ? says.filter(([, each]) => each !== null).map(([name, each]) => `${name} ${say(each)}`).join(" · ") : "given, no decision";
       if (value !== null && value !== undefined && most > 0) {
-        const share = Math.round(70 * Math.min(1, Math.abs(value) / most));
+        const share = Math.round(55 * Math.min(1, Math.abs(value) / most));
         node.style.background = `color-mix(in srgb, var(${this.colour === "lp" ? "--warm" : value < 0 ? "--minus" : "--plus"}) ${share}%, transparent)`;
       }
       return node;

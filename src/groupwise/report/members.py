@@ -16,7 +16,7 @@ MOST_TOKENS = 1500
 
 _SHOWN_APART = frozenset(
     ("prompt", "key", "text", "messages", "tokens", "token_log_prob", "token_log_ratio", "token_credit", "num_tokens", "truncated", "settings")
-    + ("group", "rewards", "reward", "advantage", "num_decisions", "log_ratio", "demonstrations", "picks", "sample", "mode")
+    + ("group", "rewards", "reward", "advantage", "num_decisions", "log_ratio", "demonstrations", "picks", "answers", "sample", "mode")
 )
 _NUMBERS = {"lp": "token_log_prob", "lr": "token_log_ratio", "cr": "token_credit"}
 
@@ -32,7 +32,8 @@ def member(record: Mapping[str, Any], parts: Sequence[str], root: Path, pictures
 
     Returns:
         `r` reward, `a` advantage, `p` the parts, `t` text, `k` tokens with `lp`, `lr`, `cr` (log-prob when sampled, log-ratio, credit), `m` turns, `d`
-        demonstrations, `i` pictures, `e` everything else, `n` decisions, `x` true where a limit cut it off; each only where there is something.
+        demonstrations with `o` the answer they led to and `w` those that count as right, `i` pictures, `e` everything else, `n` decisions, `l` mean log-ratio,
+        `x` true where a limit cut it off; each only where there is something.
 
     Example:
         >>> member({"reward": 1.0, "advantage": 0.5, "text": "four", "rewards": {"right": 1.0}}, ["right"], Path(), Pictures(0))
@@ -58,6 +59,7 @@ def member(record: Mapping[str, Any], parts: Sequence[str], root: Path, pictures
         found["m"] = conversation(turns)
     if isinstance(shown := record.get("demonstrations"), list):
         found["d"] = [demonstration(each, root, pictures) for each in shown]
+        found |= _answered(record)
     images, rest = {}, {}
     for name, value in record.items():
         if name in _SHOWN_APART:
@@ -133,6 +135,15 @@ def demonstration(shown: Any, root: Path, pictures: Pictures) -> dict[str, Any]:
         picture = isinstance(value, str) and value.lower().endswith(SUFFIXES)
         found[str(name)] = pictures.add(root, value) if picture else shortened(value, 600)
     return found
+
+
+def _answered(record: Mapping[str, Any]) -> dict[str, str]:
+    """What the task model answered after the last demonstration, and the answers that count as right."""
+    measured = record.get("measured")
+    last = [each["prediction"] for each in measured if isinstance(each, Mapping) and "prediction" in each] if isinstance(measured, list) else []
+    right = record.get("answers")
+    found = {"o": shortened(last[-1], 600)} if last else {}
+    return found | ({"w": shortened(", ".join(dict.fromkeys(map(str, right))), 600)} if isinstance(right, list) and right else {})
 
 
 def _tokens(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -103,12 +103,11 @@ def results(variants: Sequence[Variant]) -> list[Result]:
 
 
 def _scores(run: Run, metric: str | None) -> tuple[float | None, float | None]:
-    summary: Mapping[str, object] = run.summary or {}
+    if run.summary is not None:
+        before, after = (run.summary.get(name) for name in ("before", "after"))
+        return (float(before) if is_number(before) else None), (float(after) if is_number(after) else None)  # type: ignore[arg-type]
     _, values = run.series(f"eval/{metric}") if metric else ([], [])
-    before, after = summary.get("before"), summary.get("after")
-    first = float(before) if is_number(before) else values[0] if values else None  # type: ignore[arg-type]
-    last = float(after) if is_number(after) else values[-1] if values else None  # type: ignore[arg-type]
-    return first, last
+    return (values[0], values[-1]) if values else (None, None)
 
 
 def _after_by_seed(variant: Variant, metric: str | None) -> dict[int, float]:
