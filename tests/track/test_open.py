@@ -43,7 +43,8 @@ def follow(trackers: Trackers, steps: range) -> None:
 def events(folder: Path) -> Any:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    found = EventAccumulator(str(folder / "tensorboard"))
+    # Unlimited: it keeps a sample otherwise, four images for instance.
+    found = EventAccumulator(str(folder / "tensorboard"), size_guidance={"scalars": 0, "images": 0, "tensors": 0})
     found.Reload()
     return found
 

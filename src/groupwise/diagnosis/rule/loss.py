@@ -22,7 +22,7 @@ def _grows(stage: Stage) -> Seen | None:
     if ends is None or share is None or spread is None or share.mean > 0.9:
         return None
     first, last = ends
-    if last.mean <= 0 or last.mean < 3 * abs(first.mean) or last.mean - first.mean < 0.1 * spread.mean or not last.above(first, errors=4.0):
+    if last.mean <= 0 or last.mean < 3 * abs(first.mean) or last.mean - first.mean < 0.05 * spread.mean or not last.above(first, errors=4.0):
         return None
     return Seen(f"The policy loss went from {number(first.mean)} to {number(last.mean)}.", [first, last])
 
@@ -43,7 +43,7 @@ POLICY_LOSS_GROWS = Rule(
     "warning",
     "Why does my policy loss stay positive and grow?",
     ("loss_pg", "on_policy_share", "advantages_std"),
-    f"with off-policy updates the loss of the last {WINDOW} steps is positive, three times that of the first, and larger by a tenth of the advantages' spread",
+    f"off-policy, the loss of the last {WINDOW} steps is positive, three times the first ones', and above by a twentieth of the advantages' spread",
     "The updates of a batch make good members less likely or bad ones more, measured on that very batch: they overshoot.",
     "A lower optimiser.learning_rate, a lower train.max_grad_norm, narrower trust.low and trust.high, fewer train.updates_per_batch.",
     _grows,
