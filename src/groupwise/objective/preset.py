@@ -176,13 +176,14 @@ def objective_from(name: str, overrides: Mapping[str, Any]) -> Objective:
     """
     edits: dict[str, Any] = {}
     for key, value in overrides.items():
+        if key.startswith("objective."):
+            raise ConfigError(Problem(key, f"these are keys of the objective already; write {key.removeprefix('objective.')}"))
+        # In either order: a table that is given as it is would be written into, and it is the caller's.
+        if any(other.startswith(f"{key}.") for other in overrides):
+            raise ConfigError(Problem(key, "is given as a whole and in parts; keep one of them"))
         *tables, last = key.split(".")
         table = edits
         for part in tables:
             table = table.setdefault(part, {})
-            if not isinstance(table, dict):
-                raise ConfigError(Problem(key, f"{part!r} is given a value of its own as well; keep one of them"))
-        if isinstance(table.get(last), dict):
-            raise ConfigError(Problem(key, "is given as a whole and in parts; keep one of them"))
         table[last] = value
     return resolve(name, edits)
