@@ -241,3 +241,16 @@ def test_running_statistics_are_logged_by_the_sources_names() -> None:
     # The first batch: exactly its own mean and deviation.
     assert numbers["global_reward_mean"] == pytest.approx(finish(batch.statistics)["rewards_mean"])
     assert numbers["global_reward_std"] == pytest.approx(finish(batch.statistics)["rewards_std"])
+
+
+def test_what_is_handed_to_the_wrong_step_is_named_with_what_to_write() -> None:
+    objective = Objective.preset("bnpo")
+    mask = torch.ones(2, 1, dtype=torch.bool)
+    rollouts = Rollouts(torch.tensor([0, 0]), mask, torch.full((2, 1), -1.0), {"a": [1.0, 0.0]})
+    batch = objective.prepare(rollouts, objective.init())
+    with pytest.raises(ValueError, match=r"prepare takes Rollouts and an ObjectiveState, got Rollouts and NoneType; write objective.prepare"):
+        objective.prepare(rollouts, None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"got Batch and ObjectiveState"):
+        objective.prepare(batch, objective.init())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"plan takes a Batch, got Rollouts; write objective.plan\(objective.prepare\(rollouts, state\)\)"):
+        objective.plan(rollouts)  # type: ignore[arg-type]

@@ -187,6 +187,9 @@ class Objective(Config):
         Raises:
             ValueError: a field that the objective reads is missing, densities where it reads probabilities, a reward map where it takes one advantage a member.
         """
+        if not isinstance(rollouts, Rollouts) or not isinstance(state, ObjectiveState):
+            got = f"{type(rollouts).__name__} and {type(state).__name__}"
+            raise ValueError(f"prepare takes Rollouts and an ObjectiveState, got {got}; write objective.prepare(rollouts, objective.init())")
         self._check_rollouts(rollouts)
         if rollouts.rewards and self._policy_weight(state) != 0 and not any(rollouts.reward_weights.get(name, 1.0) for name in rollouts.rewards):
             raise ValueError("Rollouts.reward_weights are all 0, so nothing is rewarded; give at least one reward a weight")
@@ -248,6 +251,8 @@ class Objective(Config):
             reduce: sum over processes.
             detail: measure percentiles too.
         """
+        if not isinstance(update, Batch):
+            raise ValueError(f"plan takes a Batch, got {type(update).__name__}; write objective.plan(objective.prepare(rollouts, state))")
         now = update.state if state is None else state
         mask = both(update.mask, update.admitted[:, None])
         real = torch.ones_like(update.admitted)
