@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,14 @@ def events(folder: Path) -> Any:
     return found
 
 
-def logged(folder: Path) -> list[dict[str, Any]]:
-    """The rows of every offline file of a run, in the order in which W&B would receive them."""
-    return [row for path in sorted((folder / "wandb").glob("offline-run-*/run-*.wandb")) for row in rows(path)]
+def logged(folder: Path, last: int) -> list[dict[str, Any]]:
+    """The rows of every offline file of a run, in the order in which W&B would receive them; its own process may still be writing the last one."""
+    end = time.monotonic() + 20
+    while True:
+        found = [row for path in sorted((folder / "wandb").glob("offline-run-*/run-*.wandb")) for row in rows(path)]
+        if (found and found[-1]["_step"] >= last) or time.monotonic() > end:
+            return found
+        time.sleep(0.1)
 
 
 def test_tensorboard_files_can_be_read_back(tmp_path: Path) -> None:
@@ -84,7 +90,7 @@ def test_wandb_writes_an_offline_run_under_the_same_names(tmp_path: Path) -> Non
     trackers.metrics(2, {"reward": 0.5})
     assert trackers.names == ["TensorboardTracker", "WandbTracker"]
     trackers.close()
-    found = logged(tmp_path)
+    found = logged(tmp_path, last=2)
     assert [(row["_step"], row["reward"]) for row in found] == [(1, 0.25), (2, 0.5)]
     own = {name.removesuffix("/text_summary") for kind in ("scalars", "images", "tensors") for name in events(tmp_path).Tags()[kind]}
     assert {name.split(".")[0] for row in found for name in row if not name.startswith("_")} == own
@@ -106,7 +112,7 @@ def test_a_resumed_run_goes_on_in_the_same_wandb_run_without_a_step_twice(tmp_pa
     trackers = opened(tmp_path, wandb=WandbConfig(), first_step=4)
     follow(trackers, range(4, 8))
     trackers.close()
-    assert [row["_step"] for row in logged(tmp_path)] == list(range(8))
+    assert [row["_step"] for row in logged(tmp_path, last=7)] == list(range(8))
     files = list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
     assert len(files) == 2
     assert len({path.name for path in files}) == 1
@@ -135,6 +141,7 @@ def _is_own_wandb(process: Path) -> bool:
 
 LIMITED = """
 import sys
+import time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from tests.track.test_open import opened, follow

@@ -35,7 +35,7 @@ class WandbTracker:
             import wandb  # pyright: ignore[reportMissingImports]  # an extra
         except ImportError as error:
             raise ConfigError("track.wandb: wandb is not installed; write `pip install 'groupwise[track]'`") from error
-        self._wandb = wandb
+        self._wandb: Any = wandb
         settings = wandb.Settings(silent=True)
         try:
             identity = _identity(folder)
