@@ -32,7 +32,8 @@ def language(folder: Path, *, method: str = "grpo", seed: int = 0, steps: int = 
     """Three steps of the cups game, two updates each, so that ratios leave 1."""
     over = {"rewards": rewards} if rewards else {"rewards": {"short": {"kind": "soft_overlong", "max_length": 8, "cache_length": 8}}}
     stage = recipe(method, method, rate=0.02, objective=objective, num_steps=steps, updates_per_batch=2, prompts_per_step=3, evaluate_every=1)
-    return trained(folder, lambda device: LanguageDomain(tiny_config(**over), streams=Streams(seed)), stage, seed=seed, method=method, description="The cups game.")
+    domain = tiny_config(**over)
+    return trained(folder, lambda device: LanguageDomain(domain, streams=Streams(seed)), stage, seed=seed, method=method, description="The cups game.")
 
 
 def pictures(folder: Path) -> Run:
