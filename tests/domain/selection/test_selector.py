@@ -70,8 +70,11 @@ def test_an_example_that_is_added_can_be_picked_and_saved(folder, tmp_path):
     assert selector.select(QUESTION, 1, pool=[own])[0].answer == "elm"
     # What is nearest is in the pool: the very question.
     assert own in {each.id for each in selector.select(QUESTION, 24)}
+    selector.add("a line\nand\u2028another", "beyond ☃", id="odd")
     selector.save(tmp_path / "more")
     again = Selector.load(tmp_path / "more")
+    assert (again.examples[-1].question, again.examples[-1].answer) == ("a line\nand\u2028another", "beyond ☃")
+    again.remove("odd")
     assert [each.id for each in again.examples] == [*before, own]
     assert [each.id for each in again.select(QUESTION)] == [each.id for each in selector.select(QUESTION)]
     again.remove(own)
@@ -120,12 +123,16 @@ def edited(**more):
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
-        ("model.safetensors", flip, "model.safetensors is not what was saved"),
+        ("model.safetensors", flip, "policy.json or model.safetensors is not what was saved"),
         ("embeddings.safetensors", flip, "examples.jsonl or embeddings.safetensors is not what was saved"),
         ("examples.jsonl", lambda data: data.replace(b'"amber"', b'"birch"', 1), "examples.jsonl or embeddings.safetensors is not what was saved"),
         ("examples.jsonl", lambda data: data[: len(data) // 2], "examples.jsonl or embeddings.safetensors is not what was saved"),
         ("selector.json", edited(embedder={"kind": "hashed_words", "size": 64}), "embedder in selector.json is not what was saved"),
         ("selector.json", edited(template=None), "template in selector.json is not what was saved"),
+        ("selector.json", edited(hashes={}), "policy.json or model.safetensors is not what was saved"),
+        ("selector.json", edited(more=1), "selector.json holds shots, .*, more, not shots"),
+        ("selector.json", lambda data: data[:40], "selector.json"),
+        ("policy.json", lambda data: data.replace(b'"num_heads": 2', b'"num_heads": 4'), "policy.json or model.safetensors is not what was saved"),
     ],
 )
 def test_what_was_changed_after_saving_is_refused(folder, tmp_path, name, change, message):

@@ -171,12 +171,13 @@ class Selector:
         vectors = np.stack([example.embedding for example in self.examples]) if self._examples else np.zeros((0, size), np.float32)
         embeddings = save({"embeddings": np.ascontiguousarray(vectors, dtype=np.float32)})
         (folder / WEIGHTS).write_bytes(self._weights)
-        (folder / POLICY).write_text(json.dumps(self._table, indent=2) + "\n", encoding="utf-8")
+        policy = (json.dumps(self._table, indent=2) + "\n").encode()
+        (folder / POLICY).write_bytes(policy)
         (folder / EXAMPLES).write_bytes(examples)
         (folder / EMBEDDINGS).write_bytes(embeddings)
         trained = vars(self.trained)
         hashes = {
-            "policy": _hash(self._weights),
+            "policy": _hash(policy + self._weights),
             "data": _hash(examples + embeddings),
             "embedder": _hash(_canonical(self.trained.embedder)),
             "template": _hash(_canonical(self.trained.template)),
@@ -204,12 +205,15 @@ class Selector:
                 raise ConfigError(f"{folder}: no {name} in it; give a folder that `groupwise export RUN` wrote")
         told, table = read_json(folder / SELECTOR), read_json(folder / POLICY)
         weights, examples, embeddings = ((folder / name).read_bytes() for name in (WEIGHTS, EXAMPLES, EMBEDDINGS))
+        names = [*Trained.__dataclass_fields__, "hashes"]
+        if set(told) != set(names) or not isinstance(told["hashes"], dict):
+            raise ConfigError(f"{folder}: {SELECTOR} holds {', '.join(told)}, not {', '.join(names)}; it is not what was saved, so export again")
         trained = Trained(**{name: value for name, value in told.items() if name != "hashes"})
-        found = {"policy": _hash(weights), "data": _hash(examples + embeddings)}
+        found = {"policy": _hash((folder / POLICY).read_bytes() + weights), "data": _hash(examples + embeddings)}
         found |= {"embedder": _hash(_canonical(trained.embedder)), "template": _hash(_canonical(trained.template))}
         for name, value in found.items():
-            if told["hashes"][name] != value:
-                where = {"policy": WEIGHTS, "data": f"{EXAMPLES} or {EMBEDDINGS}"}.get(name, f"{name} in {SELECTOR}")
+            if told["hashes"].get(name) != value:
+                where = {"policy": f"{POLICY} or {WEIGHTS}", "data": f"{EXAMPLES} or {EMBEDDINGS}"}.get(name, f"{name} in {SELECTOR}")
                 raise ConfigError(f"{folder}: {where} is not what was saved (its hash differs); export again, or change examples with add, remove and save")
         if template is not None and template.model_dump(mode="json") != trained.template:
             raise ConfigError(
@@ -221,7 +225,7 @@ class Selector:
             raise ConfigError(f"{folder}: {WEIGHTS} or {EMBEDDINGS} cannot be read: {error}; export again") from error
         if embed is None and (trained.embedder or {}).get("kind") == "hashed_words":
             embed = validate(HashedWords, trained.embedder or {}, str(folder / SELECTOR))
-        rows = [json.loads(line) for line in examples.decode().splitlines()]
+        rows = [json.loads(line) for line in examples.splitlines()]
         own = [Example(**{**row, "embedding": vector}) for row, vector in zip(rows, vectors, strict=True)]
         selector = Selector(NumpyPointer(network, int(table["policy"]["num_heads"])), table, trained, own, weights, embed)
         if embed is not None:
