@@ -88,5 +88,7 @@ def test_another_grid_in_the_same_folder_is_refused_and_more_seeds_are_not(cells
         lay_out(tmp_path / "grid", "language", {variant: {"method": "other"}}, [0])
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("precious")
+    with pytest.raises(ConfigError, match="cannot be written"):
+        lay_out(tmp_path / "full" / "thesis.txt" / "grid", "language", {Variant(()): {}}, [0])
     with pytest.raises(ConfigError, match="is not a comparison"):
         lay_out(tmp_path / "full", "language", {Variant(()): {}}, [0])
