@@ -113,6 +113,7 @@ def rewards() -> dict[str, Any]:
     }
 
 
+# All but `gae`, whose input is the values of a trained critic: verl computes those with a second model on workers, and there is none here to record.
 ESTIMATORS: list[dict[str, Any]] = [
     {"estimator": "grpo"},
     {"estimator": "grpo", "norm_adv_by_std_in_grpo": False},
