@@ -23,6 +23,13 @@ def betas(tmp_path_factory: pytest.TempPathFactory, compared: list[Run]) -> list
     return group_runs([*compared[:2], *smoothed])
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory, betas: list[Variant]) -> tuple[Path, list[Path], list[str]]:
+    """The figures of these runs, and what was said of them."""
+    folder = tmp_path_factory.mktemp("figures")
+    return folder, *write_figures(betas, folder)
+
+
 def words(pdf: Path) -> str:
     """Everything that a PDF's streams write, as far as letters are letters."""
     content = pdf.read_bytes()
@@ -32,30 +39,28 @@ def words(pdf: Path) -> str:
     return "".join(part.decode("latin-1") for stream in streams for part in re.findall(rb"\(((?:[^()\\]|\\.)*)\)", stream)).replace("\0", "")
 
 
-def test_every_figure_of_the_paper_support_opens_and_says_what_it_shows(betas: list[Variant], tmp_path: Path) -> None:
-    written, left_out = write_figures(betas, tmp_path)
+def test_every_figure_of_the_paper_support_opens_and_says_what_it_shows(written: tuple[Path, list[Path], list[str]]) -> None:
+    folder, paths, left_out = written
     names = ["variance_reduction", "beta_comparison", "stability", "gains"]
-    assert [path.name for path in written] == [f"{name}.{suffix}" for name in names for suffix in ("pdf", "png")]
+    assert [path.name for path in paths] == [f"{name}.{suffix}" for name in names for suffix in ("pdf", "png")]
     assert left_out == []
     for name, shown in zip(names, ("Variance reduction", "smoothing.beta", "Reward", "held-out greedy/reward"), strict=True):
-        assert shown.replace(" ", "") in words(tmp_path / f"{name}.pdf").replace(" ", "")
-        with Image.open(tmp_path / f"{name}.png") as image:
+        assert shown.replace(" ", "") in words(folder / f"{name}.pdf").replace(" ", "")
+        with Image.open(folder / f"{name}.png") as image:
             pixels = np.asarray(image.convert("RGB")).astype(int)
         assert 1200 < pixels.shape[1] < 1600, "across two columns at 200 dots an inch"
         coloured = (pixels.max(2) - pixels.min(2)) > 60
         assert coloured.sum() > 300, "lines in the variants' colours"
 
 
-def test_the_same_runs_give_the_same_files(betas: list[Variant], tmp_path: Path) -> None:
-    for folder in ("a", "b"):
-        write_figures(betas, tmp_path / folder)
-    for path in sorted((tmp_path / "a").iterdir()):
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+def test_the_same_runs_give_the_same_files(betas: list[Variant], written: tuple[Path, list[Path], list[str]], tmp_path: Path) -> None:
+    for path in write_figures(betas, tmp_path)[0]:
+        assert path.read_bytes() == (written[0] / path.name).read_bytes()
 
 
 def test_a_figure_without_numbers_is_named_with_what_would_give_them(tmp_path: Path) -> None:
-    written, left_out = write_figures(group_runs([by_hand(tmp_path / "run", rows=[])]), tmp_path / "out")
-    assert written == []
+    paths, left_out = write_figures(group_runs([by_hand(tmp_path / "run", rows=[])]), tmp_path / "out")
+    assert paths == []
     assert [line.partition(":")[0] for line in left_out] == ["variance_reduction", "beta_comparison", "stability", "gains"]
     assert "method=ema" in left_out[0]
 
@@ -63,5 +68,5 @@ def test_a_figure_without_numbers_is_named_with_what_would_give_them(tmp_path: P
 def test_a_name_with_dollars_is_a_name(tmp_path: Path) -> None:
     run = by_hand(tmp_path / "run", rows=[{"step": step, "reward": step, "eval/greedy/a_$b": step} for step in (1, 2)])
     ended = Run(run.path, run.config, [], {"metric": "greedy/a_$b", "before": 0.1, "after": 0.9}, run.rows, "finished", [])
-    written, _ = write_figures([Variant("cost $\\frac{1$, $5", (ended,)), Variant("other", (ended,))], tmp_path / "out")
-    assert len(written) == 4
+    paths, _ = write_figures([Variant("cost $\\frac{1$, $5", (ended,)), Variant("other", (ended,))], tmp_path / "out")
+    assert len(paths) == 4

@@ -53,9 +53,7 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
             raise ConfigError(f"no such folder: {path}; runs lie in runs/ unless --out said otherwise")
         below = _below([path], DEPTH)
         if not below:
-            raise ConfigError(
-                f"{path} holds no run: no metrics.jsonl in it or {DEPTH} folders down; give the folder that `groupwise train` or `groupwise compare` printed"
-            )
+            raise ConfigError(f"{path} holds no run: no metrics.jsonl in it or up to {DEPTH} folders down; give a folder that `groupwise train` printed")
         for run in below:
             found.setdefault(run.resolve(), run)
     return list(found.values())
