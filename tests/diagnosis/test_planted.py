@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.diagnosis.planted import PLANTED, Planted, grpo, toy
+from tests.train.toy import ToyDomain, job
 
 from groupwise.diagnosis import RULES, Finding, diagnose
 from groupwise.runs import read_run
+from groupwise.track import TrackConfig
+from groupwise.train import resume, run
 
 
 def found(planted: Planted, folder: Path) -> list[Finding]:
     planted.train(folder / "run")
-    run = read_run(folder / "run")
-    return diagnose(run.rows, run.config)
+    read = read_run(folder / "run")
+    return diagnose(read.rows, read.config)
 
 
 @pytest.mark.parametrize("planted", PLANTED, ids=lambda planted: planted.rule)
@@ -37,3 +43,23 @@ def test_the_loss_that_is_zero_at_the_start_is_explained_and_no_alarm(tmp_path: 
 
 def test_every_rule_has_a_planted_run() -> None:
     assert {rule.name for rule in RULES} == {planted.rule for planted in PLANTED} | {"loss_zero"}
+
+
+def test_a_finding_is_said_while_it_trains_and_not_again_when_it_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flat = job(grpo(num_steps=45), domain=lambda device: ToyDomain(reward_of=lambda index, actions: 0.0), track=TrackConfig(console="lines"))
+    stops = replace(flat, recipes=[replace(flat.recipes[0], train=flat.recipes[0].train.model_copy(update={"callbacks": [f"{__name__}:interrupt_at_30"]}))])
+    assert run(stops, tmp_path / "run").interrupted
+    first = capsys.readouterr().out
+    assert "step 20: all_flat: 100% of the groups" in first
+    assert "! all_flat" in first
+    resume(flat, tmp_path / "run")
+    second = capsys.readouterr().out
+    assert "resumed at step 30" in second
+    assert "all_flat: 100%" not in second
+    assert "! all_flat" in second
+
+
+def interrupt_at_30(step: int, metrics: object) -> None:
+    """Ctrl-C."""
+    if step == 30:
+        os.kill(os.getpid(), signal.SIGINT)
