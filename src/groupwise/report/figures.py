@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 WIDTH_INCHES = 6.75
 """Of a figure across two columns."""
 COLOURS = ("#1f6feb", "#cf5b0f", "#16804a", "#8a3fc9", "#c2255c", "#0b7285", "#8a6100", "#5c677d")
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,
@@ -189,7 +189,7 @@ def gains(variants: Sequence[Variant]) -> Figure | str:
     axes = figure.subplots()
     for place, result in enumerate(rows):
         height, colour = len(rows) - 1 - place, COLOURS[place % len(COLOURS)]
-        axes.barh(height, result.mean("after"), height=0.62, color=colour, alpha=0.25)
+        axes.barh(height, mean(result.after), height=0.62, color=colour, alpha=0.25)
         axes.scatter(result.after, [height] * len(result.after), s=12, color=colour, zorder=3)
         if result.before:
             start = mean(result.before)
@@ -197,7 +197,7 @@ def gains(variants: Sequence[Variant]) -> Figure | str:
         if result.baseline:
             level = mean(result.baseline)
             axes.plot([level, level], [height - 0.31, height + 0.31], color="#1b1f24", linewidth=1, linestyle=":")
-        axes.text(1.01, height, f"{result.mean('after'):.3g}", transform=axes.get_yaxis_transform(), va="center")
+        axes.text(1.01, height, f"{mean(result.after):.3g}", transform=axes.get_yaxis_transform(), va="center")
     axes.set_yticks(range(len(rows)), [_plain(result.name) for result in reversed(rows)])
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(
