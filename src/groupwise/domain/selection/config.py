@@ -113,6 +113,10 @@ class SelectionConfig(Config):
         if self.prefix is not None and self.prefix.weights is not None and (len(self.prefix.weights) != self.shots or sum(self.prefix.weights) <= 0):
             have = self.prefix.weights
             raise ValueError(f"prefix.weights = {have}: one weight for each of 1 to shots = {self.shots} examples, not all 0; write {[1.0] * self.shots}")
+        source, task_model = self.source, self.task_model
+        if source.kind == "digit_rules" and task_model.kind == "digit_rules" and source.dimensions != task_model.dimensions:
+            have = source.dimensions
+            raise ValueError(f"task_model.dimensions = {task_model.dimensions}, and the rules of the source are made of {have}; write dimensions = {have}")
         for name, schedule in self.sampling_schedule.items():
             if schedule.extremes()[0] <= 0:
                 raise ValueError(f"sampling_schedule.{name} comes to {schedule.extremes()[0]:g}: it must be above 0 at every step")

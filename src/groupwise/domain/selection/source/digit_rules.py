@@ -20,7 +20,7 @@ YES, NO = "yes", "no"
 NUM_IMAGES = {"train": 1000, "validation": 200, "held_out": 597}
 """How scikit-learn's 1,797 digits are split, after a fixed shuffle. Demonstrations show images of `train` only."""
 DIMENSIONS = 4
-"""Principal components of an image that rules are made of."""
+"""Principal components of an image that rules are made of, unless the configuration says otherwise."""
 
 
 @final
@@ -33,6 +33,7 @@ class DigitRules(Config):
     and numbers that mean nothing; similarity is the weighted mean of their cosines. Half of a pool follows the query's rule.
 
     Args:
+        dimensions: principal components of an image that rules are made of; the task model must know as many.
         num_rules: of the three splits together, dealt to them as 8 : 1 : 4.
         num_train, num_validation, num_held_out: queries of each split.
         pool_size: examples that may be shown for a query.
@@ -50,6 +51,7 @@ class DigitRules(Config):
     """
 
     kind: Literal["digit_rules"] = "digit_rules"
+    dimensions: Annotated[int, Field(ge=2, le=16)] = DIMENSIONS
     num_rules: Annotated[int, Field(ge=26)] = 208
     num_train: Positive = 4096
     num_validation: Positive = 512
@@ -83,7 +85,7 @@ class DigitRules(Config):
         numbers = {"train": self.num_train, "validation": self.num_validation, "held_out": self.num_held_out}
         found = {}
         for split, (start, end) in bounds.items():
-            rules = [_Rule.draw(number, random) for number in range(start, end)]
+            rules = [_Rule.draw(number, self.dimensions, random) for number in range(start, end)]
             for rule in rules:
                 self._solve(rule, random)
             found[split] = self._queries(split, numbers[split], rules, random)
@@ -93,7 +95,7 @@ class DigitRules(Config):
         """Fills a rule's bank: training images with the answers of most annotators."""
         import numpy as np
 
-        images, components = digit_images("train")
+        images, components = digit_images("train", self.dimensions)
         chosen = random.choice(len(images), self.bank_size, replace=False)
         votes = self._votes(components[chosen] @ rule.direction, random)
         embeddings = self._embeddings(components[chosen], np.broadcast_to(rule.code, (len(chosen), _CODE_SIZE)), random)
@@ -105,7 +107,7 @@ class DigitRules(Config):
     def _queries(self, split: str, number: int, rules: list[_Rule], random: np.random.Generator) -> list[Query]:
         import numpy as np
 
-        images, components = digit_images(split)
+        images, components = digit_images(split, self.dimensions)
         own, asked = random.integers(len(rules), size=number), random.integers(len(images), size=number)
         directions, codes = (np.stack([getattr(rule, name) for rule in rules])[own] for name in ("direction", "code"))
         votes = self._votes((components[asked] * directions).sum(1), random)
@@ -164,8 +166,8 @@ class _Rule:
         self.bank: list[Example] = []
 
     @staticmethod
-    def draw(number: int, random: np.random.Generator) -> _Rule:
-        return _Rule(name_of(number), _unit(random.standard_normal(DIMENSIONS)), _unit(random.standard_normal(_CODE_SIZE)))
+    def draw(number: int, dimensions: int, random: np.random.Generator) -> _Rule:
+        return _Rule(name_of(number), _unit(random.standard_normal(dimensions)), _unit(random.standard_normal(_CODE_SIZE)))
 
 
 def name_of(rule: int) -> str:
@@ -183,14 +185,15 @@ def name_of(rule: int) -> str:
     return word if rule < base * base else f"{word}{rule // (base * base)}"
 
 
-@lru_cache(maxsize=4)
-def digit_images(split: str) -> tuple[np.ndarray, np.ndarray]:
-    """Images of a split, `uint8 [N, 8, 8]` (white is 255), and their whitened principal components, fp64 `[N, DIMENSIONS]`.
+@lru_cache(maxsize=8)
+def digit_images(split: str, dimensions: int = DIMENSIONS) -> tuple[np.ndarray, np.ndarray]:
+    """Images of a split, `uint8 [N, 8, 8]` (white is 255), and their whitened principal components, fp64 `[N, dimensions]`.
 
     The components are those of the training images.
 
     Args:
         split: `train`, `validation` or `held_out`.
+        dimensions: how many components, the largest first.
 
     Example:
         >>> images, components = digit_images("train")
@@ -208,8 +211,8 @@ def digit_images(split: str) -> tuple[np.ndarray, np.ndarray]:
     mean = train.mean(0)
     _, spread, directions = np.linalg.svd(train - mean, full_matrices=False)
     # The sign of a principal component is the library's whim; here its largest entry is positive.
-    directions = directions[:DIMENSIONS] * np.sign(directions[np.arange(DIMENSIONS), np.abs(directions[:DIMENSIONS]).argmax(1)])[:, None]
-    components = (flat - mean) @ directions.T / (spread[:DIMENSIONS] / np.sqrt(len(train)))
+    directions = directions[:dimensions] * np.sign(directions[np.arange(dimensions), np.abs(directions[:dimensions]).argmax(1)])[:, None]
+    components = (flat - mean) @ directions.T / (spread[:dimensions] / np.sqrt(len(train)))
     rows = slice(first, first + NUM_IMAGES[split])
     return np.round(flat[rows].reshape(-1, 8, 8) * 255).astype(np.uint8), components[rows]
 

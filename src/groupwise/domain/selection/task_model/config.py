@@ -17,6 +17,7 @@ class DigitRules(Config):
     """A small transformer trained here to answer digit-rule questions from demonstrations alone, and frozen; see `task_model.digit_rules`.
 
     Args:
+        dimensions: principal components of an image that it reads; as many as the source's rules are made of.
         width: of its layers.
         num_layers: transformer layers.
         num_heads: of attention.
@@ -28,6 +29,7 @@ class DigitRules(Config):
     """
 
     kind: Literal["digit_rules"] = "digit_rules"
+    dimensions: Annotated[int, Field(ge=2, le=16)] = 4
     width: Annotated[int, Field(ge=4)] = 64
     num_layers: Annotated[int, Field(ge=1)] = 2
     num_heads: Annotated[int, Field(ge=1)] = 4

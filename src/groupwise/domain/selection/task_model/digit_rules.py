@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from groupwise.domain.selection.example import Example, Query
-from groupwise.domain.selection.source.digit_rules import DIMENSIONS, NO, YES, digit_images
+from groupwise.domain.selection.source.digit_rules import NO, YES, digit_images
 from groupwise.domain.selection.task_model.config import DigitRules
 from groupwise.domain.weights import hash_weights
 from groupwise.processes import is_first_process
@@ -42,13 +42,13 @@ class RuleLearner(nn.Module):
 
     Example:
         >>> learner = RuleLearner(DigitRules(width=8, num_layers=1, num_heads=2))
-        >>> learner(torch.zeros(2, 3, DIMENSIONS), torch.zeros(2, 2, dtype=torch.long)).shape
+        >>> learner(torch.zeros(2, 3, 4), torch.zeros(2, 2, dtype=torch.long)).shape
         torch.Size([2, 2])
     """
 
     def __init__(self, config: DigitRules) -> None:
         super().__init__()
-        self.read = nn.Linear(DIMENSIONS, config.width)
+        self.read = nn.Linear(config.dimensions, config.width)
         self.label = nn.Embedding(3, config.width)
         # Places are counted from the query backwards: the demonstration before it has the same place in a prompt of any length.
         self.place = nn.Parameter(0.02 * torch.randn(MOST_DEMOS + 1, config.width))
@@ -60,7 +60,7 @@ class RuleLearner(nn.Module):
         """Logits `[B, 2]` of yes and no.
 
         Args:
-            images: `[B, n + 1, DIMENSIONS]`, those of the demonstrations as they are shown, then the query's.
+            images: `[B, n + 1, dimensions]`, those of the demonstrations as they are shown, then the query's.
             labels: `[B, n]`, 0 for yes and 1 for no.
         """
         unknown = torch.full_like(labels[:, :1], 2) if labels.shape[1] else labels.new_full((len(labels), 1), 2)
@@ -124,7 +124,7 @@ class DigitRulesModel:
         key = shown.clusters["image"]
         if key not in self._components:
             split, _, number = key.rpartition("-")
-            self._components[key] = digit_images(split)[1][int(number)]
+            self._components[key] = digit_images(split, self.learner.read.in_features)[1][int(number)]
         return self._components[key]
 
 
@@ -164,7 +164,7 @@ def train(learner: RuleLearner, config: DigitRules) -> None:
         config: of its training.
     """
     random = Streams(config.seed).numpy("task_model")
-    components = digit_images("train")[1]
+    components = digit_images("train", config.dimensions)[1]
     optimiser = torch.optim.AdamW(learner.parameters(), lr=config.learning_rate, weight_decay=0.01)
     learner.train()
     console = Console(stderr=True, quiet=not is_first_process())
@@ -181,7 +181,7 @@ def train(learner: RuleLearner, config: DigitRules) -> None:
 
 
 def episodes(components: np.ndarray, size: int, num_demos: int, random: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Images `[B, n + 1, DIMENSIONS]`, answers of the first `n` `[B, n]`, and the last one's answer `[B]`.
+    """Images `[B, n + 1, dimensions]`, answers of the first `n` `[B, n]`, and the last one's answer `[B]`.
 
     Args:
         components: of the images to draw from.
@@ -189,8 +189,8 @@ def episodes(components: np.ndarray, size: int, num_demos: int, random: np.rando
         num_demos: `n`.
         random: where they come from.
     """
-    rule = random.standard_normal((size, 1, DIMENSIONS))
-    other = random.standard_normal((size, num_demos + 1, DIMENSIONS))
+    rule = random.standard_normal((size, 1, components.shape[1]))
+    other = random.standard_normal((size, num_demos + 1, components.shape[1]))
     follows = random.random((size, num_demos + 1, 1)) < _FOLLOW
     follows[:, -1] = True
     images = components[random.integers(len(components), size=(size, num_demos + 1))]
@@ -201,7 +201,7 @@ def episodes(components: np.ndarray, size: int, num_demos: int, random: np.rando
 
 
 def _nearest(candidates: np.ndarray, asked: np.ndarray, number: int, random: np.random.Generator) -> np.ndarray:
-    """The `n` candidates nearest in direction to the image that is asked about, in any order, `[B, n, DIMENSIONS]`."""
+    """The `n` candidates nearest in direction to the image that is asked about, in any order, `[B, n, dimensions]`."""
     likeness = (candidates * asked).sum(2) / np.linalg.norm(candidates, axis=2)
     order = random.permuted(np.argsort(-likeness, axis=1)[:, :number], axis=1)
     return np.take_along_axis(candidates, order[:, :, None], axis=1)
