@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 _NUM_TEXTS = 3
 
@@ -31,6 +34,9 @@ def ending(run: Path, steps: tuple[int, int]) -> None:
     out.print()
     for line in results(run, summary, config):
         out.print(Text(line))
+    for made in tables(run):
+        out.print()
+        out.print(made)
     records = evaluations(run)
     before, after = (records.get(step, []) for step in steps)
     if after:
@@ -72,6 +78,39 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
     return lines
 
 
+def tables(run: Path) -> list[RenderableType]:
+    """The tables that the domain made, as they are printed, each followed by its notes.
+
+    Args:
+        run: the run folder.
+
+    Example:
+        >>> tables(Path("nowhere"))
+        []
+    """
+    from groupwise.config import read_json
+
+    return [part for path in sorted((run / "tables").glob("*.json")) for part in printed(read_json(path))]
+
+
+def printed(made: dict[str, Any]) -> list[RenderableType]:
+    """A table of `tables/NAME.json` for the screen.
+
+    Args:
+        made: what the file holds.
+    """
+    from rich.text import Text
+
+    from groupwise.cli.output import table
+
+    rows = [[_cell(cell) for cell in row] for row in made["rows"]]
+    return [table(made["columns"], rows, title=made["title"], numbers=made["columns"][1:]), *(Text(note) for note in made["notes"])]
+
+
+def _cell(cell: Any) -> str:
+    return f"{cell['mean']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]" if isinstance(cell, dict) else cell if isinstance(cell, str) else _number(cell)
+
+
 def texts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str]:
     """What the model wrote for the same prompts before and after, greedily where that was recorded.
 
@@ -80,7 +119,8 @@ def texts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str
     """
     from groupwise.cli.output import shorten
 
-    mode = "greedy" if any(record.get("mode") == "greedy" for record in after) else "sampled"
+    modes = [record.get("mode") for record in after if "text" in record]
+    mode = "greedy" if "greedy" in modes else next(iter(modes), "sampled")
     first, last = (
         {record["key"]: record for record in records if record.get("mode") == mode and record.get("sample", 0) == 0 and "text" in record}
         for records in (before, after)
