@@ -66,7 +66,8 @@ def test_backward_is_the_gradient_of_score() -> None:
     moved(made)
     samples = made.with_reference(sampled(made))
     rows = torch.arange(8)
-    cotangents = Scored(*(torch.randn(8, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) for seed in (1, 2, 3)))
+    one, two, three = (torch.randn(8, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) for seed in (1, 2, 3))
+    cotangents = Scored(one, entropy=two, exact_divergence=three)
     made.backward(samples, rows, cotangents)
     own = [parameter.grad.clone() for parameter in made.module.parameters() if parameter.grad is not None]
     made.module.zero_grad()
@@ -138,7 +139,8 @@ def test_an_example_added_after_training_can_be_picked(tmp_path: Path) -> None:
 def test_ending_early() -> None:
     made = domain_of(stop=True, prefix={"discount": 0.5})
     with torch.no_grad():
-        made.module.end += 100.0
+        assert made.module.end is not None
+        made.module.end.add_(100.0)
     samples = sampled(made, temperature=20.0, size=20)
     short = samples.payload["picks"][:, 1] < 0
     assert int(short.sum()) > 0

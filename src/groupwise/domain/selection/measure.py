@@ -85,7 +85,8 @@ class Measures:
     """
 
     def __init__(self, model: TaskModel, form: AccuracyForm = "official") -> None:
-        self.model, self.form = model, form
+        self.model = model
+        self.form: AccuracyForm = form
         self._worth: dict[tuple[str, str], tuple[float, float, float]] = {}
 
     def __call__(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[Measured]:

@@ -63,7 +63,7 @@ def test_questions_are_embedded_by_their_words(tmp_path: Path) -> None:
 
 def test_embeddings_of_a_file_or_a_folder(tmp_path: Path) -> None:
     queries, examples = ([{name: value for name, value in row.items() if name != "embedding"} for row in rows] for rows in (QUERIES, EXAMPLES))
-    vectors = {"queries": np.tile(np.float32([[0, 1]]), (4, 1)), "examples": np.float32([[1, 0], [0, 1], [0.6, 0.8]])}
+    vectors = {"queries": np.tile(np.array([[0, 1]], np.float32), (4, 1)), "examples": np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32)}
     save_file(vectors, tmp_path / "vectors.safetensors")
     (tmp_path / "vectors").mkdir()
     for name, value in vectors.items():

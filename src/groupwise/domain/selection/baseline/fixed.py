@@ -26,7 +26,8 @@ class Fixed:
     name = "best fixed set"
 
     def __init__(self, measures: Measures, train: Sequence[Query], order: Order, num_candidates: int = 32, seed: int = 0) -> None:
-        self._measures, self._train, self._order = measures, train, order
+        self._measures, self._train = measures, train
+        self._order: Order = order
         known = list({example.id: example for query in train for example in query.pool}.values())
         places = Streams(seed).numpy("fixed").permutation(len(known))[:num_candidates].tolist()
         self._candidates = [known[place] for place in places]

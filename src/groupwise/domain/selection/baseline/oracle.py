@@ -23,7 +23,8 @@ class Oracle:
     name = "oracle beam"
 
     def __init__(self, measures: Measures, order: Order, width: int) -> None:
-        self._measures, self._order, self._width = measures, order, width
+        self._measures, self._width = measures, width
+        self._order: Order = order
 
     def choose(self, queries: Sequence[Query], shots: int) -> list[list[Choice]]:
         """See `Baseline.choose`."""
