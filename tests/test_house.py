@@ -107,6 +107,7 @@ def test_make_installs_once(tmp_path: Path, target: str, stamps: list[str]) -> N
         "groupwise.domain.language.config",
         "groupwise.domain.diffusion.config",
         "groupwise.diagnosis",
+        "groupwise.report",
         "groupwise.runs",
     ],
 )
