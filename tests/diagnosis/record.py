@@ -15,7 +15,7 @@ from groupwise.diagnosis import RULES
 from groupwise.runs import read_run
 
 FOLDER = Path(__file__).with_name("recorded")
-_READ = [re.sub("NAME|JUDGE", "[^/]+", name) for rule in RULES for name in (*rule.reads, "rewards/NAME/mean")]
+_READ = [re.sub("NAME|JUDGE", ".+" if name.startswith("eval/") else "[^/]+", name) for rule in RULES for name in (*rule.reads, "rewards/NAME/mean")]
 
 
 def is_read(metric: str) -> bool:
@@ -26,13 +26,15 @@ def is_read(metric: str) -> bool:
 def record(folder: Path, command: str) -> dict[str, Any]:
     """The run by columns; absent values are null."""
     run = read_run(folder)
-    rows = [row for place, row in enumerate(run.rows) if "reward" in row or place % 8 == 0]
-    names = [name for name in run.metrics if is_read(name)]
+    rows = [row for place, row in enumerate(run.rows) if "reward" in row or place % 8 == 0 or any(name.startswith("eval/") for name in row)]
+    rewards = run.config["domain"]["rewards"]
+    names = [name for name in run.metrics if is_read(name) and (not name.startswith("eval/") or name.rpartition("/")[2] in rewards)]
     objective = run.config["objective"]
     return {
         "command": command,
         "rows_of_the_run": len(run.rows),
         "objective": {"trust": objective["trust"]},
+        "roles": {name: reward["role"] for name, reward in rewards.items()},
         "step": [row["step"] for row in rows],
         "stage": [row["stage"] for row in rows],
         "metrics": {name: [None if row.get(name) is None else float(f"{row[name]:.5g}") for row in rows] for name in names},
@@ -44,7 +46,7 @@ def recorded(name: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     kept = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     columns = {"step": kept["step"], "stage": kept["stage"], **kept["metrics"]}
     rows = [{metric: values[place] for metric, values in columns.items() if values[place] is not None} for place in range(len(kept["step"]))]
-    return rows, {"objective": kept["objective"]}
+    return rows, {"objective": kept["objective"], "domain": {"rewards": {name: {"role": role} for name, role in kept["roles"].items()}}}
 
 
 if __name__ == "__main__":

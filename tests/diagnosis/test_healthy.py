@@ -30,6 +30,11 @@ def test_a_recorded_run_of_the_shipped_experiment(name: str) -> None:
     assert alarms(diagnose(rows, config)) == []
 
 
+def test_the_shipped_example_of_reward_hacking_is_caught() -> None:
+    rows, config = recorded("diffusion_jpeg_without_kl")
+    assert [finding.rule for finding in diagnose(rows, config) if finding.severity != "note"] == ["judge_falls"]
+
+
 @pytest.mark.parametrize("name", DOMAINS)
 def test_what_is_recorded_is_small_and_names_its_command(name: str) -> None:
     text = (FOLDER / f"{name}.json").read_text(encoding="utf-8")

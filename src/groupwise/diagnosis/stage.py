@@ -33,6 +33,16 @@ class Stage:
         self.num_steps = 0
         self._columns: dict[str, tuple[list[int], list[float]]] = {}
 
+    def follow(self, before: Stage) -> None:
+        """Takes over the newest held-out values of the stage before: where that one ended, this one begins, and it is not measured twice.
+
+        Args:
+            before: the stage that has ended.
+        """
+        for metric, (steps, values) in before._columns.items():
+            if metric.startswith("eval/"):
+                self._columns[metric] = ([steps[-1]], [values[-1]])
+
     def add(self, row: Row) -> None:
         """Takes one row of `metrics.jsonl`. Values that are no finite numbers are absent; a row of an evaluation alone counts no step.
 

@@ -49,10 +49,12 @@ class Watch:
         new: list[Finding] = []
         if self._stage is None or self._stage.name != name:
             new = self.judge()
-            self._stage, self._seen = Stage(name, self._settings), 0
-        before = self._stage.num_steps
+            before, self._stage, self._seen = self._stage, Stage(name, self._settings), 0
+            if before is not None:
+                self._stage.follow(before)
+        num_steps = self._stage.num_steps
         self._stage.add(row)
-        if self._stage.num_steps > before and self._stage.num_steps % EVERY == 0:
+        if self._stage.num_steps > num_steps and self._stage.num_steps % EVERY == 0:
             new += self.judge()
         return new
 
