@@ -55,3 +55,10 @@ def test_a_terminal_gets_a_bar_no_wider_than_itself(width: int) -> None:
     assert "reward 0.500" in shown
     assert "held-out restored/with_a_long_name 0" in shown
     assert "! learning_rate_too_high" in shown
+
+
+def test_a_resumed_run_shows_the_score_it_had() -> None:
+    out = io.StringIO()
+    tracker = ConsoleTracker(9, None, console=Console(file=out, width=200), start=4, held_out={"accuracy": 0.25})
+    tracker.metrics(5, {"reward": 0.5})
+    assert out.getvalue() == "step 5/9  reward 0.500  held-out accuracy 0.250\n"

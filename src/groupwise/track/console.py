@@ -22,6 +22,7 @@ class ConsoleTracker:
         live: a bar that redraws itself; off prints plain lines, few on a long run (about fifty in all).
         console: where to.
         start: steps already done, for a resumed run.
+        held_out: the newest held-out metrics of a resumed run, by name without the prefix.
 
     Example:
         >>> import io
@@ -31,12 +32,21 @@ class ConsoleTracker:
         'step 1/2  reward 0.500\\n'
     """
 
-    def __init__(self, total_steps: int, score: str | None, *, live: bool | None = None, console: Console | None = None, start: int = 0) -> None:
+    def __init__(
+        self,
+        total_steps: int,
+        score: str | None,
+        *,
+        live: bool | None = None,
+        console: Console | None = None,
+        start: int = 0,
+        held_out: Mapping[str, float] | None = None,
+    ) -> None:
         self.console = console or Console(stderr=False, highlight=False)
         self.live = self.console.is_terminal if live is None else live
         self.total_steps = total_steps
-        self.score = score
-        self._held_out: dict[str, float] = {}
+        self.score = score or next(iter(held_out or {}), None)
+        self._held_out = {SCORE_PREFIX + name: value for name, value in (held_out or {}).items()}
         self._every = max(1, total_steps // 50)
         self._view: _View | None = None
         self._alarm = ""

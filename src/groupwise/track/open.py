@@ -19,6 +19,7 @@ def open_trackers(
     resolved: Mapping[str, Any],
     start: int = 0,
     first_step: int = 0,
+    held_out: Mapping[str, float] | None = None,
     first_process: bool = True,
 ) -> Trackers:
     """The trackers of one run; none on processes that are not the first.
@@ -31,6 +32,7 @@ def open_trackers(
         resolved: the resolved configuration, for W&B.
         start: steps already done.
         first_step: the first step that this process will say anything of: 0 of a new run, the one after its checkpoint of a resumed one.
+        held_out: the newest held-out metrics of a resumed run, for the console.
         first_process: whether this process prints and writes.
 
     Returns:
@@ -49,7 +51,7 @@ def open_trackers(
     if config.console != "none":
         from groupwise.track.console import ConsoleTracker
 
-        trackers.append(ConsoleTracker(total_steps, score, live=False if config.console == "lines" else None, start=start))
+        trackers.append(ConsoleTracker(total_steps, score, live=False if config.console == "lines" else None, start=start, held_out=held_out))
     if config.tensorboard:
         from groupwise.track.tensorboard import TensorboardTracker
 

@@ -222,6 +222,7 @@ def _trackers(job: Job, folder: RunFolder, state: TrainState, world: World) -> T
             start=state.progress.step,
             # Before its first evaluation nothing of a run was said, so that step 0 is to come.
             first_step=state.progress.step + (state.progress.latest_step >= 0),
+            held_out=state.progress.latest,
             first_process=world.first,
         )
     except OSError as error:

@@ -159,6 +159,8 @@ def _restore_warm_up(session: Session, job: Job, state: TrainState, index: int, 
     else:
         _measure_anew(session, job, state, index, kept, first)
     again = "" if measured else "; held-out numbers are measured anew"
+    # Its steps were followed in the run that took them; where it ended is where this run's trackers begin.
+    session.trackers.metrics(state.progress.step, {PREFIX + name: value for name, value in state.progress.latest.items()})
     session.say(f"stage {recipe.name}: the result of an earlier run is used, which took {spent:.0f} s; nothing that it depends on has changed{again}")
     save(session, state)
     return True
