@@ -91,7 +91,7 @@ oracles:
 	.venv-oracles/bin/python tests/oracles/record_trl.py
 	.venv-oracles/bin/python -m pip install --quiet -r tests/oracles/verl.txt
 	.venv-oracles/bin/python -m pip install --quiet --no-deps verl==0.9.1
-	.venv-oracles/bin/python -m tests.oracles.record_verl
+	.venv-oracles/bin/python tests/oracles/record_verl.py
 	rm -rf .venv-oracles
 
 clean:

@@ -234,6 +234,14 @@ def test_gpg_scales_by_the_share_of_answers_with_a_reward() -> None:
     assert torch.allclose(estimator("gpg") * share, advantage({"kind": "centred"})[:, None] * MASK, rtol=0, atol=1e-10)
 
 
+def test_gae_without_what_a_critic_has_learned_is_reinforce_plus_plus() -> None:
+    """GAE is a critic's: with gamma = lambda = 1 its advantage is the reward less the critic's value, whitened over tokens. We have no critic."""
+    silent, said = estimator("gae", critic="silent"), torch.tensor(ANSWERS["baseline"], dtype=torch.float64)
+    assert torch.allclose(silent * MASK, estimator("reinforce_plus_plus") * MASK, rtol=1e-6, atol=1e-7)
+    reward = advantage({"kind": "constant", "value": 0.0})
+    assert torch.allclose(estimator("gae", critic="baseline") * MASK, over_tokens(reward - said)[:, None] * MASK, rtol=1e-6, atol=1e-7)
+
+
 def test_every_estimator_is_recorded_and_compared_or_named_as_missing() -> None:
-    compared = {*EXACT, "grpo", "grpo_vectorized", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "gdpo", "gpg"}
+    compared = {*EXACT, "grpo", "grpo_vectorized", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "gdpo", "gpg", "gae"}
     assert {case["estimator"] for case in GOLDEN["estimators"]} == compared | WITHOUT

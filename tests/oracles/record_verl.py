@@ -1,6 +1,6 @@
 """Records what verl 0.9's own policy losses and advantage estimators give on one small batch, in value and gradient.
 
-    python -m tests.oracles.record_verl
+    python tests/oracles/record_verl.py
 
 Run in an environment that has verl 0.9.1 (`make oracles` makes one); writes tests/golden/verl_0_9.json, which the tests read without verl. The functions are
 those of `verl.trainer.ppo.core_algos` as they are, in fp64. It also registers objectives of ours with verl and calls them through verl's own `ppo_loss`.
@@ -18,7 +18,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests.oracles.record_trl import batch, rounded
+# By its own folder: one of verl's requirements installs a package called `tests`, which would hide ours.
+from record_trl import batch, rounded
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "verl_0_9.json"
 MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
@@ -113,7 +114,6 @@ def rewards() -> dict[str, Any]:
     }
 
 
-# All but `gae`, whose input is the values of a trained critic: verl computes those with a second model on workers, and there is none here to record.
 ESTIMATORS: list[dict[str, Any]] = [
     {"estimator": "grpo"},
     {"estimator": "grpo", "norm_adv_by_std_in_grpo": False},
@@ -127,6 +127,8 @@ ESTIMATORS: list[dict[str, Any]] = [
     {"estimator": "opo"},
     {"estimator": "gpg"},
     {"estimator": "remax"},
+    {"estimator": "gae", "critic": "silent"},
+    {"estimator": "gae", "critic": "baseline"},
     {"estimator": "optimal_token_baseline"},
     {"estimator": "tir_optimal_token_baseline"},
 ]
@@ -145,6 +147,12 @@ def record_estimator(case: dict[str, Any], given: dict[str, Any]) -> dict[str, A
     def at_end(values: list[float]) -> Any:
         return torch.zeros(9, 4, dtype=torch.float64).scatter(1, length[:, None] - 1, torch.tensor(values, dtype=torch.float64)[:, None])
 
+    if case["estimator"] == "gae":
+        # Its values come from a trained critic. Two that need no training: one that says 0, and one that says one number an answer.
+        values = torch.zeros(9, 1, dtype=torch.float64) if case["critic"] == "silent" else torch.tensor(given["baseline"], dtype=torch.float64)[:, None]
+        call = get_adv_estimator_fn("gae")
+        found, _ = call(token_level_rewards=at_end(given["reward"]), values=values.expand(9, 4) * mask, response_mask=mask, gamma=1.0, lam=1.0)
+        return case | {"advantage": table(found)}
     settings = {key: value for key, value in case.items() if key != "estimator"}
     more: dict[str, Any] = {}
     config = AlgoConfig(adv_estimator=case["estimator"], gdpo_reward_keys=["reward", "style"], gdpo_reward_weights=[1.0, 0.5], **settings)
@@ -240,7 +248,7 @@ def main() -> None:
     given, answers = batch(), rewards()
     cases = [record_loss(case, given) for case in losses()]
     estimators = [record_estimator(case, answers) for case in ESTIMATORS]
-    head = {"source": f"verl {verl.__version__}, verl.trainer.ppo.core_algos", "command": "python -m tests.oracles.record_verl", "torch": torch.__version__}
+    head = {"source": f"verl {verl.__version__}, verl.trainer.ppo.core_algos", "command": "python tests/oracles/record_verl.py", "torch": torch.__version__}
     parts = SimpleNamespace(
         losses=",\n".join(json.dumps(case) for case in cases),
         estimators=",\n".join(json.dumps(case) for case in estimators),
