@@ -80,7 +80,7 @@ def described(query: Query, picks: Sequence[int], measured: Sequence[Measured | 
     chosen = [place for place in picks if place >= 0]
     demos = shown(query.pool, chosen, order)
     last = next(each for each in reversed(measured) if each is not None)
-    text = " | ".join(f"{example.question} {example.answer}" for example in demos)
+    text = " | ".join(f"[{example.id}] {example.question} {example.answer}" for example in demos)
     return {
         "prompt": query.question,
         "key": query.id,
