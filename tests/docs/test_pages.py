@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.domain.selection.small_selector import small_selector
 
 from groupwise.config import merge
 from groupwise.experiment import load_experiment
@@ -57,6 +58,9 @@ def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setitem(sys.modules, Path(name).stem, None)
         del sys.modules[Path(name).stem]
     monkeypatch.syspath_prepend(str(tmp_path))
+    if "ticket-selector" in page.read_text(encoding="utf-8"):
+        small_selector().save(tmp_path / "ticket-selector")
+        monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
     for block in blocks(page, "python"):
         exec(compile(block, str(page), "exec"), namespace)
