@@ -27,6 +27,8 @@ CASES = [
 # With one advantage a member the token form of GSPO has GSPO's value and gradient. Fresh weights give no word a probability that could move by as much as
 # either mask of DPPO allows; the oracles tell the two apart.
 SAME_BY_DESIGN = [{"gspo", "gspo_token"}, {"dppo_tv", "dppo_kl"}]
+# In selection's ten steps no bad choice grows threefold, where the bound of dual clip begins; in the other domains it acts.
+SAME_IN = {"selection": [{"bnpo", "dual_clip"}]}
 
 
 @cache
@@ -63,7 +65,7 @@ def test_no_two_methods_take_the_same_course(domain: str) -> None:
         if "refused" not in run:
             alike[round(run["weights"], 6)].add(method)
     same = [methods for methods in alike.values() if len(methods) > 1]
-    assert [methods for methods in same if methods not in SAME_BY_DESIGN] == []
+    assert [methods for methods in same if methods not in SAME_BY_DESIGN + SAME_IN.get(domain, [])] == []
 
 
 def test_language_serves_every_method_but_those_of_transitions() -> None:
