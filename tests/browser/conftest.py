@@ -40,7 +40,8 @@ class Opened:
 Open = Callable[..., Opened]
 
 
-@pytest.fixture(scope="session")
+# For a module at a time: as long as one is open, a loop of events runs in this thread, and no other test can start its own.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     path = shutil.which("chromium")
     if path is None:

@@ -83,7 +83,10 @@ def test_a_run_that_could_not_begin_leaves_no_folder_and_one_that_was_there_stay
     assert not any((tmp_path / "mine").iterdir())
 
 
-def test_a_reward_that_fails_in_the_first_evaluation_leaves_no_folder_and_later_the_way_on(tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_reward_that_fails_in_the_first_evaluation_leaves_no_folder_and_later_the_way_on(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))  # no other test's warm-up: its steps are counted
     own = ["domain.rewards.own.kind=callable", f"domain.rewards.own.path={__name__}:fails", "track.console=lines", "train.evaluate_every=2"]
     experiment = load_experiment(tiny, own)
     FAILS_FROM[0] = 1
