@@ -76,8 +76,8 @@ BUSY: dict[str, Table] = {
     "kl_cov": {"share": 0.3},
     "dppo": {"threshold": 0.02},
 }
-# Switches that reproduce a published code together with the law it breaks: ties by the order of the members depend on that order, and make something of a flat group.
-# Each has tests of its own by hand.
+# Switches that reproduce a published code together with the law it breaks: ties by the order of the members depend on it, and make something of a flat
+# group. Each has tests of its own by hand.
 AS_WRITTEN = {("rank", "order")}
 # Kinds that refuse negative rewards by design.
 NON_NEGATIVE = {"mean_scaled"}
