@@ -48,7 +48,7 @@ def _equation(latex: str) -> str:
 
     # A part too wide for the page scrolls; a phone shows the rest of the page unmoved.
     drawn = "".join(convert(line, display="block") for line in equation_lines(latex.replace("\n", " ")))
-    return f'<div class="equation" style="overflow-x: auto">{drawn}</div>'
+    return f'<div class="equation" style="display: grid; row-gap: 0.8em; overflow-x: auto; padding: 0.3em 0">{drawn}</div>'
 
 
 def pages() -> Iterator[tuple[str, str]]:
