@@ -88,7 +88,6 @@ class Samples:
             return parts[0]
         prompts = [prompt for part in parts for prompt in part.prompts]
         offsets = torch.tensor([0, *(len(part.prompts) for part in parts[:-1])]).cumsum(0).tolist()
-        rows = [len(part) for part in parts]
 
         def join(values: Sequence[Any], fill: float = 0.0) -> Any:
             if any(value is None for value in values):
@@ -105,7 +104,6 @@ class Samples:
             tensors = [part.recorded.tensors() for part in parts if part.recorded is not None]
             shared = set.intersection(*(set(each) for each in tensors))
             recorded = Scored.from_tensors({name: join([each[name] for each in tensors]) for name in sorted(shared)})
-        assert sum(rows) >= 0
         return replace(
             parts[0],
             prompts=prompts,

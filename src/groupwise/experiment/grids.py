@@ -135,6 +135,26 @@ def lay_out(out: Path, experiment: str, configurations: Mapping[Variant, Mapping
     return [Cell(variant, seed, out / variant.folder / f"seed-{seed}") for seed in seeds for variant in configurations]
 
 
+def by_need(cells: Sequence[Cell]) -> tuple[list[Outcome], list[Cell]]:
+    """Outcomes of the cells that were finished before, and the cells that are still to run.
+
+    Args:
+        cells: of a grid.
+
+    Example:
+        >>> by_need([])
+        ([], [])
+    """
+    finished: list[Outcome] = []
+    waiting: list[Cell] = []
+    for cell in cells:
+        if cell.finished:
+            finished.append(Outcome(cell, skipped=True))
+        else:
+            waiting.append(cell)
+    return finished, waiting
+
+
 def run_grid(cells: Sequence[Cell], *, workers: int, command: Callable[[Cell], Command] = Cell.command) -> Iterator[Outcome]:
     """Runs what is not finished and yields every cell's outcome as it ends.
 
@@ -150,12 +170,8 @@ def run_grid(cells: Sequence[Cell], *, workers: int, command: Callable[[Cell], C
         >>> list(run_grid([], workers=1))
         []
     """
-    waiting = []
-    for cell in cells:
-        if cell.finished:
-            yield Outcome(cell, skipped=True)
-        else:
-            waiting.append(cell)
+    finished, waiting = by_need(cells)
+    yield from finished
     pool = ThreadPoolExecutor(max_workers=workers)
     running = _Processes()
     try:

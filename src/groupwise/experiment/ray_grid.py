@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, final
 
 from groupwise.config import ConfigError
-from groupwise.experiment.grids import Cell, Command, Outcome, run_cell
+from groupwise.experiment.grids import Cell, Command, Outcome, by_need, run_cell
 
 RETRIES = 5
 """How often a cell is begun again after its worker has died."""
@@ -62,12 +62,8 @@ class RayGrid:
         Yields:
             one outcome a cell; those that were finished before come first.
         """
-        waiting = []
-        for cell in cells:
-            if cell.finished:
-                yield Outcome(cell, skipped=True)
-            else:
-                waiting.append(cell)
+        finished, waiting = by_need(cells)
+        yield from finished
         task = self._ray.remote(_task).options(num_cpus=1, num_gpus=self._gpus, max_retries=RETRIES)
         running: dict[Any, Cell] = {}
         try:

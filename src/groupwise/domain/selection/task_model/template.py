@@ -5,11 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, final
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from groupwise.config import Config
 
 QUESTION, ANSWER, IMAGE = "{question}", "{answer}", "{image}"
+
+_EXAMPLES = {"question": "Q: {question}\nA:", "answer": " {answer}"}
+
+
+def _once(text: str, name: str, key: str) -> str:
+    if text.count(name) != 1:
+        raise ValueError(f"{key} = {text!r} holds {name} {text.count(name)} times; write it exactly once, for example {key} = {_EXAMPLES[key]!r}")
+    if key == "question" and text.count(IMAGE) > 1:
+        raise ValueError(f"{key} = {text!r} holds {IMAGE} {text.count(IMAGE)} times; an example has one picture")
+    return text
+
+
+Question = Annotated[str, AfterValidator(lambda text: _once(text, QUESTION, "question"))]
+"""How a question is written, `{question}` in its place."""
+Answer = Annotated[str, AfterValidator(lambda text: _once(text, ANSWER, "answer"))]
+"""How an answer is written, `{answer}` in its place."""
 
 
 @final
@@ -36,20 +52,10 @@ class TextTemplate(Config):
 
     kind: Literal["text"] = "text"
     instruction: str = ""
-    question: str = "Q: {question}\nA:"
-    answer: str = " {answer}"
+    question: Question = "Q: {question}\nA:"
+    answer: Answer = " {answer}"
     separator: str = "\n\n"
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ("\n",)
-
-    @field_validator("question")
-    @classmethod
-    def _asks(cls, value: str) -> str:
-        return _once(value, QUESTION, "question")
-
-    @field_validator("answer")
-    @classmethod
-    def _answers(cls, value: str) -> str:
-        return _once(value, ANSWER, "answer")
 
     @property
     def num_images(self) -> int:
@@ -99,20 +105,10 @@ class ChatTemplate(Config):
 
     kind: Literal["chat"] = "chat"
     system: str | None = None
-    question: str = "{question}"
-    answer: str = "{answer}"
+    question: Question = "{question}"
+    answer: Answer = "{answer}"
     stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     template_arguments: dict[str, Any] = Field(default_factory=dict)
-
-    @field_validator("question")
-    @classmethod
-    def _asks(cls, value: str) -> str:
-        return _once(value, QUESTION, "question")
-
-    @field_validator("answer")
-    @classmethod
-    def _answers(cls, value: str) -> str:
-        return _once(value, ANSWER, "answer")
 
     @property
     def num_images(self) -> int:
@@ -152,14 +148,3 @@ class ChatTemplate(Config):
 
 Template = Annotated[TextTemplate | ChatTemplate, Field(discriminator="kind")]
 """Any template, told apart by `kind`."""
-
-
-def _once(text: str, name: str, key: str) -> str:
-    if text.count(name) != 1:
-        raise ValueError(f"{key} = {text!r} holds {name} {text.count(name)} times; write it exactly once, for example {key} = {_EXAMPLES[key]!r}")
-    if key == "question" and text.count(IMAGE) > 1:
-        raise ValueError(f"{key} = {text!r} holds {IMAGE} {text.count(IMAGE)} times; an example has one picture")
-    return text
-
-
-_EXAMPLES = {"question": "Q: {question}\nA:", "answer": " {answer}"}
