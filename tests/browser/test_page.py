@@ -115,7 +115,7 @@ def test_groups_are_searched_filtered_and_browsed_with_the_mouse(open_page: Open
     page.locator("input[type=search]").fill(prompt[:14].upper())
     found = page.locator(".item").count()
     assert 1 <= found < 9
-    assert all(prompt[:14] in text for text in page.locator(".item .excerpt").all_inner_texts())
+    assert all(prompt[:14] in text for text in page.locator(".item .excerpt").all_text_contents())
     page.locator("input[type=search]").fill("no such words anywhere")
     assert opened.text(".found") == "No group matches."
     assert "widen the search" in opened.text(".detail")
@@ -128,7 +128,7 @@ def test_groups_are_searched_filtered_and_browsed_with_the_mouse(open_page: Open
         assert button.get_attribute("aria-pressed") == "true"
     page.locator("[data-filter=spread]").click()
     spreads = []
-    for text in page.locator(".item .where .quiet").all_inner_texts():
+    for text in page.locator(".item .where .quiet").all_text_contents():
         low, high = (float(each.replace("−", "-")) for each in text.split(" to "))
         spreads.append(high - low)
     assert spreads == sorted(spreads, reverse=True)
