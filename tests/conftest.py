@@ -13,6 +13,13 @@ _home = tempfile.TemporaryDirectory(prefix="groupwise-tests-")
 for _variable in ("HF_HOME", "XDG_CACHE_HOME", "GROUPWISE_CACHE", "MPLCONFIGDIR"):
     os.environ[_variable] = _home.name
 
+from jaxtyping import install_import_hook  # noqa: E402
+
+# Every type and shape that these state is checked at every call. What meets mistakes from outside, with errors of its own, is not among them.
+_checked = ["admission", "advantage", "aggregate", "correction", "credit", "divergence", "ratio", "smoothing", "trust"]
+_checked += ["batch", "bounded", "clipping", "counts", "covariance", "decisions", "grouped", "known_gradient", "plan", "prepare", "token_gradient"]
+install_import_hook([f"groupwise.objective.{name}" for name in _checked], "beartype.beartype")
+
 import torch  # noqa: E402
 
 torch.set_num_threads(1)

@@ -12,6 +12,7 @@ from numbers import Real
 from typing import Any, final
 
 import torch
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from groupwise.statistics import Statistic
@@ -51,19 +52,19 @@ class Rollouts:
         [True, False]
     """
 
-    group: Tensor
-    mask: Tensor
-    old_log_prob: Tensor
+    group: Int[Tensor, " B"]
+    mask: Bool[Tensor, "B T"]
+    old_log_prob: Float[Tensor, "B T"]
     rewards: Mapping[str, RewardValues] = field(default_factory=dict)
     reward_weights: Mapping[str, float] = field(default_factory=dict)
-    behaviour_log_prob: Tensor | None = None
-    reference_log_prob: Tensor | None = None
-    step_size: Tensor | None = None
-    truncated: Tensor | None = None
-    member: Tensor | None = None
+    behaviour_log_prob: Float[Tensor, "B T"] | None = None
+    reference_log_prob: Float[Tensor, "B T"] | None = None
+    step_size: Float[Tensor, "B T"] | None = None
+    truncated: Bool[Tensor, " B"] | None = None
+    member: Int[Tensor, " B"] | None = None
     density: bool = False
-    auxiliary_count: Mapping[str, Tensor] = field(default_factory=dict)
-    reward_history: Tensor | None = None
+    auxiliary_count: Mapping[str, Shaped[Tensor, " B"]] = field(default_factory=dict)
+    reward_history: Float[Tensor, "B H"] | None = None
     reward_bounds: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     reward_present: Mapping[str, Tensor] = field(init=False)
 
@@ -184,12 +185,12 @@ class Scored:
         auxiliary: name -> `[B]` per-member sums of an auxiliary loss, with gradient.
     """
 
-    log_prob: Tensor
-    entropy: Tensor | None = None
-    exact_divergence: Tensor | None = None
-    score_norm: Tensor | None = None
-    mean_shift: Tensor | None = None
-    auxiliary: Mapping[str, Tensor] = field(default_factory=dict)
+    log_prob: Float[Tensor, "B T"]
+    entropy: Float[Tensor, "B T"] | None = None
+    exact_divergence: Float[Tensor, "B T"] | None = None
+    score_norm: Float[Tensor, "B T"] | None = None
+    mean_shift: Float[Tensor, "B T"] | None = None
+    auxiliary: Mapping[str, Float[Tensor, " B"]] = field(default_factory=dict)
 
     def tensors(self) -> dict[str, Tensor]:
         """The fields that are there, auxiliary terms as `auxiliary.NAME`."""
@@ -202,7 +203,7 @@ class Scored:
         plain: dict[str, Any] = {name: value for name, value in tensors.items() if not name.startswith("auxiliary.")}
         return Scored(**plain, auxiliary={name.removeprefix("auxiliary."): value for name, value in tensors.items() if name.startswith("auxiliary.")})
 
-    def select(self, rows: Tensor) -> Scored:
+    def select(self, rows: Int[Tensor, " N"]) -> Scored:
         """Some members. A negative row is filler and repeats member 0."""
         return Scored.from_tensors({name: value[rows.clamp(min=0)] for name, value in self.tensors().items()})
 
@@ -221,7 +222,7 @@ class Loss:
         statistics: additive statistics by metric name (`groupwise.statistics`).
     """
 
-    total: Tensor
+    total: Float[Tensor, ""]
     statistics: Mapping[str, Statistic]
 
     def backward(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import final
 
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from groupwise.objective.state import ObjectiveState
@@ -30,25 +31,25 @@ class Batch:
         packed: whether every member's valid decisions are known to be its first ones; false is always right, and slower.
     """
 
-    mask: Tensor
-    old_log_prob: Tensor
-    advantage: Tensor
-    admitted: Tensor
-    prompt: Tensor
+    mask: Bool[Tensor, "B T"]
+    old_log_prob: Float[Tensor, "B T"]
+    advantage: Float[Tensor, "B K"]
+    admitted: Bool[Tensor, " B"]
+    prompt: Int[Tensor, " B"]
     num_prompts: int
-    member: Tensor
+    member: Int[Tensor, " B"]
     state: ObjectiveState
-    behaviour_log_prob: Tensor | None = None
-    reference_log_prob: Tensor | None = None
-    step_size: Tensor | None = None
-    auxiliary_count: Mapping[str, Tensor] = field(default_factory=dict)
+    behaviour_log_prob: Float[Tensor, "B T"] | None = None
+    reference_log_prob: Float[Tensor, "B T"] | None = None
+    step_size: Float[Tensor, "B T"] | None = None
+    auxiliary_count: Mapping[str, Float[Tensor, " B"]] = field(default_factory=dict)
     statistics: Mapping[str, Statistic] = field(default_factory=dict)
     packed: bool = False
 
     def __len__(self) -> int:
         return self.mask.shape[0]
 
-    def select(self, rows: Tensor) -> Batch:
+    def select(self, rows: Int[Tensor, " N"]) -> Batch:
         """Some members, for one optimiser step."""
 
         def pick(value: Tensor | None) -> Tensor | None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from jaxtyping import Float
 from torch import Tensor
 
 
-def bounded(advantage: Tensor, clip: float | None) -> Tensor:
+def bounded(advantage: Float[Tensor, ...], clip: float | None) -> Float[Tensor, ...]:
     """`advantage` clamped to `[-clip, clip]`; as it is without a bound.
 
     Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from groupwise.objective.decisions import Decisions
@@ -12,7 +13,9 @@ from groupwise.objective.known_gradient import known_gradient
 from groupwise.statistics import Statistic, as_float, both
 
 
-def clipped(log_ratio: Tensor, decisions: Decisions, low: float, high: float) -> tuple[Tensor, Tensor, Tensor]:
+def clipped(
+    log_ratio: Float[Tensor, "B T"], decisions: Decisions, low: float, high: float
+) -> tuple[Float[Tensor, "B T"], Bool[Tensor, "B T"], Bool[Tensor, "B T"]]:
     """`min(rho A, clip(rho, 1 - low, 1 + high) A)` with the places where it is clipped.
 
     Args:
@@ -39,7 +42,7 @@ def clipped(log_ratio: Tensor, decisions: Decisions, low: float, high: float) ->
     return known_gradient(log_ratio, torch.minimum(plain, held), plain * as_float(alive, plain.dtype)), too_low, too_high
 
 
-def clip_shares(too_low: Tensor, too_high: Tensor, decisions: Decisions) -> Mapping[str, Statistic]:
+def clip_shares(too_low: Bool[Tensor, "B T"], too_high: Bool[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
     """TRL's names: shares of the valid decisions that are clipped.
 
     Args:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.objective.aggregate import MemberMean
@@ -34,7 +35,7 @@ def incompatible(objective: Objective) -> Iterator[str]:
             yield f"compat = 'verl_rl' knows no credit.{link.kind}; leave one of them out"
 
 
-def compat_weight(objective: Objective, counts: Counts) -> Tensor:
+def compat_weight(objective: Objective, counts: Counts) -> Float[Tensor, "B T"]:
     """`w` of the original: PTRW's loss is the mean over members; elsewhere the configured aggregation with 1e-8 added to the divisor."""
     if objective.trust.kind == "gaussian":
         return MemberMean()(counts)
@@ -74,5 +75,5 @@ def compat_surrogate(objective: Objective, decisions: Decisions) -> Surrogate:
     return Surrogate(value, ~dead)
 
 
-def _mean(values: Tensor, decisions: Decisions) -> Tensor:
+def _mean(values: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B 1"]:
     return decisions.masked(values).sum(1, keepdim=True) / (decisions.mask.sum(1, keepdim=True).to(values.dtype) + _TINY)

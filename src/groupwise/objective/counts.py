@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import final
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from groupwise.statistics import Reduce, row_count
@@ -26,22 +27,22 @@ class Counts:
         reduce: sum over processes.
     """
 
-    mask: Tensor
-    admitted: Tensor
-    real: Tensor
-    prompt: Tensor
+    mask: Bool[Tensor, ...]
+    admitted: Bool[Tensor, " B"]
+    real: Bool[Tensor, " B"]
+    prompt: Int[Tensor, " B"]
     num_prompts: int
     reduce: Reduce
 
     @cached_property
-    def length(self) -> Tensor:
+    def length(self) -> Float[Tensor, ...]:
         """`[B, 1]` fp64, valid decisions of each member."""
         return row_count(self.mask).double()
 
-    def total(self, where: Tensor) -> Tensor:
+    def total(self, where: Bool[Tensor, ...]) -> Float[Tensor, ""]:
         """How many places are true over all processes, fp64, at least 1 so that it can divide."""
         return self.reduce(self.length.sum() if where is self.mask else where.sum(dtype=torch.float64)).clamp(min=1)
 
-    def spread(self, weight: Tensor) -> Tensor:
+    def spread(self, weight: Float[Tensor, ...]) -> Float[Tensor, ...]:
         """`[B, T]`: a weight for all, or one a member `[B, 1]`, at its valid decisions; 0 elsewhere."""
         return torch.where(self.mask, weight, 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from groupwise.objective.decisions import Decisions
@@ -13,7 +14,7 @@ _DIGIT_BITS = 8
 _DIGITS = 1 << _DIGIT_BITS
 
 
-def covariance(decisions: Decisions) -> Tensor:
+def covariance(decisions: Decisions) -> Float[Tensor, ...]:
     """`(lp - mean(lp)) (A - mean(A))`, `[B, T]` detached, the means over every valid decision of the update on all processes.
 
     Args:
@@ -31,7 +32,7 @@ def covariance(decisions: Decisions) -> Tensor:
     return decisions.masked((log_prob - (mean_log_prob / count).to(log_prob.dtype)) * (decisions.advantage - (mean_advantage / count).to(log_prob.dtype)))
 
 
-def share_of(share: float, decisions: Decisions) -> Tensor:
+def share_of(share: float, decisions: Decisions) -> Float[Tensor, ""]:
     """`max(1, floor(share N))`, `N` the valid decisions of the update on all processes.
 
     Args:
@@ -46,7 +47,9 @@ def share_of(share: float, decisions: Decisions) -> Tensor:
     return (share * decisions.reduce(row_count(decisions.mask).sum().double())).floor().clamp(min=1)
 
 
-def largest(values: Tensor, where: Tensor, number: Tensor, reduce: Reduce, places: Tensor | None = None) -> Tensor:
+def largest(
+    values: Float[Tensor, ...], where: Bool[Tensor, ...], number: Shaped[Tensor, ""], reduce: Reduce, places: Int[Tensor, " N"] | None = None
+) -> Bool[Tensor, ...]:
     """Where the `number` largest of the values stand, on all processes together. Ties for the last places that do not all fit are left out.
 
     The numbers are read as integers of the same order, eight bits at a time from the top: each pass counts how many candidates share each digit, which is all

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import final
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from groupwise.statistics import Mean, Reduce, Statistic, alone, row_count
@@ -35,70 +36,70 @@ class Decisions:
         reduce: sum over processes.
     """
 
-    mask: Tensor
-    log_prob: Tensor
-    old_log_prob: Tensor
-    advantage: Tensor
-    behaviour_log_prob: Tensor | None = None
-    score_norm: Tensor | None = None
-    step_size: Tensor | None = None
-    mean_shift: Tensor | None = None
-    member: Tensor | None = None
+    mask: Bool[Tensor, "B T"]
+    log_prob: Float[Tensor, "B T"]
+    old_log_prob: Float[Tensor, "B T"]
+    advantage: Float[Tensor, "B T"]
+    behaviour_log_prob: Float[Tensor, "B T"] | None = None
+    score_norm: Float[Tensor, "B T"] | None = None
+    step_size: Float[Tensor, "B T"] | None = None
+    mean_shift: Float[Tensor, "B T"] | None = None
+    member: Int[Tensor, " B"] | None = None
     draw: int = 0
-    member_advantage: Tensor | None = None
+    member_advantage: Float[Tensor, "B 1"] | None = None
     packed: bool = False
     reduce: Reduce = alone
 
     @cached_property
-    def log_ratio(self) -> Tensor:
+    def log_ratio(self) -> Float[Tensor, "B T"]:
         """`d = lp - lp_old`."""
         return self.log_prob - self.old_log_prob
 
     @cached_property
-    def count(self) -> Tensor:
+    def count(self) -> Float[Tensor, "B 1"]:
         """`n [B, 1]`, valid decisions of each member, at least 1 so that it can divide."""
         return self._length.clamp(min=1).to(self.log_prob.dtype)
 
     @cached_property
-    def position(self) -> Tensor:
+    def position(self) -> Int[Tensor, "R T"]:
         """Integers, `[B, T]`, or `[1, T]` where all members are packed: the place of a valid decision among the valid ones of its member, from 0."""
         if self.packed:
             return torch.arange(self.mask.shape[1], device=self.mask.device)[None]
         return (self.mask.cumsum(1, dtype=torch.int32) - 1).clamp(min=0).long()
 
     @cached_property
-    def good(self) -> Tensor:
+    def good(self) -> Bool[Tensor, "B K"]:
         """Bool, `A > 0`: `[B, T]`, or `[B, 1]` where members have one advantage. Says nothing where the mask is false."""
         return (self.advantage if self.member_advantage is None else self.member_advantage) > 0
 
     @cached_property
-    def bad(self) -> Tensor:
+    def bad(self) -> Bool[Tensor, "B K"]:
         """Bool, `A < 0`, in the same shape."""
         return (self.advantage if self.member_advantage is None else self.member_advantage) < 0
 
-    def share(self, hits: Tensor | Callable[[], Tensor]) -> Mean:
+    def share(self, hits: Bool[Tensor, "B T"] | Callable[[], Tensor]) -> Mean:
         """The statistic of the share of valid decisions at which `hits [B, T]`, or what it gives when the statistic is read, holds."""
         return Mean.share(hits, self.mask)
 
-    def average(self, values: Tensor | Callable[[], Tensor]) -> Mean:
+    def average(self, values: Float[Tensor, "B T"] | Callable[[], Tensor]) -> Mean:
         """The statistic of the mean of `values [B, T]`, or of what it gives when the statistic is read, over valid decisions."""
         return Mean.of(values, self.mask)
 
-    def mean(self, values: Tensor) -> Tensor:
+    def mean(self, values: Float[Tensor, "B T"]) -> Float[Tensor, "B 1"]:
         """`[B, 1]`, the mean over the valid decisions of each member; 0 for a member without any."""
         return self.masked(values).sum(1, keepdim=True) / self.count
 
-    def masked(self, values: Tensor, fill: float = 0.0) -> Tensor:
+    def masked(self, values: Float[Tensor, "R K"], fill: float = 0.0) -> Float[Tensor, "B T"]:
         """`values` with `fill` where the mask is false."""
         return torch.where(self.mask, values, torch.full((), fill, dtype=values.dtype, device=values.device))
 
     @cached_property
-    def occupied(self) -> Tensor:
+    def occupied(self) -> Bool[Tensor, "B 1"]:
         """`[B, 1]` bool: members with at least one valid decision."""
         return self._length > 0
 
     @cached_property
-    def _length(self) -> Tensor:
+    def _length(self) -> Int[Tensor, "B 1"]:
         return row_count(self.mask)
 
 
@@ -113,6 +114,6 @@ class Surrogate:
         statistics: what the region measured.
     """
 
-    value: Tensor
-    alive: Tensor
+    value: Float[Tensor, "B T"]
+    alive: Bool[Tensor, "B T"]
     statistics: Mapping[str, Statistic] = field(default_factory=dict)

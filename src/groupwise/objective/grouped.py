@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import final
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from groupwise.statistics import Reduce, alone
@@ -32,15 +33,15 @@ class Grouped:
         history: `[B, H]` fp64, earlier rewards of the member's prompt, oldest first, NaN where there are fewer.
     """
 
-    value: Tensor
-    present: Tensor
-    index: Tensor
+    value: Float[Tensor, "B K"]
+    present: Bool[Tensor, "B K"]
+    index: Int[Tensor, " B"]
     num_groups: int
-    length: Tensor
+    length: Float[Tensor, "B 1"]
     parts: Mapping[str, Grouped] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
     reduce: Reduce = alone
-    history: Tensor | None = None
+    history: Float[Tensor, "B H"] | None = None
 
     @staticmethod
     def of(*groups: Sequence[float]) -> Grouped:
@@ -58,54 +59,54 @@ class Grouped:
         alone_there = Grouped(value, torch.ones_like(value, dtype=torch.bool), index, len(groups), torch.ones_like(value))
         return replace(alone_there, parts={"reward": alone_there}, weights={"reward": 1.0})
 
-    def _sum(self, values: Tensor) -> Tensor:
-        """`[num_groups, K]`, sums over the present members of each group."""
+    def _sum(self, values: Float[Tensor, "B K"]) -> Float[Tensor, "P K"]:
+        """`[P, K]`, sums over the present members of each group."""
         kept = torch.where(self.present, values, torch.zeros_like(values))
         return kept.new_zeros(self.num_groups, values.shape[1]).index_add(0, self.index, kept)
 
-    def sum(self, values: Tensor) -> Tensor:
+    def sum(self, values: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
         """`[B, K]`, the sum of `values` over each member's group."""
         return self._sum(values)[self.index]
 
     @cached_property
-    def group_size(self) -> Tensor:
-        """`[num_groups, K]`, members whose reward is present."""
+    def group_size(self) -> Float[Tensor, "P K"]:
+        """`[P, K]`, members whose reward is present."""
         return self._sum(torch.ones_like(self.value))
 
     @cached_property
-    def size(self) -> Tensor:
+    def size(self) -> Float[Tensor, "B K"]:
         """`[B, K]`, members of the own group whose reward is present."""
         return self.group_size[self.index]
 
     @cached_property
-    def mean(self) -> Tensor:
+    def mean(self) -> Float[Tensor, "B K"]:
         """`[B, K]`, the group's mean."""
         return self.sum(self.value) / self.size.clamp(min=1)
 
-    def std(self, ddof: int) -> Tensor:
+    def std(self, ddof: int) -> Float[Tensor, "B K"]:
         """`[B, K]`, the group's standard deviation; 0 where fewer than `ddof + 1` members are present."""
         squares = self.sum((self.value - self.mean).square())
         return (squares / (self.size - ddof).clamp(min=1)).sqrt()
 
-    def _extreme(self, reduction: str) -> Tensor:
+    def _extreme(self, reduction: str) -> Float[Tensor, "P K"]:
         fill = float("inf") if reduction == "amin" else float("-inf")
         kept = torch.where(self.present, self.value, torch.full_like(self.value, fill))
         index = self.index[:, None].expand_as(kept)
         return kept.new_full((self.num_groups, kept.shape[1]), fill).scatter_reduce(0, index, kept, reduction)
 
     @cached_property
-    def lowest(self) -> Tensor:
-        """`[num_groups, K]`, infinity for a group without a reward."""
+    def lowest(self) -> Float[Tensor, "P K"]:
+        """`[P, K]`, infinity for a group without a reward."""
         return self._extreme("amin")
 
     @cached_property
-    def highest(self) -> Tensor:
-        """`[num_groups, K]`, minus infinity for a group without a reward."""
+    def highest(self) -> Float[Tensor, "P K"]:
+        """`[P, K]`, minus infinity for a group without a reward."""
         return self._extreme("amax")
 
     @cached_property
-    def group_flat(self) -> Tensor:
-        """`[num_groups, K]` bool: all present rewards equal, whatever their size, or fewer than two present.
+    def group_flat(self) -> Bool[Tensor, "P K"]:
+        """`[P, K]` bool: all present rewards equal, whatever their size, or fewer than two present.
 
         Equal means within what rounding leaves of a weighted sum, 1e-14 of the larger one.
         """
@@ -113,15 +114,15 @@ class Grouped:
         return (self.highest - self.lowest <= rounding) | (self.group_size < 2)
 
     @cached_property
-    def flat(self) -> Tensor:
+    def flat(self) -> Bool[Tensor, "B K"]:
         """`[B, K]` bool: the member's group gives no comparison."""
         return self.group_flat[self.index]
 
-    def compared(self, advantage: Tensor) -> Tensor:
+    def compared(self, advantage: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
         """`advantage` where the group gives a comparison and the reward is present, exactly 0 elsewhere."""
         return torch.where(self.present & ~self.flat, advantage, torch.zeros_like(advantage))
 
-    def batch_moments(self, values: Tensor, ddof: int = 1) -> tuple[Tensor, Tensor, Tensor]:
+    def batch_moments(self, values: Float[Tensor, "B K"], ddof: int = 1) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, ""]]:
         """Count, mean and standard deviation of `values` over all present rewards of all processes."""
         kept = torch.where(self.present, values, torch.zeros_like(values))
         count, total = self.reduce(torch.stack([self.present.double().sum(), kept.sum()]))
@@ -129,6 +130,6 @@ class Grouped:
         squares = self.reduce(torch.where(self.present, (values - mean).square(), torch.zeros_like(values)).sum())
         return count, mean, (squares / (count - ddof).clamp(min=1)).sqrt()
 
-    def with_value(self, value: Tensor) -> Grouped:
+    def with_value(self, value: Float[Tensor, "B K"]) -> Grouped:
         """The same groups with other rewards."""
         return replace(self, value=torch.where(self.present, value, torch.zeros_like(value)))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 
 class _KnownGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, source: Tensor, value: Tensor, slope: Tensor) -> Tensor:
+    def forward(ctx: Any, source: Float[Tensor, "*S"], value: Float[Tensor, "*S"], slope: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
         ctx.save_for_backward(slope)
         return value.view_as(value)
 
@@ -22,7 +23,7 @@ class _KnownGradient(torch.autograd.Function):
         return cotangents[0] * slope, None, None
 
 
-def known_gradient(source: Tensor, value: Tensor, slope: Tensor) -> Tensor:
+def known_gradient(source: Float[Tensor, "*S"], value: Float[Tensor, "*S"], slope: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
     """`value`, with `d value / d source = slope` entry by entry.
 
     Both are computed without a graph. Once differentiable.

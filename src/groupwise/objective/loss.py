@@ -11,6 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from groupwise.objective.compat import compat_surrogate
@@ -70,7 +71,7 @@ def _decisions(scored: Scored, plan: Plan) -> Decisions:
     dtype = torch.promote_types(scored.log_prob.dtype, torch.float32)
     zero = torch.zeros((), dtype=dtype, device=plan.mask.device)
 
-    def clean(value: Tensor | None) -> Tensor | None:
+    def clean(value: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"] | None:
         return None if value is None else torch.where(plan.mask, value.to(dtype), zero)
 
     log_prob, old_log_prob = clean(scored.log_prob), clean(plan.old_log_prob)
@@ -94,7 +95,7 @@ def _decisions(scored: Scored, plan: Plan) -> Decisions:
     )
 
 
-def _policy_term(objective: Objective, decisions: Decisions, weight: Tensor, plan: Plan, statistics: dict[str, Statistic]) -> Tensor:
+def _policy_term(objective: Objective, decisions: Decisions, weight: Float[Tensor, "B T"], plan: Plan, statistics: dict[str, Statistic]) -> Float[Tensor, ""]:
     if objective.compat is not None:
         surrogate = compat_surrogate(objective, decisions)
         statistics.update(surrogate.statistics)
@@ -123,12 +124,12 @@ def _policy_term(objective: Objective, decisions: Decisions, weight: Tensor, pla
     return -(factor * surrogate.value).sum()
 
 
-def _measure(decisions: Decisions, level: Tensor, shares: list[Tensor], detail: bool, statistics: dict[str, Statistic]) -> None:
+def _measure(decisions: Decisions, level: Float[Tensor, "B T"], shares: list[Tensor], detail: bool, statistics: dict[str, Statistic]) -> None:
     """The metrics that every objective has. A decision carries gradient where `shares[0]`, the region, is alive and every other factor positive."""
     mask, log_ratio = decisions.mask, decisions.log_ratio.detach()
 
     @cache
-    def dead() -> Tensor:
+    def dead() -> Bool[Tensor, "B T"]:
         alive, *factors = shares
         for factor in factors:
             alive = both(alive, factor > 0)
@@ -142,7 +143,7 @@ def _measure(decisions: Decisions, level: Tensor, shares: list[Tensor], detail: 
         statistics["effective_sample_size"] = EffectiveSampleSize.of_logs(level, mask)
 
 
-def _divergence(objective: Objective, decisions: Decisions, scored: Scored, plan: Plan) -> Tensor | None:
+def _divergence(objective: Objective, decisions: Decisions, scored: Scored, plan: Plan) -> Float[Tensor, "B T"] | None:
     if objective.divergence.kind == "none":
         return None
     reference = plan.old_log_prob if objective.divergence.against == "behaviour" else plan.reference_log_prob

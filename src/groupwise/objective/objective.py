@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, Self, final
 
 import torch
+from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
@@ -235,7 +236,7 @@ class Objective(Config):
     def _policy_weight(self, state: ObjectiveState) -> float:
         return self.policy_weight.at(state.step)
 
-    def _reward_penalty(self, rollouts: Rollouts, state: ObjectiveState) -> Tensor | None:
+    def _reward_penalty(self, rollouts: Rollouts, state: ObjectiveState) -> Float[Tensor, " B"] | None:
         if self.divergence.place != "reward" or rollouts.reference_log_prob is None:
             return None
         beta = self.divergence.beta.at(state.step, state.beta)

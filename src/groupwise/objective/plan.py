@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import final
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from groupwise.statistics import Reduce, alone
@@ -36,22 +37,22 @@ class Plan:
         packed: whether every member's valid decisions are known to be its first ones.
     """
 
-    mask: Tensor
-    real: Tensor
-    weight: Tensor
-    correction: Tensor | None
-    advantage: Tensor
-    member: Tensor
-    old_log_prob: Tensor
+    mask: Bool[Tensor, "B T"]
+    real: Bool[Tensor, " B"]
+    weight: Float[Tensor, "B T"]
+    correction: Float[Tensor, "B T"] | None
+    advantage: Float[Tensor, "B K"]
+    member: Int[Tensor, " B"]
+    old_log_prob: Float[Tensor, "B T"]
     policy_weight: float
     beta: float
     entropy: float
-    auxiliary: Mapping[str, Tensor]
+    auxiliary: Mapping[str, Float[Tensor, ""]]
     constants: Mapping[str, float]
     draw: int = 0
-    behaviour_log_prob: Tensor | None = None
-    reference_log_prob: Tensor | None = None
-    step_size: Tensor | None = None
+    behaviour_log_prob: Float[Tensor, "B T"] | None = None
+    reference_log_prob: Float[Tensor, "B T"] | None = None
+    step_size: Float[Tensor, "B T"] | None = None
     reduce: Reduce = alone
     whole: bool = True
     sliced: bool = False
@@ -61,7 +62,7 @@ class Plan:
     def __len__(self) -> int:
         return self.mask.shape[0]
 
-    def select(self, rows: Tensor, decisions: slice | None = None) -> Plan:
+    def select(self, rows: Int[Tensor, " N"], decisions: slice | None = None) -> Plan:
         """One micro-batch of whole members, or (only where the objective's scope is `decision`) a slice of their decisions.
 
         A negative row is filler: it repeats member 0 with weight 0, so that processes with fewer members run as many micro-batches.

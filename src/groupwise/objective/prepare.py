@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from groupwise.objective.grouped import Grouped
@@ -59,7 +60,7 @@ def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce) -> Gro
     return Grouped(total, present, index, num_groups, length, parts, weights, reduce, rollouts.reward_history)
 
 
-def is_packed(mask: Tensor) -> bool:
+def is_packed(mask: Bool[Tensor, "B T"]) -> bool:
     """True when every member's valid decisions are its first ones, as those of completions are.
 
     Args:
@@ -73,7 +74,7 @@ def is_packed(mask: Tensor) -> bool:
     return gaps.numel() == 0 or not bool(gaps.view(torch.uint8).amax())
 
 
-def measure_rewards(rewards: Grouped, advantage: Tensor, admitted: Tensor, rollouts: Rollouts) -> dict[str, Statistic]:
+def measure_rewards(rewards: Grouped, advantage: Float[Tensor, "B K"], admitted: Bool[Tensor, " P"], rollouts: Rollouts) -> dict[str, Statistic]:
     """The reward and advantage metrics, under TRL's names and source 001's.
 
     A flat group is all right where its rewards come to the most that the weighted sum can be, all wrong where to the least (`Rollouts.reward_bounds`).

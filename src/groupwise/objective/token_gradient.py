@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.objective.decisions import Decisions
 from groupwise.objective.stop_gradient import stop_gradient
 
 
-def token_gradient(log_level: Tensor, decisions: Decisions) -> Tensor:
+def token_gradient(log_level: Float[Tensor, "B K"], decisions: Decisions) -> Float[Tensor, "B T"]:
     """`log rho_t = sg(log rho) + lp_t - sg(lp_t)` (GSPO-token, arXiv 2507.18071, equation 14), `[B, T]` from `[B, 1]`.
 
     Args:

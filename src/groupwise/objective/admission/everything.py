@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, final
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from groupwise.config import Config
@@ -23,6 +24,6 @@ class Everything(Config):
     resamples: ClassVar[bool] = False
     kind: Literal["all"] = "all"
 
-    def __call__(self, rewards: Grouped) -> Tensor:
+    def __call__(self, rewards: Grouped) -> Bool[Tensor, " P"]:
         """`[num_groups]` bool."""
         return torch.ones(rewards.num_groups, dtype=torch.bool, device=rewards.value.device)

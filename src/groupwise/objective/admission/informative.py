@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Bool
 from torch import Tensor
 
 from groupwise.config import Config
@@ -22,6 +23,6 @@ class Informative(Config):
     resamples: ClassVar[bool] = False
     kind: Literal["informative"] = "informative"
 
-    def __call__(self, rewards: Grouped) -> Tensor:
+    def __call__(self, rewards: Grouped) -> Bool[Tensor, " P"]:
         """`[num_groups]` bool."""
         return ~rewards.group_flat.all(dim=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Bool
 from pydantic import Field
 from torch import Tensor
 
@@ -30,7 +31,7 @@ class PositiveShare(Config):
     """A reward above it is a success."""
     min_positive_ratio: float = Field(default=0.25, ge=0, le=1)
 
-    def __call__(self, rewards: Grouped) -> Tensor:
+    def __call__(self, rewards: Grouped) -> Bool[Tensor, " P"]:
         """`[num_groups]` bool."""
         hits = rewards.value.new_zeros(rewards.num_groups).index_add(0, rewards.index, ((rewards.value > self.threshold) & rewards.present).double().sum(1))
         # The slack is for products such as 0.55 * 20, which rounds to just above 11.

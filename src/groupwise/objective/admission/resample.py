@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Bool
 from pydantic import Field
 from torch import Tensor
 
@@ -29,6 +30,6 @@ class Resample(Config):
     max_rounds: int = Field(default=4, ge=1)
     """How many times sampling is tried for one batch, the first included."""
 
-    def __call__(self, rewards: Grouped) -> Tensor:
+    def __call__(self, rewards: Grouped) -> Bool[Tensor, " P"]:
         """`[num_groups]` bool."""
         return ~rewards.group_flat.all(dim=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -30,5 +31,5 @@ class Accepted(Config):
     threshold: float = 0.5
     """Rewards above it are accepted."""
 
-    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         return ((rewards.value > self.threshold) & rewards.present).to(rewards.value.dtype), running

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -41,7 +42,7 @@ class BatchStd(Config):
     clip: float | None = Field(default=None, gt=0)
     """Largest absolute advantage, after scaling."""
 
-    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         centred = rewards.value - rewards.mean
         _, _, std = rewards.batch_moments(rewards.value if self.of == "reward" else rewards.compared(centred), self.ddof)
         return bounded(rewards.compared(centred / std.clamp(min=self.min_std)), self.clip), running

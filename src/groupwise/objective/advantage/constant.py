@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -32,6 +33,6 @@ class ConstantBaseline(Config):
     clip: float | None = Field(default=None, gt=0)
     """Largest absolute advantage."""
 
-    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         centred = rewards.value - self.value
         return bounded(centred.where(rewards.present, centred.new_zeros(())), self.clip), running

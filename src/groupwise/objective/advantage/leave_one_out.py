@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -34,6 +35,6 @@ class LeaveOneOut(Config):
     clip: float | None = Field(default=None, gt=0)
     """Largest absolute advantage."""
 
-    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         scale = rewards.size / (rewards.size - 1).clamp(min=1)
         return bounded(rewards.compared(scale * (rewards.value - rewards.mean)), self.clip), running

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -28,7 +29,7 @@ class LengthWeighted(Config):
     clip: float | None = Field(default=None, gt=0)
     """Largest absolute advantage."""
 
-    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         length = rewards.length.expand_as(rewards.value)
         baseline = rewards.sum(length * rewards.value) / rewards.sum(length).clamp(min=1)
         return bounded(rewards.compared(rewards.value - baseline), self.clip), running

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, final
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -35,7 +36,7 @@ class MeanScaled(Config):
     clip: float | None = Field(default=None, gt=0)
     """Largest absolute advantage, after scaling."""
 
-    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         if bool((rewards.value < 0).any()):
             raise ValueError(
                 f"advantage.kind = 'mean_scaled' divides by the group's mean and takes no negative reward; the lowest is {float(rewards.value.min()):.6g}; "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, final
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -50,7 +51,7 @@ class PerPrompt(Config):
         """True when members are compared inside their group."""
         return self.baseline == "group"
 
-    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         _, batch_mean, batch_std = rewards.batch_moments(rewards.value, self.ddof)
         past, there = self._past(rewards)
         count = rewards.size + there.sum(1, keepdim=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, final
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -38,7 +39,7 @@ class PerReward(Config):
     clip: float | None = Field(default=None, gt=0)
     """Largest absolute advantage, after scaling."""
 
-    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         counted = {name: part for name, part in rewards.parts.items() if rewards.weights[name] != 0}
         summed = torch.zeros_like(rewards.value)
         flat = torch.ones_like(rewards.present)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, final
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -30,7 +31,7 @@ class Rank(Config):
     ties: Literal["average", "order"] = "average"
     """Equal rewards get their average rank, or ranks in the order of the members."""
 
-    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         columns = range(rewards.value.shape[1])
         if self.ties == "order":
             placed = torch.stack([self._in_order(rewards, column) for column in columns], dim=1)

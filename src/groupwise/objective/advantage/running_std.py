@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
@@ -55,7 +56,7 @@ class RunningStd(Config):
             )
         return self
 
-    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         centred = rewards.value - rewards.mean
         count, mean, std = rewards.batch_moments(rewards.value)
         if self.of == "advantage":

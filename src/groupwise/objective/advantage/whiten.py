@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -42,7 +43,7 @@ class Whiten(Config):
         """True when members are compared inside their group first."""
         return self.baseline == "group"
 
-    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         value = rewards.value - rewards.mean if self.baseline == "group" else rewards.value
         _, mean, std = rewards.batch_moments(value)
         scaled = (value - mean) / std.clamp(min=self.min_std)

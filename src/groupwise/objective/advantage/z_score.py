@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -35,6 +36,6 @@ class ZScore(Config):
     clip: float | None = Field(default=None, gt=0)
     """Largest absolute advantage, after scaling."""
 
-    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         scaled = (rewards.value - rewards.mean) / rewards.std(self.ddof).clamp(min=self.min_std)
         return bounded(rewards.compared(scaled), self.clip), running

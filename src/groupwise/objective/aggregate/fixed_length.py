@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -31,5 +32,5 @@ class FixedLength(Config):
     length: int = Field(default=1024, ge=1)
     """`L`, in decisions: the generation limit, say."""
 
-    def __call__(self, counts: Counts) -> Tensor:
+    def __call__(self, counts: Counts) -> Float[Tensor, "B T"]:
         return counts.spread(1 / (counts.total(counts.real) * self.length))

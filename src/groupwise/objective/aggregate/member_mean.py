@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -28,5 +29,5 @@ class MemberMean(Config):
 
     kind: Literal["member_mean"] = "member_mean"
 
-    def __call__(self, counts: Counts) -> Tensor:
+    def __call__(self, counts: Counts) -> Float[Tensor, "B T"]:
         return counts.spread(1 / (counts.length.clamp(min=1) * counts.total(counts.admitted)))

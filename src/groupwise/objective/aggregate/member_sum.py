@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -24,5 +25,5 @@ class MemberSum(Config):
 
     kind: Literal["member_sum"] = "member_sum"
 
-    def __call__(self, counts: Counts) -> Tensor:
+    def __call__(self, counts: Counts) -> Float[Tensor, "B T"]:
         return counts.spread(1 / counts.total(counts.admitted))

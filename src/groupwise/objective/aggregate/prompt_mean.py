@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -30,7 +31,7 @@ class PromptMean(Config):
 
     kind: Literal["prompt_mean"] = "prompt_mean"
 
-    def __call__(self, counts: Counts) -> Tensor:
+    def __call__(self, counts: Counts) -> Float[Tensor, "B T"]:
         none = counts.length.new_zeros(counts.num_prompts)
         inside = none.index_add(0, counts.prompt, counts.length[:, 0])
         prompts = none.index_add(0, counts.prompt, counts.admitted.double()) > 0

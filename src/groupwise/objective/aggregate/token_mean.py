@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -26,5 +27,5 @@ class TokenMean(Config):
 
     kind: Literal["token_mean"] = "token_mean"
 
-    def __call__(self, counts: Counts) -> Tensor:
+    def __call__(self, counts: Counts) -> Float[Tensor, "B T"]:
         return counts.spread(1 / counts.total(counts.mask))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self, final
+from typing import ClassVar, Literal, final
 
 import torch
+from jaxtyping import Bool, Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
@@ -30,12 +31,12 @@ class Interval(Config):
     upper: float = Field(default=5.0, gt=0)
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _ordered(self) -> Interval:
         if self.lower >= self.upper:
             raise ValueError(f"lower ({self.lower}) must be below upper ({self.upper})")
         return self
 
-    def __call__(self, log_weight: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, log_weight: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
         """`k [B, T]` from `lp_old - lp_behaviour`."""
         weight = log_weight.exp()
         return torch.where((weight >= self.lower) & (weight <= self.upper), weight, torch.zeros_like(weight))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, final
 
 import torch
+from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
@@ -32,7 +33,7 @@ class Mask(Config):
     maximum: float = Field(default=2.0, gt=0)
     """The largest product over a member's decisions that still trains."""
 
-    def __call__(self, log_weight: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, log_weight: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
         """`k [B, T]` from `lp_old - lp_behaviour`."""
         product = torch.where(mask, log_weight, 0.0).sum(1, keepdim=True).clamp(-LOG_LIMIT, LOG_LIMIT).exp()
         return torch.where(product <= self.maximum, log_weight.exp(), torch.zeros_like(log_weight))

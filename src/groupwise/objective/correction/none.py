@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, final
 
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -23,6 +24,6 @@ class NoCorrection(Config):
 
     kind: Literal["none"] = "none"
 
-    def __call__(self, log_weight: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, log_weight: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
         """`k [B, T]` from `lp_old - lp_behaviour`."""
         return torch.ones_like(log_weight)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 
@@ -27,6 +28,6 @@ class Truncate(Config):
     kind: Literal["truncate"] = "truncate"
     maximum: float = Field(default=2.0, gt=0)
 
-    def __call__(self, log_weight: Tensor, mask: Tensor) -> Tensor:
+    def __call__(self, log_weight: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
         """`k [B, T]` from `lp_old - lp_behaviour`."""
         return log_weight.exp().clamp(max=self.maximum)

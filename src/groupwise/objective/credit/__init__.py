@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -49,15 +50,15 @@ class Credit(Config):
         """True when a credit of the chain asked to be left unnormalised."""
         return any(getattr(credit, "raw", False) for credit in self.links())
 
-    def parts(self, decisions: Decisions) -> list[Tensor]:
+    def parts(self, decisions: Decisions) -> list[Float[Tensor, "B T"]]:
         """The credits of the chain by themselves, each `[B, T]`, detached, 0 where the mask is false."""
         return [credit(decisions) for credit in self.links()]
 
-    def __call__(self, decisions: Decisions) -> Tensor:
+    def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
         """`c [B, T]`, detached, 0 where the mask is false."""
         return self.combine(self.parts(decisions), decisions)
 
-    def combine(self, parts: list[Tensor], decisions: Decisions) -> Tensor:
+    def combine(self, parts: list[Float[Tensor, "B T"]], decisions: Decisions) -> Float[Tensor, "B T"]:
         """The product of the parts, renormalised to mean one."""
         if not parts:
             return as_float(decisions.mask, decisions.log_prob.dtype)
@@ -70,7 +71,7 @@ class Credit(Config):
         scaled = product * (decisions.count / torch.where(total > 0, total, torch.ones_like(total)))
         return torch.where(total > 0, scaled, as_float(decisions.mask, product.dtype))
 
-    def measure(self, parts: list[Tensor], decisions: Decisions) -> dict[str, Statistic]:
+    def measure(self, parts: list[Float[Tensor, "B T"]], decisions: Decisions) -> dict[str, Statistic]:
         """The metrics of every credit of the chain."""
         links = zip(self.links(), parts, strict=True)
         return {name: statistic for credit, part in links for name, statistic in credit.measure(part, decisions).items()}

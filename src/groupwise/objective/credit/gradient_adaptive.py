@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, final
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -64,19 +65,19 @@ class GradientAdaptive(Config):
         """
         return self.model_copy(update={"signal": "score_norm"}) if density and self.signal == "auto" else self
 
-    def _signal(self, decisions: Decisions) -> Tensor:
+    def _signal(self, decisions: Decisions) -> Float[Tensor, "B T"]:
         if self.signal != "score_norm":
             return stop_gradient(decisions.log_prob).abs()
         assert decisions.score_norm is not None
         return stop_gradient(decisions.score_norm)
 
-    def __call__(self, decisions: Decisions) -> Tensor:
+    def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
         signal = self._signal(decisions) / self.temperature
         share = decisions.masked(signal, fill=torch.finfo(signal.dtype).min).softmax(1)
         # A member without a valid decision has a share everywhere.
         return share * (decisions.count * decisions.occupied)
 
-    def measure(self, weight: Tensor, decisions: Decisions) -> dict[str, Statistic]:
+    def measure(self, weight: Float[Tensor, "B T"], decisions: Decisions) -> dict[str, Statistic]:
         """`gradient_adaptive/avg_gradient_norm` (of the signal) and `gradient_adaptive/weight_variance`."""
         log_prob = decisions.log_prob.detach()
         signal = decisions.score_norm if self.signal == "score_norm" else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -36,7 +37,7 @@ class InverseStep(Config):
     raw: bool = False
     """Leave the weights unnormalised."""
 
-    def __call__(self, decisions: Decisions) -> Tensor:
+    def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
         assert decisions.step_size is not None
         one = torch.ones((), dtype=decisions.step_size.dtype, device=decisions.step_size.device)
         weight = decisions.masked(1 / torch.where(decisions.mask, decisions.step_size, one))
@@ -45,6 +46,6 @@ class InverseStep(Config):
         mean = decisions.mean(weight)
         return weight / torch.where(mean > 0, mean, torch.ones_like(mean))
 
-    def measure(self, weight: Tensor, decisions: Decisions) -> dict[str, Statistic]:
+    def measure(self, weight: Float[Tensor, "B T"], decisions: Decisions) -> dict[str, Statistic]:
         """`inverse_step/mean_weight`."""
         return {"inverse_step/mean_weight": decisions.average(weight)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, final
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -36,12 +37,12 @@ class LogDecay(Config):
     tau: float = Field(default=10.0, gt=0)
     """Positions over which it begins to fall."""
 
-    def __call__(self, decisions: Decisions) -> Tensor:
+    def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
         position = decisions.position.to(decisions.log_prob.dtype)
         span = torch.log1p((decisions.count - 1) / self.tau)
         share = torch.log1p(position / self.tau) / torch.where(span > 0, span, torch.ones_like(span))
         weight = decisions.masked((-self.a * share).exp())
         return weight * (decisions.count / weight.sum(1, keepdim=True).clamp(min=torch.finfo(weight.dtype).tiny))
 
-    def measure(self, weight: Tensor, decisions: Decisions) -> dict[str, Statistic]:
+    def measure(self, weight: Float[Tensor, "B T"], decisions: Decisions) -> dict[str, Statistic]:
         return {}

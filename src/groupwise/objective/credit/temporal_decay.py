@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar, final
 
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -34,12 +35,12 @@ class TemporalDecay(Config):
     raw: bool = False
     """Leave the weights as they are: their mean is below one."""
 
-    def __call__(self, decisions: Decisions) -> Tensor:
+    def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
         power = (decisions.position.to(decisions.log_prob.dtype) * math.log(self.gamma)).exp()
         weight = decisions.masked(power.expand_as(decisions.log_prob))
         return weight if self.raw else weight * (decisions.count / weight.sum(1, keepdim=True).clamp(min=1))
 
-    def measure(self, weight: Tensor, decisions: Decisions) -> dict[str, Statistic]:
+    def measure(self, weight: Float[Tensor, "B T"], decisions: Decisions) -> dict[str, Statistic]:
         """Means over members: `temporal_decay/weight_sum`, `first_weight`, `last_weight`."""
         # The weights fall along a member, so its first is the largest and its last that times a power of gamma.
         first = weight.amax(1, keepdim=True)

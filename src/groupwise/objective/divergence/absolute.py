@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.objective.decisions import Decisions
@@ -28,5 +29,5 @@ class Absolute(Penalty):
 
     kind: Literal["abs"] = "abs"
 
-    def __call__(self, decisions: Decisions, reference_log_prob: Tensor, exact: Tensor | None) -> Tensor:
+    def __call__(self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"]:
         return (decisions.log_prob - reference_log_prob).abs()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.objective.decisions import Decisions
@@ -23,5 +24,5 @@ class Exact(Penalty):
     def reads(self) -> frozenset[str]:
         return frozenset({"exact_divergence"} if self.beta.may_be_positive() else ())
 
-    def __call__(self, decisions: Decisions, reference_log_prob: Tensor, exact: Tensor | None) -> Tensor:
+    def __call__(self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"]:
         return decisions.log_prob.new_zeros(decisions.mask.shape) if exact is None else exact

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.objective.decisions import Decisions
@@ -31,6 +32,6 @@ class K1(Penalty):
 
     kind: Literal["k1"] = "k1"
 
-    def __call__(self, decisions: Decisions, reference_log_prob: Tensor, exact: Tensor | None) -> Tensor:
+    def __call__(self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"]:
         gap = decisions.log_prob - reference_log_prob
         return -gap if self.against == "behaviour" else gap

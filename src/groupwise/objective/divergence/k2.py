@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.objective.decisions import Decisions
@@ -30,5 +31,5 @@ class K2(Penalty):
 
     kind: Literal["k2"] = "k2"
 
-    def __call__(self, decisions: Decisions, reference_log_prob: Tensor, exact: Tensor | None) -> Tensor:
+    def __call__(self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"]:
         return 0.5 * (decisions.log_prob - reference_log_prob).square()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.objective.decisions import LOG_LIMIT, Decisions
@@ -32,7 +33,7 @@ class K3(Penalty):
 
     kind: Literal["k3"] = "k3"
 
-    def __call__(self, decisions: Decisions, reference_log_prob: Tensor, exact: Tensor | None) -> Tensor:
+    def __call__(self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"]:
         gap = reference_log_prob - decisions.log_prob.detach()
         ratio = gap.clamp(max=LOG_LIMIT).exp()
         # The clamped exponent is constant beyond its bound.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, final
 
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.objective.decisions import LOG_LIMIT, Decisions
@@ -30,7 +31,7 @@ class K3Unbiased(Penalty):
 
     kind: Literal["k3_unbiased"] = "k3_unbiased"
 
-    def __call__(self, decisions: Decisions, reference_log_prob: Tensor, exact: Tensor | None) -> Tensor:
+    def __call__(self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"]:
         gap = reference_log_prob - decisions.log_prob
         ratio = decisions.log_ratio.clamp(max=LOG_LIMIT)
         return (decisions.log_ratio + gap).clamp(max=LOG_LIMIT).exp() - ratio.exp() * (gap + 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -20,5 +21,5 @@ class NoDivergence(Config):
     place: ClassVar[str] = "loss"
     kind: Literal["none"] = "none"
 
-    def __call__(self, decisions: Decisions, reference_log_prob: Tensor, exact: Tensor | None) -> Tensor:
+    def __call__(self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"]:
         return decisions.log_prob.new_zeros(decisions.mask.shape)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal, final
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -35,13 +36,13 @@ class Arithmetic(Config):
     kind: Literal["arithmetic"] = "arithmetic"
     gradient: Literal["sequence", "token"] = "sequence"
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Tensor:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B T"]:
         """`log rho [B, T]`."""
         mean = decisions.mean(log_ratio.exp())
         level = torch.where(decisions.occupied, mean, torch.ones_like(mean)).log()
         return token_gradient(level, decisions) if self.gradient == "token" else level.expand_as(log_ratio)
 
-    def measure(self, log_level: Tensor, decisions: Decisions) -> Mapping[str, Statistic]:
+    def measure(self, log_level: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
         """`amic/sequence_weights_variance` over members, `amic/avg_sequence_length` in decisions."""
         # One number a member, at every valid decision.
         weight = decisions.masked(log_level.detach(), fill=torch.finfo(log_level.dtype).min).amax(1, keepdim=True).double().exp()

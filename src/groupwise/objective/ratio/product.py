@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -31,10 +32,10 @@ class Product(Config):
     kind: Literal["product"] = "product"
     gradient: Literal["sequence", "token"] = "sequence"
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Tensor:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B T"]:
         """`log rho [B, T]`."""
         level = decisions.masked(log_ratio).sum(1, keepdim=True).clamp(-LOG_LIMIT, LOG_LIMIT)
         return token_gradient(level, decisions) if self.gradient == "token" else level.expand_as(log_ratio)
 
-    def measure(self, log_level: Tensor, decisions: Decisions) -> Mapping[str, Statistic]:
+    def measure(self, log_level: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
         return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -27,9 +28,9 @@ class Token(Config):
     scope: ClassVar[str] = "decision"
     kind: Literal["token"] = "token"
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Tensor:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B T"]:
         """`log rho [B, T]`."""
         return log_ratio
 
-    def measure(self, log_level: Tensor, decisions: Decisions) -> Mapping[str, Statistic]:
+    def measure(self, log_level: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
         return {}

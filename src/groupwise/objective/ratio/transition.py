@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -30,10 +31,10 @@ class Transition(Config):
     reads: ClassVar[frozenset[str]] = frozenset({"mean_shift"})
     kind: Literal["transition"] = "transition"
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Tensor:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B T"]:
         """`log rho [B, T]`."""
         assert decisions.mean_shift is not None
         return decisions.mean_shift
 
-    def measure(self, log_level: Tensor, decisions: Decisions) -> Mapping[str, Statistic]:
+    def measure(self, log_level: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
         return {}

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Literal, final
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -45,7 +46,7 @@ class Ema(Config):
     detach: bool = False
     """Stop the gradient through the average."""
 
-    def __call__(self, decisions: Decisions) -> Tensor:
+    def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
         """`log r' [B, T]`, finite where the mask is false."""
         members, width = decisions.mask.shape
         if width == 0 or self.beta == 1.0:
@@ -60,11 +61,11 @@ class Ema(Config):
             smoothed = stop_gradient(smoothed) + decisions.log_prob - stop_gradient(decisions.log_prob)
         return smoothed
 
-    def _smooth(self, log_ratio: Tensor) -> Tensor:
+    def _smooth(self, log_ratio: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
         smoothed: Tensor = _Smooth.apply(log_ratio, self.beta, self.init == "first")  # type: ignore[no-untyped-call]
         return smoothed
 
-    def measure(self, decisions: Decisions, smoothed: Tensor) -> Mapping[str, Statistic]:
+    def measure(self, decisions: Decisions, smoothed: Float[Tensor, "B T"]) -> Mapping[str, Statistic]:
         """`ema/raw_weights_variance`, `ema/smoothed_weights_variance`, `ema/variance_reduction_ratio`."""
         return {"ema": VarianceReduction.of_logs(decisions.log_ratio, smoothed, decisions.mask)}
 
@@ -73,7 +74,7 @@ class _Smooth(torch.autograd.Function):
     """`log r` to `log r'`. The backward pass is the same recursion, run from the last decision to the first."""
 
     @staticmethod
-    def forward(ctx: Any, log_ratio: Tensor, beta: float, first: bool) -> Tensor:
+    def forward(ctx: Any, log_ratio: Float[Tensor, "B T"], beta: float, first: bool) -> Float[Tensor, "B T"]:
         ratio = log_ratio.exp()
         smoothed = scan(ratio, beta, ratio[:, :1] if first else torch.ones_like(ratio[:, :1]))
         ctx.save_for_backward(ratio, smoothed)
@@ -82,7 +83,7 @@ class _Smooth(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *cotangents: Float[Tensor, "B T"]) -> tuple[Float[Tensor, "B T"], None, None]:
         ratio, smoothed = ctx.saved_tensors
         # What is as good as zero is made zero: products with denormal numbers are slow.
         back = torch.nn.functional.hardshrink(cotangents[0] / smoothed, torch.finfo(ratio.dtype).tiny ** 0.5)
@@ -93,7 +94,7 @@ class _Smooth(torch.autograd.Function):
         return gradient.mul_(ratio), None, None
 
 
-def scan(values: Tensor, beta: float, start: Tensor, backwards: bool = False) -> Tensor:
+def scan(values: Float[Tensor, "B T"], beta: float, start: Float[Tensor, "B 1"], backwards: bool = False) -> Float[Tensor, "B T"]:
     """`y_t = beta x_t + (1 - beta) y_{t-1}` along the rows, as two levels of small matrix products: blocks of about `sqrt(T)`, then the ends of the blocks.
 
     There is no loop over decisions or over blocks.
@@ -121,7 +122,7 @@ def scan(values: Tensor, beta: float, start: Tensor, backwards: bool = False) ->
 
 
 @lru_cache(maxsize=64)
-def _powers(base: float, size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+def _powers(base: float, size: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "size size"]:
     """Lower triangular `[size, size]` with `base ** (row - column)`.
 
     Powers below 1e-19 in fp32 and 1e-154 in fp64 are 0: what they weigh is nothing, and products with them are denormal numbers, which processors are slow at.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -19,9 +20,9 @@ class Identity(Config):
     scope: ClassVar[str] = "decision"
     kind: Literal["identity"] = "identity"
 
-    def __call__(self, decisions: Decisions) -> Tensor:
+    def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
         """`log r' [B, T]`."""
         return decisions.log_ratio
 
-    def measure(self, decisions: Decisions, smoothed: Tensor) -> Mapping[str, Statistic]:
+    def measure(self, decisions: Decisions, smoothed: Float[Tensor, "B T"]) -> Mapping[str, Statistic]:
         return {}

@@ -6,6 +6,7 @@ import math
 from typing import ClassVar, Literal, final
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -44,7 +45,7 @@ class Aspo(Config):
     bound: float = Field(default=3.0, gt=1)
     """The largest weight."""
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         advantage, now = decisions.advantage, stop_gradient(log_ratio)
         good = decisions.good
         too_high = good & (now > math.log1p(self.high))

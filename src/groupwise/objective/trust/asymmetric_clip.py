@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -40,7 +41,7 @@ class AsymmetricClip(Config):
     eps_neg: float = Field(default=0.1, gt=0)
     """Width for bad decisions."""
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         value, too_low, too_high = clipped(log_ratio, decisions, low=self.eps_neg, high=self.eps_pos)
         statistics = {
             **clip_shares(too_low, too_high, decisions),

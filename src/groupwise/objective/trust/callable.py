@@ -6,8 +6,9 @@ import inspect
 import json
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Protocol, Self, cast, final
+from typing import Any, ClassVar, Literal, Protocol, cast, final, runtime_checkable
 
+from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
@@ -17,12 +18,13 @@ from groupwise.objective.decisions import Decisions, Surrogate
 _SCOPES = ("decision", "member", "batch")
 
 
+@runtime_checkable
 class Region(Protocol):
     """What the class at `path` makes: `scope` says how much one term reads, `decision`, `member` or `batch`."""
 
     scope: ClassVar[str]
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         """`S` and which decisions are alive, `[B, T]` both."""
         ...
 
@@ -49,7 +51,7 @@ class CallableRegion(Config):
     """What the class is built with."""
 
     @model_validator(mode="after")
-    def _usable(self) -> Self:
+    def _usable(self) -> CallableRegion:
         _ = self.region
         return self
 
@@ -83,7 +85,7 @@ class CallableRegion(Config):
         """Whether it takes one advantage a member."""
         return getattr(self.region, "whole_member", False)
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         return self.region(log_ratio, decisions)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, final
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -38,7 +39,7 @@ class Cispo(Config):
     maximum: float = Field(default=5.0, ge=1)
     """The largest importance weight."""
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         ratio = stop_gradient(log_ratio.exp())
         value = ratio.clamp(max=self.maximum) * decisions.advantage * decisions.log_prob
         capped = decisions.share((ratio > self.maximum) & decisions.good)

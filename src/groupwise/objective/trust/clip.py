@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -37,6 +38,6 @@ class Clip(Config):
     high: float = Field(default=0.2, gt=0)
     """How far the ratio of a good decision may rise."""
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         value, too_low, too_high = clipped(log_ratio, decisions, self.low, self.high)
         return Surrogate(value, ~(too_low | too_high), clip_shares(too_low, too_high, decisions))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self, final
+from typing import ClassVar, Literal, final
 
+from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
@@ -35,12 +36,12 @@ class ClipCov(Config):
     upper: float = 5.0
 
     @model_validator(mode="after")
-    def _ordered(self) -> Self:
+    def _ordered(self) -> ClipCov:
         if self.lower >= self.upper:
             raise ValueError(f"lower ({self.lower}) must be below upper ({self.upper})")
         return self
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         value, too_low, too_high = clipped(log_ratio, decisions, self.low, self.high)
         spread = covariance(decisions)
         eligible = decisions.mask & (spread > self.lower) & (spread < self.upper) & ~(too_low | too_high)

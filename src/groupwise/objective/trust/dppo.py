@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -50,7 +51,7 @@ class Dppo(Config):
     maximum: float = Field(default=20.0, ge=1)
     """The largest importance weight."""
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         sampler = decisions.old_log_prob if decisions.behaviour_log_prob is None else decisions.behaviour_log_prob
         live = stop_gradient(decisions.log_prob)
         divergence = (live.exp() - sampler.exp()).abs() if self.measure == "tv" else _binary_kl(sampler, live)
@@ -62,7 +63,7 @@ class Dppo(Config):
         return Surrogate(weight * decisions.advantage * decisions.log_prob, alive, clip_shares(too_low, too_high, decisions))
 
 
-def _binary_kl(first: Tensor, second: Tensor) -> Tensor:
+def _binary_kl(first: Float[Tensor, "B T"], second: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
     """KL of (p, 1 - p) from (q, 1 - q) for log-probs `ln p`, `ln q`; what is left of one is taken to be at least 1e-12."""
     rest_first, rest_second = (-value.expm1() for value in (first, second))
     rest = rest_first * (rest_first.clamp(min=_SMALLEST) / rest_second.clamp(min=_SMALLEST)).log()

@@ -6,6 +6,7 @@ import math
 from typing import ClassVar, Literal, final
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -40,7 +41,7 @@ class DualClip(Config):
     bound: float = Field(default=3.0, gt=1)
     """The largest ratio at which a bad decision is still corrected."""
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         value, too_low, too_high = clipped(log_ratio, decisions, self.low, self.high)
         floored = decisions.bad & (log_ratio.detach() > math.log(self.bound))
         value = torch.where(floored, self.bound * decisions.advantage, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, final
 
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -40,7 +41,7 @@ class Gaussian(Config):
     sigma: float = Field(default=0.2, gt=0)
     """Width of the gate, in units of the ratio; infinity is no trust region."""
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         ratio = log_ratio.exp()
         gate = stop_gradient((-0.5 * ((ratio - 1) / self.sigma).square()).exp())
         value = gate * ratio * decisions.advantage

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, final
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -31,7 +32,7 @@ class Gmpo(Config):
     high: float = Field(default=0.4, gt=0)
     """Nats that a good decision's log-prob may rise."""
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         too_high = decisions.good & (log_ratio > self.high)
         too_low = decisions.bad & (log_ratio < -self.low)
         bound = torch.where(too_low, log_ratio.new_full((), -self.low), log_ratio.new_full((), self.high))

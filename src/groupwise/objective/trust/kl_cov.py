@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, final
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -29,7 +30,7 @@ class KlCov(Config):
     """Of all valid decisions, how many are held back."""
     coefficient: float = Field(default=1.0, gt=0)
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         spread = covariance(decisions)
         held = largest(spread, decisions.mask, share_of(self.share, decisions), decisions.reduce)
         value = log_ratio.exp() * decisions.advantage - self.coefficient * torch.where(held, decisions.log_ratio.abs(), 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, final
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -34,7 +35,7 @@ class Sapo(Config):
     tau_neg: float = Field(default=1.05, gt=0)
     """Temperature for the others."""
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         advantage = decisions.advantage
         tau = torch.where(decisions.good, log_ratio.new_full((), self.tau_pos), log_ratio.new_full((), self.tau_neg))
         gate = torch.sigmoid(tau * (log_ratio.exp() - 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, final
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -36,7 +37,7 @@ class Topr(Config):
     score_function: ClassVar[bool] = True
     kind: Literal["topr"] = "topr"
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         taper = stop_gradient(log_ratio.clamp(max=0).exp())
         weight = torch.where(decisions.bad, taper, torch.ones_like(taper))
         value = weight * decisions.advantage * decisions.log_prob

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, final
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -37,6 +38,6 @@ class Unbounded(Config):
         """True when each decision keeps its own gradient at every ratio level."""
         return self.form == "log_prob"
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         factor = log_ratio.exp() if self.form == "ratio" else decisions.log_prob
         return Surrogate(factor * decisions.advantage, torch.ones_like(decisions.mask))

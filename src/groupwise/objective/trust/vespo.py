@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal, final
 
 import torch
+from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
@@ -44,7 +45,7 @@ class Vespo(Config):
     limit: float = Field(default=20.0, gt=0)
     """Bound on `|ln w|`, in nats."""
 
-    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         good = decisions.advantage >= 0
         k, decay = (
             torch.where(good, log_ratio.new_full((), positive), log_ratio.new_full((), negative))
