@@ -90,9 +90,6 @@ def test_draws_follow_the_probabilities() -> None:
 
 def test_nothing_follows_the_end() -> None:
     made = network(stop=True)
-    with torch.no_grad():
-        assert made.end is not None
-        made.end.add_(50.0)
     encoded = made.encode(pools()).of(torch.zeros(50, dtype=torch.long))
     uniform = torch.rand(50, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     drawn = choose.draw(made, encoded, 4, uniform, torch.full((50,), 50.0, dtype=torch.float64))

@@ -21,6 +21,44 @@ def test_before_training_it_picks_the_nearest_in_order() -> None:
         assert greedy.picks.tolist() == nearest.tolist()
 
 
+def test_before_training_it_is_the_nearest_though_all_are_equally_near_or_hardly_any_is_left() -> None:
+    fresh = PointerNetwork(3, Pointer(width=8, num_heads=2, answer_size=5), stop=True).double()
+    flat = Pools(
+        torch.tensor([[1.0, 0, 0]]).double(), torch.tensor([[[0.6, 0.8, 0.0]] * 40]).double(), torch.zeros(1, 40, 5).double(), torch.ones(1, 40).bool()
+    )
+    for given, nearest in ((flat, [0, 1, 2, 3]), (pools(size=9, small=4), None)):
+        greedy = choose.draw(fresh, fresh.encode(given), 4, None, torch.ones(1, dtype=torch.float64))
+        order = (given.pool[0] @ given.query[0]).masked_fill(~given.valid[0], -9).argsort(descending=True, stable=True)[:4].tolist()
+        assert greedy.picks[0].tolist() == (nearest or order)
+
+
+def test_before_training_it_ends_with_the_configured_probability_at_every_decision_after_the_first() -> None:
+    members = 6000
+    fresh = PointerNetwork(3, Pointer(width=8, num_heads=2, answer_size=5, stop_probability=0.2), stop=True).double()
+    given = pools(num=3, size=9, small=5)
+    encoded = fresh.encode(given).of(torch.arange(3).repeat_interleave(members // 3))
+    uniform = torch.rand(members, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    drawn = choose.draw(fresh, encoded, 4, uniform, torch.ones(members, dtype=torch.float64))
+    probability = drawn.log_probs[..., -1].exp()
+    assert float(probability[:, 0].max()) == 0.0
+    torch.testing.assert_close(probability[:, 1:], torch.full_like(probability[:, 1:], 0.2))
+    # One, two, three and four examples: .2, .8 x .2, .8^2 x .2, and what is left.
+    shares = torch.bincount(drawn.lengths, minlength=5)[1:] / members
+    torch.testing.assert_close(shares, torch.tensor([0.2, 0.16, 0.128, 0.512]), atol=0.02, rtol=0)
+
+
+def test_it_ends_where_ending_is_more_probable_than_not_and_not_where_it_is_merely_ahead_of_each_example() -> None:
+    fresh = PointerNetwork(3, Pointer(width=8, num_heads=2, answer_size=5, scale=0.1), stop=True).double()
+    assert fresh.end_level is not None
+    given = pools(num=1, size=20)
+    for level, shots in ((-0.1, 4), (0.1, 1)):
+        with torch.no_grad():
+            fresh.end_level.fill_(level)
+        greedy = choose.draw(fresh, fresh.encode(given), 4, None, torch.ones(1, dtype=torch.float64))
+        assert float(greedy.log_probs[0, 1, -1]) > float(greedy.log_probs[0, 1, :-1].max())
+        assert greedy.lengths.tolist() == [shots]
+
+
 def test_logits_at_the_start_are_the_scaled_similarity() -> None:
     fresh = PointerNetwork(3, Pointer(width=8, num_heads=2, answer_size=5, scale=7.0)).double()
     given = pools()

@@ -50,7 +50,8 @@ def draw(
         network: the policy.
         encoded: one pool a member.
         shots: most picks, `T`.
-        uniform: `[B, T]` fp64 in [0, 1), what chance decides by; `None` takes the most probable, of equals the first in the pool.
+        uniform: `[B, T]` fp64 in [0, 1), what chance decides by; `None` takes the most probable, of equals the first in the pool, and ends where ending is more
+            probable than not.
         temperature: `[B]`, divides the logits.
         least: picks before picking may end.
         force: `[B, T]` picks to go through instead.
@@ -68,7 +69,10 @@ def draw(
         if force is not None:
             picked = torch.where(force[:, place] == STOP, size, force[:, place])
         elif uniform is None:
-            picked = log_probs.argmax(1)
+            picked = log_probs[:, :size].argmax(1)
+            if network.stops:
+                # A decision to end is one, however many examples share the rest.
+                picked = torch.where(log_probs[:, size] > log_probs[:, :size].logsumexp(1), size, picked)
         else:
             picked = _inverse(log_probs, uniform[:, place])
         if force is not None:

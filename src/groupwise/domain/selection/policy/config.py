@@ -18,6 +18,7 @@ class Pointer(Config):
         num_heads: of attention.
         scale: of the similarity in the logits, nats per unit of cosine; what sampling spreads over at the start.
         answer_size: hashed features of a demonstration's answer.
+        stop_probability: of ending at each decision after the first pick, before any training, where `domain.stop` allows it (at temperature 1).
         seed: of fresh weights; unset takes the run's.
         dtype: of the weights.
     """
@@ -27,6 +28,7 @@ class Pointer(Config):
     num_heads: Annotated[int, Field(ge=1)] = 4
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
     answer_size: Annotated[int, Field(ge=1)] = 32
+    stop_probability: Annotated[float, Field(gt=0, lt=0.5)] = 0.1
     seed: Annotated[int, Field(ge=0)] | None = None
     dtype: Literal["float32", "float64"] = "float32"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import final
 
@@ -67,7 +68,8 @@ class PointerNetwork(nn.Module):
     Args:
         embedding_size: `D`.
         config: sizes.
-        stop: whether picking may end early; the last logit is then that of ending, below every similarity at the start.
+        stop: whether picking may end early; the last logit is then that of ending, `logsumexp_i logit_t(i) + b_t`, so that it ends with probability
+            `sigmoid(b_t)` whatever is left in the pool. Before training that is `config.stop_probability` everywhere.
 
     Example:
         >>> network = PointerNetwork(2, Pointer(width=8, num_heads=2))
@@ -95,6 +97,7 @@ class PointerNetwork(nn.Module):
         self.out = nn.Linear(width, width)
         self.scale = nn.Parameter(torch.tensor(float(config.scale)))
         self.end = nn.Parameter(torch.zeros(width)) if stop else None
+        self.end_level = nn.Parameter(torch.tensor(math.log(config.stop_probability / (1 - config.stop_probability)))) if stop else None
         nn.init.eye_(self.embed.weight) if embedding_size <= width else nn.init.orthogonal_(self.embed.weight)
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
@@ -128,8 +131,7 @@ class PointerNetwork(nn.Module):
         scores = scores.masked_fill(chosen | ~encoded.valid, float("-inf"))
         if self.end is None:
             return scores
-        # Below the lowest similarity at the start, so that nothing ends early before that has paid.
-        ending = -2.0 * self.scale.detach() + pointer @ self.end + (self.end * looked).sum(1)
+        ending = scores.logsumexp(1) + self.end_level + pointer @ self.end + (self.end * looked).sum(1)
         return torch.cat([scores, ending[:, None]], 1)
 
     def advance(self, encoded: Encoded, state: Tensor, picked: Tensor) -> Tensor:

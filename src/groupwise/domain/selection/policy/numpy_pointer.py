@@ -36,7 +36,7 @@ class NumpyPointer:
         return self.weights["answer.weight"].shape[1]
 
     def picks(self, query: np.ndarray, pool: np.ndarray, answers: np.ndarray, k: int) -> tuple[list[int], list[np.ndarray]]:
-        """The most probable pick, `k` times, without replacement; of equals the first. Fewer where the policy may end early and does.
+        """The most probable pick, `k` times, without replacement; of equals the first. Fewer where ending is more probable than not.
 
         Args:
             query: `[D]` embedding.
@@ -56,8 +56,8 @@ class NumpyPointer:
         for place in range(k):
             logits = self._logits(state, items, keys, similarity, found, may_end=place > 0)
             told.append(logits)
-            pick = int(np.argmax(logits))
-            if pick == len(pool):
+            pick = int(np.argmax(logits[: len(pool)]))
+            if len(logits) > len(pool) and logits[-1] > _log_sum(logits[:-1]):
                 break
             found.append(pick)
             state = self._take(items[pick], state)
@@ -81,7 +81,7 @@ class NumpyPointer:
         if "end" not in self.weights:
             return scores
         end = self.weights["end"]
-        return np.append(scores, -2.0 * scale + pointer @ end + end @ looked if may_end else -np.inf)
+        return np.append(scores, _log_sum(scores) + float(self.weights["end_level"]) + pointer @ end + end @ looked if may_end else -np.inf)
 
     def _take(self, item: np.ndarray, state: np.ndarray) -> np.ndarray:
         """A gated recurrent unit."""
@@ -114,6 +114,11 @@ class NumpyPointer:
 def _gelu(values: np.ndarray) -> np.ndarray:
     erf: Any = _erf(values / math.sqrt(2))
     return 0.5 * values * (1 + erf.astype(np.float64))
+
+
+def _log_sum(values: np.ndarray) -> float:
+    highest = float(values.max())
+    return highest + math.log(float(np.exp(values - highest).sum()))
 
 
 def _sigmoid(values: np.ndarray) -> np.ndarray:
