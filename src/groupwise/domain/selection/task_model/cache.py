@@ -1,10 +1,13 @@
 """What a task model answered before, kept on disk: a model's answer to a prompt is always the same, and asking it is what costs.
 
-One file a model (`FINGERPRINT.jsonl`), one line a prompt, each with its own checksum; lines are only ever added. Several processes may add at once: a
+One file a model, one line a prompt, each with its own checksum; lines are only ever added. Several processes may add at once: a
 lock is held for the time of one write, and each sees what the others added at its next question. A line that is torn (a process killed while it wrote, a
 full disk) or damaged is left out, which is said once, and what it held is computed again.
 
-    key = hash(query, demonstrations in order), value = {answer: nats}        the file's name says which weights and template
+    key = hash(query, demonstrations in order, answers), value = {answer: nats}        the file's name says which weights, template and machine
+
+What is not there is computed row by row, never in batches: in what batch a row stands changes its last digits, and a number must not depend on what else
+was asked or kept. So a run ends with the same bits whether the file was empty, half filled by a run that was killed, or full.
 """
 
 from __future__ import annotations
@@ -27,6 +30,9 @@ from groupwise.domain.selection.task_model.base import TaskModel
 
 log = logging.getLogger("groupwise")
 
+_WRITTEN_TOGETHER = 32
+"""Rows that are computed between two writes; a run that is killed loses no more."""
+
 
 @final
 class CachedTaskModel:
@@ -35,55 +41,59 @@ class CachedTaskModel:
     Args:
         model: any task model.
         folder: where answers are kept; unset takes `task_model_answers` in Groupwise's cache.
+        machine: what else its numbers depend on, in their last digits: the device, the version of torch.
 
     A cache is a convenience: where nothing can be written, that is said once and the run goes on.
     """
 
-    def __init__(self, model: TaskModel, folder: Path | None = None) -> None:
+    def __init__(self, model: TaskModel, folder: Path | None = None, machine: str = "") -> None:
         self.model = model
         self.hits = 0
         """Answers that were there."""
         self.misses = 0
         """Answers that the model was asked for."""
         self._fingerprint = model.fingerprint()
-        self.file = AnswerFile((folder or cache_folder() / "task_model_answers") / f"{self._fingerprint}.jsonl")
+        name = hashlib.blake2b(f"{self._fingerprint} {machine}".encode(), digest_size=16).hexdigest()
+        self.file = AnswerFile((folder or cache_folder() / "task_model_answers") / f"{name}.jsonl")
+        self._new: dict[str, dict[str, Any]] = {}
         # Records are frozen, so that one is read for its hash once; holding it keeps its identity from being used again.
         self._digests: dict[int, tuple[Example | Query, bytes]] = {}
 
     def score(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]) -> list[list[float]]:
-        """See `TaskModel.score`; each answer is kept by itself."""
-        keys = [self._key("score", query, chosen) for query, chosen in zip(queries, demos, strict=True)]
-        self.file.refresh()
-        asked: dict[int, list[str]] = {}
-        first: dict[tuple[str, str], int] = {}
-        for row, wanted in enumerate(answers):
-            known = self.file.get(keys[row], {})
-            self.hits += sum(answer in known for answer in wanted)
-            for answer in wanted:
-                if answer not in known:
-                    self.misses += 1
-                    if first.setdefault((keys[row], answer), row) == row and answer not in asked.setdefault(row, []):
-                        asked[row].append(answer)
-        asked = {row: own for row, own in asked.items() if own}
-        if asked:
-            computed = self.model.score([queries[row] for row in asked], [demos[row] for row in asked], list(asked.values()))
-            entries: dict[str, dict[str, float]] = {}
-            for (row, own), values in zip(asked.items(), computed, strict=True):
-                entries.setdefault(keys[row], {}).update(zip(own, values, strict=True))
-            self.file.add(entries)
-        return [[self.file[key][answer] for answer in wanted] for key, wanted in zip(keys, answers, strict=True)]
+        """See `TaskModel.score`; a row is kept with the answers it was asked for."""
+        keys = [self._key("score", query, chosen, own) for query, chosen, own in zip(queries, demos, answers, strict=True)]
+        for row in self._missing(keys, [len(own) for own in answers]):
+            (values,) = self.model.score([queries[row]], [demos[row]], [answers[row]])
+            self._keep(keys[row], dict(zip(answers[row], values, strict=True)))
+        self._write()
+        return [[self.file[key][answer] for answer in own] for key, own in zip(keys, answers, strict=True)]
 
     def generate(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[str]:
         """See `TaskModel.generate`."""
         keys = [self._key("generate", query, chosen) for query, chosen in zip(queries, demos, strict=True)]
-        self.file.refresh()
-        asked = {key: row for row, key in enumerate(keys) if key not in self.file}
-        self.hits += sum(key in self.file for key in keys)
-        self.misses += sum(key not in self.file for key in keys)
-        if asked:
-            computed = self.model.generate([queries[row] for row in asked.values()], [demos[row] for row in asked.values()])
-            self.file.add({key: {"": text} for key, text in zip(asked, computed, strict=True)})
+        for row in self._missing(keys, [1] * len(keys)):
+            self._keep(keys[row], {"": self.model.generate([queries[row]], [demos[row]])[0]})
+        self._write()
         return [self.file[key][""] for key in keys]
+
+    def _missing(self, keys: Sequence[str], sizes: Sequence[int]) -> list[int]:
+        """The first row of each key that is not there; counts answers as they are found."""
+        self.file.refresh()
+        for key, size in zip(keys, sizes, strict=True):
+            self.hits += size * (key in self.file)
+            self.misses += size * (key not in self.file)
+        first = {key: row for row, key in reversed(list(enumerate(keys))) if key not in self.file}
+        return sorted(first.values())
+
+    def _keep(self, key: str, table: dict[str, Any]) -> None:
+        self._new[key] = table
+        if len(self._new) == _WRITTEN_TOGETHER:
+            self._write()
+
+    def _write(self) -> None:
+        if self._new:
+            self.file.add(self._new)
+            self._new = {}
 
     def fingerprint(self) -> str:
         """The model's."""
@@ -99,8 +109,8 @@ class CachedTaskModel:
         share = f" ({self.hits / total:.0%})" if total else ""
         return f"of {total:,} answers of the task model {self.hits:,}{share} were kept from before, in {self.file.path}"
 
-    def _key(self, kind: str, query: Query, demos: Sequence[Example]) -> str:
-        found = hashlib.blake2b(kind.encode(), digest_size=16)
+    def _key(self, kind: str, query: Query, demos: Sequence[Example], answers: Sequence[str] = ()) -> str:
+        found = hashlib.blake2b(json.dumps([kind, *answers]).encode(), digest_size=16)
         for record in (query, *demos):
             found.update(self._digest(record))
         return found.hexdigest()
@@ -162,10 +172,6 @@ class AnswerFile:
 
     def __getitem__(self, key: str) -> dict[str, Any]:
         return self._known[key]
-
-    def get(self, key: str, default: dict[str, Any]) -> dict[str, Any]:
-        """The table of a key, or the default."""
-        return self._known.get(key, default)
 
     def refresh(self) -> None:
         """Reads what was added since, up to the last whole line."""

@@ -158,8 +158,10 @@ class ImageTextTaskModel:
         }
 
     def _log_probs(self, rows: Sequence[Row], asked: list[Asked]) -> list[float]:
-        """Of answers after the prompts of rows that are equally long."""
-        if self._from_cache is None and any(len(ids) > 1 for _, ids in asked):
+        """Of answers after the prompts of rows that are equally long. Where all are of one token, the prompt alone is forwarded, by any family."""
+        if all(len(ids) == 1 for _, ids in asked):
+            return self._cached(rows, asked)
+        if self._from_cache is None:
             whole = self._whole(rows, asked)
             try:
                 cached = self._cached(rows, asked)
@@ -168,18 +170,18 @@ class ImageTextTaskModel:
             tolerance = 0.05 if self._model.dtype.itemsize < 4 else 1e-3
             self._from_cache = bool(cached) and bool(np.allclose(cached, whole, rtol=tolerance, atol=tolerance))
             return cached if self._from_cache else whole
-        return self._whole(rows, asked) if self._from_cache is False else self._cached(rows, asked)
+        return self._cached(rows, asked) if self._from_cache else self._whole(rows, asked)
 
     def _cached(self, rows: Sequence[Row], asked: list[Asked]) -> list[float]:
         """The prompts once, then every answer from its prompt's keys and values; answers are padded on the right, where nothing looks."""
         inputs = self._inputs(rows)
         prompt = self._model(**inputs, use_cache=True, logits_to_keep=1)
-        cache = prompt.past_key_values
         places = torch.tensor([place for place, _ in asked], device=self._model.device)
-        cache.batch_select_indices(places)
         ids, there = _padded([ids for _, ids in asked], self._model.device)
         logits = prompt.logits[:, -1:][places]
         if ids.shape[1] > 1:
+            cache = prompt.past_key_values
+            cache.batch_select_indices(places)
             seen = inputs["attention_mask"][places]
             mask = torch.cat([seen, torch.ones_like(ids[:, :-1])], 1)
             rest = self._model(input_ids=ids[:, :-1], attention_mask=mask, past_key_values=cache, use_cache=True)

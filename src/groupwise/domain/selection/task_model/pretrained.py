@@ -15,19 +15,37 @@ if TYPE_CHECKING:
 Positive = Annotated[int, Field(ge=1)]
 
 
-@final
-class CausalLM(Config):
-    """A causal language model of transformers, frozen; safetensors only.
+class _Pretrained(Config):
+    """What both have: where the model is, how it answers, and whether answers are kept."""
 
-    Args:
-        path: a local folder or a hub id.
-        template: how demonstrations and the query become a prompt.
-        dtype: dtype of the weights; `auto` takes the file's.
-        attention: attention implementation of transformers; unset takes its default.
-        revision: a branch, tag or commit of a hub id.
-        max_new_tokens: longest answer it writes.
-        batch_tokens: tokens of a forward pass, padding included.
-        cache: keep what it answered between runs.
+    path: Annotated[str, Field(min_length=1)]
+    """A local folder or a hub id."""
+    revision: str | None = None
+    """A branch, tag or commit of a hub id."""
+    dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
+    """Dtype of the weights; `auto` takes the file's."""
+    max_new_tokens: Positive = 16
+    """Longest answer it writes."""
+    cache: bool = True
+    """Keep what it answered between runs. Prompts then go through the model one by one, so that no number depends on what is kept."""
+
+    def _keeping(self, model: TaskModel, computed: str) -> TaskModel:
+        """The model, with what it answered before.
+
+        Args:
+            model: opened.
+            computed: how it computes.
+        """
+        import torch
+
+        from groupwise.domain.selection.task_model.cache import CachedTaskModel
+
+        return CachedTaskModel(model, machine=f"torch {torch.__version__}, {computed}") if self.cache else model
+
+
+@final
+class CausalLM(_Pretrained):
+    """A causal language model of transformers, frozen; safetensors only.
 
     Example:
         >>> CausalLM(path="models/Qwen2.5-0.5B").template.kind
@@ -35,14 +53,12 @@ class CausalLM(Config):
     """
 
     kind: Literal["causal_lm"] = "causal_lm"
-    path: Annotated[str, Field(min_length=1)]
     template: Template = TextTemplate()
-    dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
+    """How demonstrations and the query become a prompt."""
     attention: Literal["sdpa", "eager", "flash_attention_2"] | None = None
-    revision: str | None = None
-    max_new_tokens: Positive = 16
+    """Attention implementation of transformers; unset takes its default."""
     batch_tokens: Positive = 16384
-    cache: bool = True
+    """Tokens of a forward pass, padding included, where prompts go together (`cache = false`)."""
 
     def open(self, device: str = "cpu") -> TaskModel:
         """The model, with the answers it gave before.
@@ -52,26 +68,16 @@ class CausalLM(Config):
         """
         from groupwise.causal_lm.config import CausalLMConfig
         from groupwise.causal_lm.loading import load
-        from groupwise.domain.selection.task_model.cache import CachedTaskModel
         from groupwise.domain.selection.task_model.causal_lm import CausalLMTaskModel
 
         loaded = load(CausalLMConfig(path=self.path, dtype=self.dtype, attention=self.attention, revision=self.revision), device)
         model = CausalLMTaskModel(loaded, self.template, max_new_tokens=self.max_new_tokens, batch_tokens=self.batch_tokens)
-        return CachedTaskModel(model) if self.cache else model
+        return self._keeping(model, f"{device}, {self.attention}")
 
 
 @final
-class ImageText(Config):
+class ImageText(_Pretrained):
     """An image-text model of transformers, frozen; safetensors only. A LLaVA-type processor needs no torchvision; one that does says so.
-
-    Args:
-        path: a local folder or a hub id.
-        template: how demonstrations and the query become a prompt; its `question` holds `{image}`.
-        dtype: dtype of the weights; `auto` takes the file's.
-        revision: a branch, tag or commit of a hub id.
-        max_new_tokens: longest answer it writes.
-        batch_size: prompts of a forward pass.
-        cache: keep what it answered between runs.
 
     Example:
         >>> ImageText(path="models/llava").template.question
@@ -79,13 +85,10 @@ class ImageText(Config):
     """
 
     kind: Literal["image_text"] = "image_text"
-    path: Annotated[str, Field(min_length=1)]
     template: Template = TextTemplate(question="{image}\nQ: {question}\nA:")
-    dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
-    revision: str | None = None
-    max_new_tokens: Positive = 16
+    """How demonstrations and the query become a prompt; its `question` holds `{image}`."""
     batch_size: Positive = 8
-    cache: bool = True
+    """Prompts of a forward pass, where they go together (`cache = false`)."""
 
     def open(self, device: str = "cpu") -> TaskModel:
         """The model, with the answers it gave before.
@@ -93,8 +96,6 @@ class ImageText(Config):
         Raises:
             ConfigError: the folder cannot be loaded, its processor needs a package that is absent, or it does not fit the template.
         """
-        from groupwise.domain.selection.task_model.cache import CachedTaskModel
         from groupwise.domain.selection.task_model.image_text import open_model
 
-        model = open_model(self, device)
-        return CachedTaskModel(model) if self.cache else model
+        return self._keeping(open_model(self, device), device)
