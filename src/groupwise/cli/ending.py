@@ -176,6 +176,7 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
     return [
         "Try next:",
         f"  groupwise sample {place}" + (f" --prompt {prompt}" if prompt else "") + "   ask it something",
+        f"  groupwise report {place}   one page: curves, and every group with its members",
         f"  groupwise doctor {place}   what its metrics say",
         f"  groupwise train {name} method={other}   another method on the same task (`groupwise methods`)",
         f"  groupwise compare {name} --vary method={shlex.quote(config['method'])},{other} --seeds 3   which one is better, with intervals",

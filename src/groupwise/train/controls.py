@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from groupwise.checkpoint import load_tree, remove_folder
-from groupwise.diagnosis import Watch
 from groupwise.objective import ObjectiveState
 from groupwise.reference import AbsentReference
 from groupwise.reference.policy import ReferencePolicy
@@ -53,7 +52,7 @@ def run_controls(session: Session, job: Job, state: TrainState, domains: Domains
             if not _control(session, job, name, folder, recipes, load_tree(start), state.progress.sampled_seconds, domains):
                 return None, False
         summary = json.loads(folder.summary.read_text())
-        session.say(f"control {name}: held-out {summary['metric']} {summary['before']} before, {summary['after']} after")
+        session.say(f"control {name}: held-out {summary['metric']} {summary['before']:.3g} before, {summary['after']:.3g} after")
         scores.append(summary["after"])
     return (scores[0] if scores else None), True
 
@@ -81,7 +80,7 @@ def _control(
         store=None,
         metrics=MetricsFile(folder.metrics) if first else None,
         trackers=_Through(session.trackers, f"control {name}: "),
-        watch=Watch(job.resolved),
+        watch=None,  # a control's faults are no faults of the run; `groupwise doctor RUN/controls/NAME` names them
         keep_best=False,
         model_every=None,
     )

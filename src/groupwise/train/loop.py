@@ -46,7 +46,7 @@ class Session:
         trackers: who follows.
         store: checkpoints; `None` saves none (a control).
         interrupt: whether somebody asked to end.
-        watch: live diagnosis.
+        watch: live diagnosis; a control has none.
         rollouts_every, num_rollouts: how often and how many members are written.
         model_every: steps between loadable model folders.
         keep_best: whether the best model is kept as a folder.
@@ -62,7 +62,7 @@ class Session:
     trackers: Trackers
     store: CheckpointStore | None
     interrupt: Interrupt
-    watch: Watch = field(default_factory=Watch)
+    watch: Watch | None = field(default_factory=Watch)
     rollouts_every: int = 0
     num_rollouts: int = 0
     model_every: int | None = None
@@ -115,6 +115,8 @@ class Session:
             stage: its name.
             values: metric -> number.
         """
+        if self.watch is None:
+            return
         for finding in self.watch.see({"step": step, "stage": stage, **values}):
             if finding.severity != "note":
                 self.say(f"step {step}: {finding.rule}: {finding}")

@@ -66,6 +66,6 @@ def recall(session: Session) -> None:
     Args:
         session: of the run.
     """
-    if session.metrics is not None:
+    if session.metrics is not None and session.watch is not None:
         for row in read_metrics(session.metrics.path):
             session.watch.see(row)
