@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -104,3 +105,40 @@ def test_the_ends_of_what_it_can_give() -> None:
     assert vqa("legacy").ends == (-1.0, 1.0)
     assert vqa("hybrid").ends == (0.0, 1.25)
     assert vqa("hard", per_shot={"1": {"kind": "legacy"}}).ends == (-1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("keys", "ends"),
+    [
+        ({"kind": "legacy"}, (-1.0, 1.0)),
+        ({"kind": "legacy", "alpha": 2.0, "beta": 1.0}, (-2.0, 3.0)),
+        ({"kind": "hard_plus_soft"}, (0.0, 2.0)),
+        ({"kind": "hard_plus_soft", "hard_weight": 2.0, "soft_weight": -0.5}, (-0.5, 2.0)),
+        ({"kind": "hard_plus_soft_v2"}, (0.0, 3.0)),
+        ({"kind": "separated", "soft_weight": 0.5}, (0.0, 2.5)),
+        ({"kind": "hybrid", "alpha": 0.25}, (0.0, 0.25 + 0.75 * 1.5)),
+        ({"kind": "hybrid", "scale": {"kind": "x10"}}, (-5.0, 1.25)),  # a loss of 1 is -10 on the source's scale
+        ({"kind": "hybrid_v2"}, (0.0, 2.0)),
+        ({"kind": "hard"}, (0.0, 1.0)),
+        ({"kind": "soft"}, (0.0, 1.0)),
+        ({"kind": "expected"}, (0.0, 3.0)),
+        ({"kind": "relevance"}, (0.0, 3.0)),  # being near earns only where the answer is wrong
+        ({"kind": "relevance", "hard_weight": 0.0, "probability_weight": 0.0}, (0.0, 0.1)),
+    ],
+)
+def test_the_ends_of_each_mode_are_reached_and_not_passed(keys: dict[str, Any], ends: tuple[float, float]) -> None:
+    reward = validate(Vqa, {"mode": keys})
+    assert reward.ends == pytest.approx(ends)
+    fields = {"info": (-1.0, 0.0, 0.05, 1.0), "quality": (-1.0, 0.3, 1.0)}
+    values = []
+    for row in itertools.product(*(fields.get(field, (0.0, 1.0) if field == "correct" else (0.0, 0.4, 1.0)) for field in reward.needs)):
+        values += reward(["q"], ["7"], **{field: [value] for field, value in zip(reward.needs, row, strict=True)}).values
+    assert (min(values), max(values)) == pytest.approx(ends)
+
+
+def test_weights_that_follow_what_is_seen_stay_within_the_ends() -> None:
+    reward = validate(Vqa, {"mode": {"kind": "hybrid"}, "adapt": {"follow": "informative", "decay": 0.0}})
+    assert reward.ends == pytest.approx((0.0, 1.25))
+    opened = OpenVqa(reward)
+    opened.follow([{"info": [0.1, 0.3], "correct": [1.0, 1.0], "accuracy": [1.0, 1.0]}])
+    assert opened(["q"], ["7"], info=[1.0], correct=[1.0], accuracy=[1.0]).values == pytest.approx([1.25])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, final
@@ -18,6 +19,8 @@ from groupwise.reward.vqa_mode import SCALED_INFO, WRONG_RELEVANCE, AnyMode, Har
 
 SHOTS = "shots"
 """The column with the number of examples that were shown."""
+_RANGES = {"info": (-1.0, 1.0), "quality": (-1.0, 1.0)}
+"""Lowest and highest values of what is measured; all other fields lie between 0 and 1."""
 _BETWEEN_0_AND_1 = ("accuracy", "expected", "probability", "relevance")
 
 
@@ -63,9 +66,12 @@ class Vqa(Reward):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The lowest and the highest value it can give, where its parts have ends: all but a search's own score, which is taken to lie between 0 and 1."""
-        found = [_ends(mode) for mode in (self.mode, *self.per_shot.values())]
-        return min(low for low, _ in found), max(high for _, high in found)
+        """The lowest and the highest value it can give: over all that can be measured, all modes, and all weights that `adapt` can come to.
+
+        A search's own score is taken to be the information gain, as it is where choices are measured here.
+        """
+        found = [value for mode in (self.mode, *self.per_shot.values()) for value in _Rule(mode, self.adapt).extremes()]
+        return min(found), max(found)
 
     def open(self) -> RewardFunction:
         """The reward with a memory of its own."""
@@ -149,6 +155,17 @@ class _Rule:
     def value(self, fields: Mapping[str, float]) -> float:
         return math.fsum(weight * self._part(part, fields) for part, weight in self.weights().items())
 
+    def extremes(self) -> list[float]:
+        """Values among which are the lowest and the highest: those of every field at either of its ends, as parts are monotonic in each."""
+        found = []
+        whole = math.fsum(map(abs, self._configured.values()))
+        for ends in itertools.product(*(_RANGES.get(field, (0.0, 1.0)) for field in self.mode.needs)):
+            fields = dict(zip(self.mode.needs, ends, strict=True))
+            signed = [math.copysign(1.0, weight) * self._part(part, fields) for part, weight in self._configured.items()]
+            # Weights that follow what is seen keep their sum: it may all come to lie on one part.
+            found += [self.value(fields)] if self._adapt is None else [whole * min(signed), whole * max(signed)]
+        return found
+
     def follow(self, groups: Groups) -> dict[str, float]:
         if not groups:
             return {}
@@ -173,13 +190,6 @@ class _Rule:
         if part == WRONG_RELEVANCE:
             return (1 - fields["correct"]) * fields["relevance"]
         return fields[part]
-
-
-def _ends(mode: Mode) -> tuple[float, float]:
-    weights = mode.weights()
-    # A difference of two probabilities lies between -1 and 1.
-    low = sum(-abs(weight) if part == "info" else min(weight, 0.0) for part, weight in weights.items())
-    return low, sum(max(weight, 0.0) if part != "info" else abs(weight) for part, weight in weights.items())
 
 
 def _number(value: Any) -> float:

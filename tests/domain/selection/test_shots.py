@@ -91,3 +91,9 @@ def test_ending_early_saves_the_price_of_what_is_not_shown() -> None:
     assert len(set(shots)) > 1
     for total, size, measured in zip(domain.reward(samples).total(), shots, samples.payload["measured"], strict=True):
         assert total == pytest.approx(measured[size - 1].accuracy - 0.25 * size)
+
+
+def test_what_examples_cost_moves_the_ends_by_which_groups_are_all_right() -> None:
+    rewards = {"vqa": {"kind": "vqa", "mode": {"kind": "soft"}}, "cost": {"kind": "shot_cost", "weight": 0.25}}
+    domain = domain_of(shots=3, stop=True, rewards=rewards)
+    assert domain.reward(sampled(domain)).bounds == {"vqa": (0.0, 1.0), "cost": (-3.0, -1.0)}

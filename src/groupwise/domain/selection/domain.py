@@ -29,6 +29,7 @@ from groupwise.domain.selection.task_model.cache import CachedTaskModel
 from groupwise.domain.weights import hash_weights
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
+from groupwise.reward.shot_cost import ShotCost
 from groupwise.streams import Streams
 
 _AT_ONCE = 256
@@ -149,7 +150,10 @@ class SelectionDomain:
     def reward(self, samples: Samples) -> RewardTable:
         """Every reward of every member; with `prefix`, of every pick."""
         queries = [self._table.queries[place] for place in samples.payload["query"].tolist()]
-        return self._rewarding.reward(queries, samples.payload["measured"], samples.mask, judges=False)
+        table = self._rewarding.reward(queries, samples.payload["measured"], samples.mask, judges=False)
+        # What examples can cost is the domain's to say: from one of them to all.
+        costs = {name: (-float(max(2, self.config.shots)), -1.0) for name, reward in self.config.rewards.items() if isinstance(reward, ShotCost)}
+        return replace(table, bounds={**table.bounds, **costs}) if costs else table
 
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
         """Fields `[B, T]` of members `rows` at the temperature each was sampled at."""
