@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,8 @@ def toy(*recipes: Recipe, domain: Callable[[], ToyDomain] = ToyDomain) -> Callab
     """A run of the tiny exact policy."""
 
     def train(folder: Path) -> None:
-        run(job(*recipes, domain=lambda device: domain(), track=QUIET), folder)
+        resolved = {"name": "toy", "seed": 0, "objective": recipes[-1].objective.model_dump(mode="json")}
+        run(replace(job(*recipes, domain=lambda device: domain(), track=QUIET), resolved=resolved), folder)
 
     return train
 
@@ -177,6 +178,7 @@ PLANTED = (
         toy(grpo(updates_per_batch=4, objective={"trust.low": 1e-4, "trust.high": 1e-4}, **WIDE)),
         frozenset({"dead_negatives", "dead_positives"}),
     ),
+    Planted("clip_mostly_acts", toy(grpo("gspo", updates_per_batch=4, rate=0.01, **WIDE)), frozenset({"dead_negatives", "dead_positives"})),
     Planted(
         "dead_negatives",
         toy(grpo(objective={"compat": "verl_rl", "credit.temporal_decay.gamma": 0.5}), domain=lambda: ToyDomain(num_decisions=8)),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.diagnosis.planted import PLANTED, Planted, grpo, toy
+from tests.diagnosis.planted import PLANTED, WIDE, Planted, grpo, toy
 from tests.train.toy import ToyDomain, job
 
 from groupwise.diagnosis import RULES, Finding, diagnose
@@ -39,6 +39,15 @@ def test_the_loss_that_is_zero_at_the_start_is_explained_and_no_alarm(tmp_path: 
     findings = found(Planted("loss_zero", toy(grpo("grpo", rate=0.01))), tmp_path)
     assert [(finding.rule, finding.severity) for finding in findings] == [("loss_zero", "note")]
     assert "That is right" in findings[0].means
+
+
+def test_bounds_of_whole_members_that_stop_a_second_update_are_explained_and_no_alarm(tmp_path: Path) -> None:
+    findings = found(Planted("clip_mostly_acts", toy(grpo("gspo", updates_per_batch=2, rate=0.01, **WIDE))), tmp_path)
+    clip = next(finding for finding in findings if finding.rule == "clip_mostly_acts")
+    assert clip.severity == "note"
+    assert "ratio.kind = geometric" in clip.what
+    assert "train.updates_per_batch = 1" in clip.advice
+    assert {finding.severity for finding in findings} == {"note"}
 
 
 def test_every_rule_has_a_planted_run() -> None:

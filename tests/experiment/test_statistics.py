@@ -82,9 +82,17 @@ def test_nothing_to_compare_is_an_error():
 @pytest.mark.parametrize("num_seeds", [3, 5, 10])
 def test_the_interval_holds_the_truth_as_often_as_it_says(num_seeds: int):
     for kind in KINDS:
-        held, plain = coverage(kind, num_seeds, num_prompts=128, num_tables=400)
+        held, _ = coverage(kind, num_seeds, num_prompts=128, num_tables=400)
         # Four hundred tables tell a share of .95 to +- .02; noise alone is covered more often than it must.
         assert held >= 0.92, kind
         assert held <= (1.0 if kind == "noise of single scores" else 0.98), kind
-        if num_seeds == 3 and kind == "seeds differ":
-            assert plain < 0.9
+
+
+@pytest.mark.slow
+def test_plain_percentiles_are_too_narrow_where_ours_are_not():
+    # With many prompts the seeds are what is uncertain, and resamples of three have two thirds of their variance: 2 Phi(1.96 sqrt(2/3)) - 1 = .89
+    # were it known, and less where it is estimated. With few prompts the noise of single scores, counted twice, hides it.
+    held, plain = coverage("seeds differ", 3, num_prompts=512, num_tables=250)
+    # Two hundred and fifty tables tell a share to +- .03.
+    assert held >= 0.91
+    assert plain < 0.89

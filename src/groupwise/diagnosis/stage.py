@@ -122,15 +122,20 @@ class Stage:
         return (first, last) if first and last and len(self.all(metric)) >= 2 * count else None
 
     def setting(self, key: str) -> Any:
-        """A value of the configuration outside its stages, by dotted key; `None` where it is not known.
+        """A value of the configuration, as this stage sets it or as the run does; `None` where it is not known.
 
         Args:
-            key: for example `objective.trust.low`.
+            key: dotted, for example `objective.trust.low`.
+
+        Example:
+            >>> settings = {"objective": {"trust": {"kind": "clip", "low": 0.2}}, "stages": [{"name": "b", "set": {"objective": {"trust": {"low": 0.1}}}}]}
+            >>> Stage("a", settings).setting("objective.trust.low"), Stage("b", settings).setting("objective.trust.low")
+            (0.2, 0.1)
         """
-        found: Any = self.settings
-        for name in key.split("."):
-            found = found.get(name) if isinstance(found, Mapping) else None
-        return found
+        stages = self.settings.get("stages") or ()
+        own = next((stage.get("set") for stage in stages if isinstance(stage, Mapping) and stage.get("name") == self.name), None)
+        found = _at(own, key)
+        return _at(self.settings, key) if found is None else found
 
     def rewards(self, *, weighted: bool) -> list[str]:
         """Names of rewards that are trained on, or of those that are only watched (judges).
@@ -142,3 +147,9 @@ class Stage:
             metric.removeprefix("rewards/").removesuffix("/weight") for metric in self._columns if metric.startswith("rewards/") and metric.endswith("/weight")
         ]
         return [name for name in names if (self._columns[f"rewards/{name}/weight"][1][-1] != 0) == weighted]
+
+
+def _at(table: Any, key: str) -> Any:
+    for name in key.split("."):
+        table = table.get(name) if isinstance(table, Mapping) else None
+    return table

@@ -59,5 +59,5 @@ def open_trackers(
     if config.wandb is not None:
         from groupwise.track.wandb import WandbTracker
 
-        trackers.append(WandbTracker(config.wandb, folder, resolved))
+        trackers.append(WandbTracker(config.wandb, folder, resolved, first_step))
     return Trackers(trackers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -9,8 +10,11 @@ from typing import Any
 
 from groupwise.config import ConfigError
 from groupwise.track.config import WandbConfig
+from groupwise.track.metrics import read_metrics
 from groupwise.track.shown import as_rgb, images, table
-from groupwise.track.wandb_file import rows
+from groupwise.track.wandb_file import rows, wait_until_written
+
+log = logging.getLogger("groupwise")
 
 _RUN_ID = "wandb-run-id"
 """The file in the run folder that keeps the id, so that a resumed run goes on in the same run there."""
@@ -19,18 +23,20 @@ _RUN_ID = "wandb-run-id"
 class WandbTracker:
     """Logs every metric of a step, members as a table, images as images, under the names that TensorBoard gets.
 
-    A resumed run goes on in the run it began, and what that run holds already is not logged again: steps repeat bit for bit.
+    A resumed run goes on in the run it began. What that run holds already is not logged again: steps repeat bit for bit. What it lacks, since W&B's
+    process was killed before it had written, is logged from `metrics.jsonl`, without members and pictures.
 
     Args:
         config: project and mode.
         folder: the run folder; offline files go to `RUN/wandb`.
         resolved: the run's resolved configuration.
+        first_step: the first step this process will say anything of.
 
     Raises:
         ConfigError: wandb is not installed, or cannot start.
     """
 
-    def __init__(self, config: WandbConfig, folder: Path, resolved: Mapping[str, Any]) -> None:
+    def __init__(self, config: WandbConfig, folder: Path, resolved: Mapping[str, Any], first_step: int = 0) -> None:
         try:
             import wandb  # pyright: ignore[reportMissingImports]  # an extra
         except ImportError as error:
@@ -52,6 +58,7 @@ class WandbTracker:
             )
             if config.mode == "online":
                 self._next = self._run.step
+            self._catch_up(folder / "metrics.jsonl", first_step)
         # No account, no network, no room: whatever it is, a run that is not followed as asked should not begin.
         except Exception as error:
             message = f'track.wandb.mode = "{config.mode}": Weights & Biases could not start: {type(error).__name__}: {error}'
@@ -79,6 +86,13 @@ class WandbTracker:
         """Ends the run there."""
         self._run.finish()
 
+    def _catch_up(self, path: Path, first_step: int) -> None:
+        for row in read_metrics(path) if path.is_file() else ():
+            step = row["step"]
+            if isinstance(step, int) and step < first_step:
+                # What is not finite is `null` there.
+                self._log(step, {name: float("nan") if value is None else value for name, value in row.items() if name not in {"step", "stage"}})
+
     def _log(self, step: int, values: dict[str, Any]) -> None:
         if step >= self._next and values:
             self._run.log(values, step=step)
@@ -93,6 +107,16 @@ def _identity(folder: Path) -> str:
 
 
 def _last_offline_step(folder: Path, identity: str) -> int:
-    """The last step that offline files of this run hold; -1 where there are none. W&B cannot take a step back from a file."""
-    files = sorted((folder / "wandb").glob(f"offline-run-*-{identity}/run-{identity}.wandb"))
-    return max((int(row["_step"]) for path in files for row in rows(path)), default=-1)
+    """The last step whose metrics are in offline files of this run; -1 where there are none. W&B cannot take a step back from a file."""
+    last = -1
+    for path in sorted((folder / "wandb").glob(f"offline-run-*/run-{identity}.wandb")):
+        if not wait_until_written(path):
+            log.warning(f"{path} is still being written; steps that it does not hold yet may be logged twice")
+        last = max([last, *(int(row["_step"]) for row in rows(path) if _holds_metrics(row))])
+    return last
+
+
+def _holds_metrics(row: Mapping[str, Any]) -> bool:
+    """A run that an error ended within a step may have logged that step's members alone; theirs are the numbers below a `._type`."""
+    shown = tuple(name.removesuffix("_type") for name in row if name.endswith("._type"))
+    return any(isinstance(value, int | float) and not name.startswith(("_", *shown)) for name, value in row.items())

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,6 +37,41 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
         if record.WhichOneof("record_type") == "history":
             row = {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
             yield {"_step": record.history.step.num, **row}
+
+
+def wait_until_written(path: Path, seconds: float = 30.0) -> bool:
+    """Waits for W&B's own process, which may still write when the run that it serves has ended or was killed.
+
+    Args:
+        path: of an offline file.
+        seconds: how long at most.
+
+    Returns:
+        whether nobody writes to it any more; where the system does not say who has a file open (no `/proc`), it is taken for written.
+
+    Example:
+        >>> wait_until_written(Path("nowhere.wandb"))
+        True
+    """
+    end = time.monotonic() + seconds
+    while _is_open_for_writing(path.resolve()):
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _is_open_for_writing(path: Path) -> bool:
+    for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
+        # A process that ends while we look, or another person's.
+        try:
+            if os.readlink(descriptor) == str(path):
+                told = (descriptor.parents[1] / "fdinfo" / descriptor.name).read_text()
+                if int(told.split("flags:")[1].split()[0], 8) & os.O_ACCMODE != os.O_RDONLY:
+                    return True
+        except (OSError, IndexError):
+            continue
+    return False
 
 
 def _records(data: bytes) -> Iterator[bytes]:

@@ -10,6 +10,9 @@ _OTHERS = ("loss_kl", "loss_sup", "loss_cons", "loss_l2")
 
 
 def _one_sided(stage: Stage) -> Seen | None:
+    # Ones and zeros: it counts what was accepted, and has no baseline.
+    if stage.setting("objective.advantage.kind") == "accepted":
+        return None
     mean, spread = stage.last("advantages_mean"), stage.last("advantages_std")
     if mean is None or spread is None or spread.mean <= 0 or abs(mean.mean) <= 0.5 * spread.mean:
         return None
@@ -38,7 +41,8 @@ ADVANTAGE_ONE_SIDED = Rule(
     "warning",
     "Are my advantages balanced?",
     ("advantages_mean", "advantages_std"),
-    f"over {WINDOW} steps the mean of the advantages is more than half their standard deviation away from 0",
+    f"over {WINDOW} steps the mean of the advantages is more than half their standard deviation away from 0; silent with advantage.kind = accepted, which "
+    "has no baseline",
     "The baseline is not the level of the group: whole prompts are pushed up or down for being easy or hard, instead of their members being compared.",
     "A group baseline: advantage.kind = z_score, centred or batch_std; with running_std, baseline = group. A constant baseline wants rewards around it.",
     _one_sided,

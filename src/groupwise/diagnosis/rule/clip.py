@@ -6,6 +6,19 @@ from groupwise.diagnosis.rule.base import Rule, Seen, number
 from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
 
+_MOST = 0.6
+_WHOLE = frozenset({"geometric", "arithmetic", "product"})
+"""Kinds of ratio that are one number a member."""
+
+_WHOLE_MEANS = (
+    "Such bounds are narrower than one update, so a batch's later updates act only on members that the first one moved the wrong way. "
+    "The policy learns from the first update of each batch."
+)
+_WHOLE_ADVICE = (
+    "Nothing, or train.updates_per_batch = 1 for nearly the same in less time; for more from each batch a lower optimiser.learning_rate, or wider trust.low "
+    "and trust.high (GSPO's are made for answers of hundreds of tokens)."
+)
+
 
 def _off_policy(stage: Stage) -> tuple[Series, float] | None:
     """The share of clipped decisions, and the share of updates in which the ratio could differ from one."""
@@ -25,9 +38,13 @@ def _never(stage: Stage) -> Seen | None:
 def _mostly(stage: Stage) -> Seen | None:
     found = _off_policy(stage)
     # The first update on a batch has ratio one, and no clip acts on it.
-    if found is None or (share := min(1.0, found[0].mean / found[1])) <= 0.6:
+    if found is None or (share := min(1.0, found[0].mean / found[1])) <= _MOST:
         return None
-    return Seen(f"In the last {WINDOW} steps {share:.0%} of the decisions of off-policy updates were beyond the clip.", [found[0]])
+    what = f"In the last {WINDOW} steps {share:.0%} of the decisions of off-policy updates were beyond the clip"
+    kind = stage.setting("objective.ratio.kind")
+    if kind not in _WHOLE or found[0].mean > _MOST:
+        return Seen(f"{what}, {found[0].mean:.0%} of all.", [found[0]])
+    return Seen(f"{what}, {found[0].mean:.0%} of all: ratio.kind = {kind} bounds a member as a whole.", [found[0]], "note", _WHOLE_MEANS, _WHOLE_ADVICE)
 
 
 CLIP_NEVER_ACTS = Rule(
@@ -45,7 +62,8 @@ CLIP_MOSTLY_ACTS = Rule(
     "warning",
     "Why is nearly everything clipped?",
     ("clip_ratio/region_mean", "on_policy_share"),
-    f"more than 60 % of the decisions of off-policy updates are clipped over {WINDOW} steps",
+    f"more than 60 % of the decisions of off-policy updates are clipped over {WINDOW} steps; where the ratio is one number a member, a note unless more than "
+    "60 % of all decisions are, those of first updates counted",
     "Most decisions give no gradient: the step is too large for the bounds, or the bounds are not on the scale of the log-prob (many-dimensional decisions).",
     "A lower optimiser.learning_rate or train.updates_per_batch, wider trust.low and trust.high, or another domain.reduce for many-dimensional decisions.",
     _mostly,
