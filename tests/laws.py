@@ -572,8 +572,8 @@ def same_names(objective: Objective, given: World, other: World) -> None:
 
 
 def extremes() -> list[World]:
-    """Law 4's batches: log-ratios up to 20 nats in fp32 and up to 80 in fp64."""
-    return [world(1, spread=20.0).to(torch.float32), world(2, spread=80.0)]
+    """Law 4's batches: log-ratios up to 20 nats in fp32 and up to 80 in fp64, and as far as a policy that has left its samples goes."""
+    return [world(1, spread=20.0).to(torch.float32), world(2, spread=80.0), world(3, spread=700.0).to(torch.float32)]
 
 
 def smallest() -> list[World]:

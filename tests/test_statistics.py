@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from groupwise.statistics import (
+    AboveZero,
     Deviation,
     EffectiveSampleSize,
     Mean,
@@ -81,6 +82,23 @@ def test_nothing_gives_no_number() -> None:
     makers = (Mean.of, Variance.of, Deviation.of, EffectiveSampleSize.of_logs, Percentiles.of)
     assert finish({str(number): make(VALUES, nowhere) for number, make in enumerate(makers)}) == {}
     assert finish({"deviation": Deviation.of(VALUES[:1], WHERE[:1])}) == {"deviation": 0.0}
+
+
+def test_numbers_too_large_to_square_stop_nothing() -> None:
+    huge, everywhere = torch.tensor([1e300, -1e300, 1e300]).double(), torch.ones(3, dtype=torch.bool)
+    for statistic in (Variance.of(huge, everywhere), Deviation.of(huge, everywhere), EffectiveSampleSize.of_logs(huge.abs().log(), everywhere)):
+        assert list(statistic.finish("x")) in (["x"], [])
+    large = torch.full((3,), 600.0, dtype=torch.float64)
+    assert EffectiveSampleSize.of_logs(large / 2, everywhere).finish("x") == pytest.approx({"x": 1.0})
+
+
+def test_log_probs_above_zero_are_an_error_when_they_are_read() -> None:
+    sound = AboveZero.of(torch.tensor([0.0, 5e-4, 2.0, NAN]), torch.tensor([True, True, False, True]))
+    assert finish({"x": sound}) == {}
+    part = AboveZero.of(torch.tensor([0.5, 0.1]), torch.tensor([True, True]))
+    reduced = reduce_statistics(add([{"x": sound}, {"x": part}]), lambda flat: 2 * flat)
+    with pytest.raises(ValueError, match=r"above zero at 4 decisions.*density=True"):
+        finish(reduced)
 
 
 @pytest.mark.parametrize("make", [Mean.of, Variance.of, Variance.about_one, Deviation.of, EffectiveSampleSize.of_logs, Percentiles.of])

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from groupwise.statistics import Statistic
+from groupwise.statistics import ABOVE_ZERO, Statistic
 
 RewardValues = Tensor | Sequence[float | None]
 
@@ -128,7 +128,7 @@ def _check_decisions(name: str, value: Tensor | None, mask: Tensor, may_exceed_z
         return
     # One pass in the usual case, where what is masked is sound too: an extreme is NaN or infinite where any value is.
     lowest, highest = torch.stack(value.detach().aminmax()).tolist()
-    if math.isfinite(lowest) and math.isfinite(highest) and (may_exceed_zero or highest <= 1e-6):
+    if math.isfinite(lowest) and math.isfinite(highest) and (may_exceed_zero or highest <= ABOVE_ZERO):
         return
     broken = mask & ~value.isfinite()
     if broken.any():
@@ -137,7 +137,7 @@ def _check_decisions(name: str, value: Tensor | None, mask: Tensor, may_exceed_z
             f"Rollouts.{name}[{member}, {decision}] is {value[member, decision].item()} where the mask is true ({int(broken.sum())} such places); "
             "a decision that carries no log-prob must be masked out"
         )
-    above = mask & (value > 1e-6)
+    above = mask & (value > ABOVE_ZERO)
     if not may_exceed_zero and above.any():
         member, decision = (int(i) for i in above.nonzero()[0])
         raise ValueError(
@@ -176,7 +176,8 @@ class Scored:
     """What a domain returns when it rescores decisions under the live policy. Only `log_prob` is always there; the others when `objective.requires` names them.
 
     Args:
-        log_prob: `[B, T]` nats, with gradient. NaN where the mask is true makes the loss NaN; the trainer leaves such an update out and counts it.
+        log_prob: `[B, T]` nats, with gradient. NaN where the mask is true makes the loss NaN; the trainer leaves such an update out and counts it. Above zero
+            it is an error unless the rollouts are of densities.
         entropy: `[B, T]` nats, with gradient.
         exact_divergence: `[B, T]` nats, the exact divergence from the reference per decision, with gradient.
         score_norm: `[B, T]` norm of the score (gradient of the log-prob by the distribution's own parameters).

@@ -129,6 +129,32 @@ class Total(Statistic):
         return {name: float(self.sums)}
 
 
+ABOVE_ZERO = 1e-3
+"""What rounding may leave above zero of a log-prob that is a difference of large logits, in nats."""
+
+
+@final
+class AboveZero(Statistic):
+    """How many log-probs of discrete decisions lie above zero. None may: reading the number of any is an error, and of none no number.
+
+    Devices that work ahead are not waited for: there the check is a sum like any other, and the error comes when a step is logged.
+    """
+
+    @staticmethod
+    def of(log_prob: Tensor, where: Tensor) -> AboveZero:
+        """Of the places where `where` is true."""
+        given = log_prob.detach()
+        return AboveZero(lambda: count(both(given > ABOVE_ZERO, where)).reshape(1))
+
+    def finish(self, name: str) -> dict[str, float]:
+        if (number := int(self.sums)) > 0:
+            raise ValueError(
+                f"Scored.log_prob lies above zero at {number} decisions: a log-probability is at most 0. "
+                "Pass log-probs, not probabilities; for densities write Rollouts(..., density=True)"
+            )
+        return {}
+
+
 _ROUNDING = 1e-13
 
 
@@ -140,7 +166,8 @@ def _moments(values: Tensor, where: Tensor) -> Tensor:
 def _variance(count: float, total: float, squares: float) -> float:
     """The variance, 0 where it is below what rounding leaves of equal values."""
     mean_square = squares / count
-    variance = mean_square - (total / count) ** 2
+    mean = total / count
+    variance = mean_square - mean * mean  # a power of Python's floats raises where it overflows, a product does not
     return variance if variance > _ROUNDING * mean_square else 0.0
 
 
@@ -214,7 +241,7 @@ class EffectiveSampleSize(Statistic):
 
     def finish(self, name: str) -> dict[str, float]:
         count, total, squares = self.sums.tolist()
-        return {name: total**2 / (count * squares)} if squares > 0 else {}
+        return {name: total / squares * (total / count)} if squares > 0 else {}
 
 
 _EDGE = 4.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from tests.laws import build, outcome, plan_of, prepared, world
 
 from groupwise.objective import Objective
+from groupwise.objective.loss import loss_of
 from groupwise.objective.running import Running
 from groupwise.records import Rollouts, Scored
 from groupwise.statistics import finish
@@ -241,6 +243,38 @@ def test_running_statistics_are_logged_by_the_sources_names() -> None:
     # The first batch: exactly its own mean and deviation.
     assert numbers["global_reward_mean"] == pytest.approx(finish(batch.statistics)["rewards_mean"])
     assert numbers["global_reward_std"] == pytest.approx(finish(batch.statistics)["rewards_std"])
+
+
+@pytest.mark.parametrize("scored", ["loss", "cotangents"])
+def test_a_live_log_prob_above_zero_is_named(scored: str) -> None:
+    objective = Objective.preset("dapo")
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    rollouts = Rollouts(torch.tensor([0, 0]), mask, torch.full((2, 3), -1.0), {"r": torch.tensor([1.0, 0.0])})
+    plan = objective.plan(objective.prepare(rollouts, objective.init()))
+    run = getattr(objective, scored)
+    wrong = torch.tensor([[-1.0, 0.0, 3.0], [-1.0, 0.25, -2.0]])
+    with pytest.raises(ValueError, match=r"Scored.log_prob\[1, 1\] is 0.25, above zero.*density=True"):
+        run(Scored(wrong), plan)
+    with pytest.raises(ValueError, match=r"Scored.log_prob\[0, 1\] is 0.25, above zero"):
+        run(Scored(wrong[1:]), plan.select(torch.tensor([1])))
+    # Rounding, what is masked and what is no number pass; so do densities.
+    run(Scored(torch.tensor([[-1.0, 3e-4, 3.0], [-1.0, -0.25, -2.0]])), plan)
+    run(Scored(torch.tensor([[-1.0, float("nan"), 3.0], [-1.0, -0.25, -2.0]])), plan)
+    densities = objective.plan(objective.prepare(replace(rollouts, density=True), objective.init()))
+    run(Scored(wrong), densities)
+
+
+def test_what_waits_for_no_device_is_an_error_when_the_step_is_logged() -> None:
+    objective = Objective.preset("dapo")
+    rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), torch.full((2, 1), -1.0), {"r": torch.tensor([1.0, 0.0])})
+    for density in (False, True):
+        plan = objective.plan(objective.prepare(replace(rollouts, density=density), objective.init()))
+        statistics = loss_of(objective, Scored(torch.full((2, 1), 0.5)), plan).statistics
+        if density:
+            finish(statistics)
+        else:
+            with pytest.raises(ValueError, match="above zero at 2 decisions"):
+                finish(statistics)
 
 
 def test_what_is_handed_to_the_wrong_step_is_named_with_what_to_write() -> None:

@@ -30,6 +30,10 @@ from groupwise.objective.refusals import warnings
         ({"compat": "verl_rl", "credit.inverse_step.raw": True}, ["verl_rl", "credit.inverse_step"]),
         ({"divergence.kind": "k3", "divergence.place": "reward"}, ["divergence.place = 'reward'", "divergence.kind = 'k1'"]),
         ({"divergence.kind": "k1", "divergence.place": "reward", "divergence.against": "behaviour"}, ["divergence.against", "ineffective", "'reference'"]),
+        (
+            {"advantage.kind": "mean_scaled", "divergence.kind": "k1", "divergence.place": "reward"},
+            ["advantage.kind = 'mean_scaled'", "no negative reward", "divergence.place = 'loss'"],
+        ),
         ({"divergence.kind": "exact", "divergence.against": "behaviour"}, ["divergence.kind = 'exact'", "divergence.against = 'reference'"]),
         ({"divergence.kind": "k3", "divergence.beta": -0.1}, ["divergence.beta comes down to -0.1", "from 0 up"]),
         ({"divergence.kind": "k3", "divergence.beta": {"kind": "linear", "start": 0.1, "end": -0.1, "num_steps": 5}}, ["divergence.beta comes down to -0.1"]),

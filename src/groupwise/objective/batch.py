@@ -29,6 +29,7 @@ class Batch:
         state: the objective's state after it has seen this batch.
         statistics: what was measured on the rewards and advantages.
         packed: whether every member's valid decisions are known to be its first ones; false is always right, and slower.
+        density: whether log-probs are of densities, which may exceed zero.
     """
 
     mask: Bool[Tensor, "B T"]
@@ -45,6 +46,7 @@ class Batch:
     auxiliary_count: Mapping[str, Float[Tensor, " B"]] = field(default_factory=dict)
     statistics: Mapping[str, Statistic] = field(default_factory=dict)
     packed: bool = False
+    density: bool = False
 
     def __len__(self) -> int:
         return self.mask.shape[0]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,6 +16,20 @@ from groupwise.statistics import Mean, Reduce, Statistic, alone, row_count
 
 LOG_LIMIT = 80.0
 """Products of ratios are clamped to `exp(+-80)`, which fp32 still holds."""
+
+_HELD = 0.45
+"""A decision's ratio is held to this power of the largest number: its square, and the ratio of two, are finite (40 nats in fp32, 319 in fp64)."""
+
+
+class _Held(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        limit = _HELD * math.log(torch.finfo(value.dtype).max)
+        return value.clamp(-limit, limit)
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> Tensor:
+        return cotangents[0]
 
 
 @final
@@ -52,8 +67,9 @@ class Decisions:
 
     @cached_property
     def log_ratio(self) -> Float[Tensor, "B T"]:
-        """`d = lp - lp_old`."""
-        return self.log_prob - self.old_log_prob
+        """`d = lp - lp_old`, held to 40 nats in fp32 and 319 in fp64. Its gradient is not: a bad decision that grew beyond it is still corrected."""
+        held: Tensor = _Held.apply(self.log_prob - self.old_log_prob)  # type: ignore[no-untyped-call]
+        return held
 
     @cached_property
     def count(self) -> Float[Tensor, "B 1"]:

@@ -18,7 +18,7 @@ from groupwise.objective.compat import compat_surrogate
 from groupwise.objective.decisions import Decisions
 from groupwise.objective.plan import Plan
 from groupwise.records import Loss, Scored
-from groupwise.statistics import EffectiveSampleSize, Mean, Percentiles, Statistic, Total, as_float, both
+from groupwise.statistics import AboveZero, EffectiveSampleSize, Mean, Percentiles, Statistic, Total, as_float, both
 
 if TYPE_CHECKING:
     from groupwise.objective.objective import Objective
@@ -38,6 +38,8 @@ def loss_of(objective: Objective, scored: Scored, plan: Plan) -> Loss:
     dtype = decisions.log_prob.dtype
     weight = plan.weight.to(dtype)
     statistics: dict[str, Statistic] = {name: Mean.number(value) for name, value in plan.constants.items()}
+    if not plan.density:
+        statistics["log_prob/above_zero"] = AboveZero.of(decisions.log_prob, plan.mask)
     total = decisions.log_prob.new_zeros(())
     if plan.policy_weight != 0:
         term = _policy_term(objective, decisions, weight, plan, statistics)

@@ -37,7 +37,7 @@ from groupwise.objective.state import ObjectiveState
 from groupwise.objective.trust import Clip, Trust
 from groupwise.records import Cotangents, Loss, Rollouts, Scored
 from groupwise.schedule import Constant, Schedule
-from groupwise.statistics import Reduce, alone, both
+from groupwise.statistics import ABOVE_ZERO, Reduce, alone, both
 
 _SCOPES = ("decision", "member", "batch")
 _LOSS_SLOTS = ("smoothing", "ratio", "trust", "correction", "divergence")
@@ -223,6 +223,7 @@ class Objective(Config):
             auxiliary_count=rollouts.auxiliary_count,
             statistics=statistics,
             packed=is_packed(rollouts.mask),
+            density=rollouts.density,
         )
 
     def _check_rollouts(self, rollouts: Rollouts) -> None:
@@ -291,6 +292,7 @@ class Objective(Config):
             reduce=reduce,
             detail=detail,
             packed=update.packed,
+            density=update.density,
         )
 
     def loss(self, scored: Scored, plan: Plan) -> Loss:
@@ -301,7 +303,8 @@ class Objective(Config):
             plan: `plan.select(rows)` of the step's plan.
 
         Raises:
-            ValueError: a field is missing or of another shape, or a part was given of what the objective's scope needs whole.
+            ValueError: a field is missing or of another shape, a log-prob that is not a density's lies above zero, or a part was given of what the
+                objective's scope needs whole.
         """
         scored = self._checked(scored, plan)
         if plan.sliced and self.scope != "decision":
@@ -362,4 +365,20 @@ class Objective(Config):
                 raise ValueError(
                     f"Scored.{name} has shape {list(value.shape)}, and the plan's members and decisions are {list(plan.mask.shape)}; pass plan.select(rows)"
                 )
+        if not plan.density and scored.log_prob.device.type == "cpu":
+            self._check_below_zero(scored.log_prob.detach(), plan.mask)
         return scored
+
+    @staticmethod
+    def _check_below_zero(log_prob: Tensor, mask: Tensor) -> None:
+        """On a processor this waits for nothing; elsewhere the loss counts what is above zero, and logging it is the error (`statistics.AboveZero`)."""
+        # One pass in the usual case, where what is masked is below zero too.
+        if log_prob.numel() == 0 or float(log_prob.amax()) <= ABOVE_ZERO:
+            return
+        above = both(mask, log_prob > ABOVE_ZERO)
+        if above.any():
+            member, decision = (int(i) for i in above.nonzero()[0])
+            raise ValueError(
+                f"Scored.log_prob[{member}, {decision}] is {log_prob[member, decision].item():.6g}, above zero: a log-probability is at most 0. "
+                "Pass log-probs, not probabilities; for densities write Rollouts(..., density=True)"
+            )

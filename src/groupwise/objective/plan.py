@@ -35,6 +35,7 @@ class Plan:
         sliced: true for a part of members' decisions.
         detail: whether percentiles are measured.
         packed: whether every member's valid decisions are known to be its first ones.
+        density: whether log-probs are of densities, which may exceed zero.
     """
 
     mask: Bool[Tensor, "B T"]
@@ -58,6 +59,7 @@ class Plan:
     sliced: bool = False
     detail: bool = True
     packed: bool = False
+    density: bool = False
 
     def __len__(self) -> int:
         return self.mask.shape[0]

@@ -48,6 +48,11 @@ def refusals(objective: Objective) -> Iterator[str]:
                 f"divergence.place = 'reward' takes the k1 estimator, and divergence.kind is {divergence.kind!r}; "
                 "write divergence.kind = 'k1', or divergence.place = 'loss'"
             )
+        if divergence.place == "reward" and objective.advantage.kind == "mean_scaled":
+            yield (
+                "advantage.kind = 'mean_scaled' takes no negative reward, and divergence.place = 'reward' makes rewards negative; "
+                "write divergence.place = 'loss', or advantage.kind = 'centred'"
+            )
         if divergence.place == "reward" and divergence.against == "behaviour":
             yield "divergence.against = 'behaviour' is ineffective in the reward, where it is 0; write divergence.against = 'reference'"
         if divergence.kind == "exact" and divergence.against == "behaviour":

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 from pydantic import ValidationError
 from tests.objective.small import close, gradient, member_ratios
 
 from groupwise.objective.decisions import Decisions
+from groupwise.objective.ratio import Product
 from groupwise.objective.smoothing.ema import Ema, scan
 from groupwise.statistics import finish
 
@@ -52,7 +55,7 @@ def test_scan_equals_a_loop(width: int, beta: float) -> None:
 @pytest.mark.parametrize("width", [1, 2, 17, 100])
 @pytest.mark.parametrize("init", ["first", "one"])
 @pytest.mark.parametrize("packed", [True, False])
-def test_gradient_equals_a_loops(width: int, init: str, packed: bool) -> None:
+def test_gradient_equals_a_loops(width: int, init: Literal["first", "one"], packed: bool) -> None:
     generator = torch.Generator().manual_seed(width)
     log_ratio = (torch.rand(3, width, dtype=torch.float64, generator=generator) - 0.5).requires_grad_()
     cotangent = torch.rand(3, width, dtype=torch.float64, generator=generator)
@@ -77,6 +80,18 @@ def test_gradients_in_fp32_lose_nothing_that_counts() -> None:
         given = Decisions(torch.ones(4, 600, dtype=torch.bool), leaf, torch.zeros_like(leaf), torch.ones_like(leaf), packed=True)
         gradients.append(torch.autograd.grad(1e-6 * Ema(beta=0.9)(given).sum(), leaf)[0].double())
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-5, atol=0)
+
+
+def test_a_cotangent_of_a_product_over_a_small_ratio_does_not_overflow() -> None:
+    # Log-ratios of a member whose product is e^80, the first of them e^-20: the gradient by it is beta e^80 / r'_1 r_1 = e^80 and a little.
+    log_ratio = torch.tensor([[-20.0, 20.0, 20.0, 20.0, 20.0, 20.0]])
+    gradients = []
+    for dtype in (torch.float64, torch.float32):
+        leaf = log_ratio.to(dtype).requires_grad_()
+        given = Decisions(torch.ones(1, 6, dtype=torch.bool), leaf, torch.zeros_like(leaf), torch.ones_like(leaf), packed=True)
+        gradients.append(torch.autograd.grad(Product()(Ema(beta=0.9)(given), given).exp()[0, 0], leaf)[0].double())
+    assert gradients[0][0, 0] > 1e34
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=0)
 
 
 def test_metrics_are_the_sources() -> None:
