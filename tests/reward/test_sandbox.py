@@ -77,9 +77,9 @@ def test_children_end_with_it(tmp_path: Path, leave: str) -> None:
 
 @pytest.mark.skipif(not can_isolate(), reason="this system has no user namespaces")
 def test_a_program_that_leaves_its_group_is_ended_all_the_same(tmp_path: Path) -> None:
-    program = "import os, time\nos.setsid(); print('left', flush=True); time.sleep(0.6); open('alive', 'w')"
-    assert run(program, tmp_path, Limits(wall_seconds=0.4)) == Finished(-9, "left\n", True)
-    time.sleep(0.6)
+    program = "import os, time\nos.setsid(); print('left', flush=True); time.sleep(2.0); open('alive', 'w')"
+    assert run(program, tmp_path, Limits(wall_seconds=1.5)) == Finished(-9, "left\n", True)
+    time.sleep(1.0)
     assert not (tmp_path / "alive").exists()
 
 

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -72,24 +73,33 @@ def test_no_members() -> None:
 
 
 def test_rewards_overlap_sync_and_async() -> None:
-    def slow(completions: list[str]) -> list[float]:
-        time.sleep(0.3)
+    """Each waits until all five have begun: one after the other, the first would wait for ever."""
+    begun: list[int] = []
+
+    def all_have(place: int) -> Iterator[None]:
+        begun.append(place)
+        until = time.monotonic() + 60
+        while len(begun) < 5:
+            assert time.monotonic() < until, "the others have not begun"
+            yield
+
+    def waits(completions: list[str]) -> list[float]:
+        for _ in all_have(0):
+            time.sleep(0.01)
         return [1.0, 1.0]
 
-    async def slow_too(completions: list[str]) -> list[float]:
-        await asyncio.sleep(0.3)
+    async def waits_too(completions: list[str]) -> list[float]:
+        for _ in all_have(1):
+            await asyncio.sleep(0.01)
         return [2.0, 2.0]
 
     class AsyncObject:
         async def __call__(self, completions: list[str]) -> list[float]:
-            return await slow_too(completions)
+            return await waits_too(completions)
 
-    began = time.monotonic()
-    table = score({"a": slow, "b": slow, "c": slow_too, "d": slow_too, "e": AsyncObject()}, PROMPTS, TEXTS)
-    # One after the other they would take 1.5 s.
-    assert time.monotonic() - began < 0.9
+    table = score({"a": waits, "b": waits, "c": waits_too, "d": waits_too, "e": AsyncObject()}, PROMPTS, TEXTS)
     assert table.total() == [8.0, 8.0]
-    assert all(seconds >= 0.29 for seconds in table.seconds.values())
+    assert set(table.seconds) == set("abcde")
 
 
 def test_one_that_raises_stops_the_run_and_is_named_with_its_place() -> None:
@@ -149,7 +159,7 @@ def test_one_that_hangs_is_missing_and_counted_and_the_run_goes_on() -> None:
     with Rewards({"hangs": Hanging(True, False), "brief": Length(target=2)}) as rewards:
         began = time.monotonic()
         table = rewards.score(PROMPTS, TEXTS)
-        assert 0.2 <= time.monotonic() - began < 2.0
+        assert 0.2 <= time.monotonic() - began < 60
         assert table.values == {"hangs": [None, None], "brief": [0.5, 1.0]}
         assert table.total() == [1.0, 2.0]
         (event,) = table.events
@@ -159,8 +169,8 @@ def test_one_that_hangs_is_missing_and_counted_and_the_run_goes_on() -> None:
 
 def test_time_is_counted_from_the_start_for_all_at_once() -> None:
     began = time.monotonic()
-    table = score({name: Hanging(True) for name in "abcdefgh"}, PROMPTS, TEXTS)
-    assert time.monotonic() - began < 1.2
+    table = score({str(name): Hanging(True) for name in range(30)}, PROMPTS, TEXTS)
+    assert time.monotonic() - began < 5  # one after the other they would take 6 s
     assert table.total() == [None, None]
 
 
