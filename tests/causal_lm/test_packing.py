@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM, CohereConfig, GPTNeoXConfig, Mist
 
 from groupwise.causal_lm import packing, scoring
 from groupwise.causal_lm.backbone import Backbone
+from groupwise.train.activation_checkpointing import checkpoint_activations
 
 SIZES = {"vocab_size": 31, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64}
 IDS = {"eos_token_id": 1, "bos_token_id": None, "pad_token_id": 0}
@@ -61,7 +62,7 @@ def test_what_the_layers_do_not_allow_is_not_packed(model_of):
     assert not packing.can_pack(Backbone(model_of("llama", attn_implementation="eager")))
     checkpointed = Backbone(model_of("qwen3").train())
     assert packing.can_pack(checkpointed)
-    checkpointed.model.activation_checkpointing_enable()
+    checkpoint_activations(checkpointed.model, True)
     assert not packing.can_pack(checkpointed)
 
 

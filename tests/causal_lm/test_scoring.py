@@ -174,8 +174,7 @@ def test_an_empty_mask_is_legal_and_bad_shapes_are_named(model_of):
 @pytest.mark.parametrize("pack", [False, True], ids=["rows", "packed"])
 @pytest.mark.parametrize("family", ["gpt2", "qwen3"])
 def test_bf16_weights_give_fp32_fields_of_their_own_rounded_states(model_of, family, pack):
-    model = model_of(family, torch.bfloat16)
-    backbone = Backbone(model)
+    backbone = Backbone(model_of(family).bfloat16())
     tokens, mask = case()
     found = scoring.score(backbone, PROMPTS, tokens, mask, FIELDS, pack=pack)
     exact = plain(model_of(family).bfloat16().float(), tokens, mask, 1.0)

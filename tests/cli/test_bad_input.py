@@ -69,6 +69,12 @@ def test_a_folder_that_is_no_run(verb: str, groupwise, tmp_path: Path):
     assert ("holds no run" if verb == "doctor" else "is not a run folder") in ended.err
 
 
+def test_a_models_folder_is_no_run_to_go_on_with(groupwise, tmp_path: Path):
+    (tmp_path / "config.json").write_text('{"model_type": "qwen3"}')
+    ended = groupwise("resume", tmp_path)
+    assert (ended.status, "it is not what `groupwise train` wrote" in ended.err) == (2, True)
+
+
 def test_a_run_folder_that_was_damaged(groupwise, finished: Path, tmp_path: Path):
     run = tmp_path / "run"
     shutil.copytree(finished, run)

@@ -18,6 +18,15 @@ def test_one_group_is_shown(groupwise, tiny_file: Path, tmp_path: Path):
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_model_before_its_warm_up_is_called_so(groupwise, tiny_file: Path):
+    assert "note        the model answers as it begins: warm_up is not run here" in groupwise("check", tiny_file).out
+    assert "as it begins" not in groupwise("check", tiny_file, "stages=[]", "train.num_steps=2", "controls={}").out
+
+
+def test_what_training_would_refuse_is_refused(groupwise, tiny_file: Path):
+    assert "write train.memory_limit_gib = 4" in groupwise("check", tiny_file, "train.micro_batch_members=auto", "train.device=cpu").err
+
+
 def test_a_prompt_that_is_not_there(groupwise, tiny_file: Path):
     ended = groupwise("check", tiny_file, "--prompt", 64)
     assert ended.status == 2

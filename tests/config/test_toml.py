@@ -26,3 +26,8 @@ def test_what_cannot_be_read_says_where(tmp_path: Path):
         assert name in str(caught.value)
     with pytest.raises(ConfigError, match="holds list"):
         read_json(tmp_path / "bad.json")
+
+
+def test_a_mark_of_the_encoding_is_no_part_of_the_file(tmp_path: Path):
+    (tmp_path / "a.toml").write_bytes(b"\xef\xbb\xbfseed = 3\n")
+    assert read_toml(tmp_path / "a.toml") == {"seed": 3}

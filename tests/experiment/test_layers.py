@@ -32,6 +32,8 @@ def test_a_length_that_stages_would_ignore_is_an_error():
         lay(STAGES, {"train": {"num_steps": 3}})
     with pytest.raises(ConfigError, match=r"stages\.grpo\.num_steps or stages\.warm_up\.num_steps"):
         lay({}, {**STAGES, "train": {"num_steps": 3}})
+    with pytest.raises(ConfigError, match=r"write num_steps in each of them, or remove"):
+        lay({}, {"stages": [{"num_steps": 1}], "train": {"num_steps": 3}})
     assert lay(STAGES, {"stages": [], "train": {"num_steps": 3}})["train"] == {"num_steps": 3}
     resolved = {**STAGES, "train": {"num_steps": 3}, "objective": {"name": "grpo"}}
     assert lay({}, resolved) == resolved, "a run's config.json states every key"

@@ -101,6 +101,13 @@ def test_stages_and_controls_are_experiments_of_their_own(tiny: Path):
         (["controls.supervised.set.trust.kind=clp"], "controls.supervised: trust.kind"),
         (["stages.grpo.set.policy_weight=0.0"], "controls: they replace what samples, and no stage does"),
         (["domain.data.num_train=0"], "domain.data.num_train = 0: must be greater than or equal to 1"),
+        (["name=a/b"], "'a/b' cannot be the name of a folder"),
+        (["name=.."], "'..' cannot be the name of a folder"),
+        (["controls.a/b.set={}"], "cannot be read"),
+        (["controls.'../b'.set={}"], "'../b' cannot be the name of a folder"),
+        (["seed=99999999999999999999"], "seed = 99999999999999999999: must be less than 9223372036854775808"),
+        (["method=tis"], "'tis' is an overlay, laid on a method with +; did you mean dapo+tis?"),
+        (["domain.model={kind = 'pretrained', path = ''}"], 'domain.model.path = "": must not be empty'),
         (["train.group_size=four", "seed=-1", "optimiser.beta1=2"], "3 problems"),
     ],
 )

@@ -64,7 +64,7 @@ def test_in_a_process_of_its_own(own_module: str) -> None:
 @pytest.mark.parametrize(
     ("path", "arguments", "message"),
     [
-        ("own_rewards:missing", {}, "has no 'missing'; it has Counter, constant, each_one, later, scaled"),
+        ("own_rewards:missing", {}, "has no 'missing'; it has Counter, each_one, later, scaled"),
         ("own_rewards:constant", {}, "is of type int and cannot be called"),
         ("own_rewards:Counter", {}, "does not take arguments = {}: .*letter"),
         ("own_rewards:each_one", {"word": 1}, "does not take arguments = {'word': 1}"),

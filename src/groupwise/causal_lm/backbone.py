@@ -48,9 +48,11 @@ class Backbone:
         if getattr(inner.config, "is_encoder_decoder", False):
             raise ConfigError(f"{name} is an encoder-decoder; Groupwise trains decoder-only causal language models")
         body = getattr(inner, inner.base_model_prefix, None) if getattr(inner, "base_model_prefix", "") else None
+        # A few families keep their body elsewhere than their own prefix says.
+        body = body if body is not None else getattr(inner, "model", None)
         head = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
         if body is None or body is inner or head is None:
-            raise ConfigError(f"{name} has no separate body and language-model head; load it with AutoModelForCausalLM")
+            raise ConfigError(f"{name} has no body and language-model head that can be told apart, so this family is not supported; train another model")
         if type(head) is not nn.Linear:
             raise ConfigError(
                 f"the head of {name} is a {type(head).__name__}, not a plain linear layer; take lm_head out of target_modules and modules_to_save"

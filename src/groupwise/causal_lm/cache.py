@@ -73,6 +73,11 @@ def expand(cache: DynamicCache, repeats: int, extra: int) -> bool:
     return plain
 
 
+def keeps_keys(cache: DynamicCache) -> bool:
+    """Whether every layer of a cache that was used holds keys and values; a state-space layer holds a state."""
+    return bool(cache.layers) and all(isinstance(layer, DynamicLayer) and layer.keys is not None for layer in cache.layers)
+
+
 def full_layers(cache: DynamicCache) -> list[DynamicLayer]:
     """The layers that keep every token; all of them, or an empty list where one does not."""
     layers = [layer for layer in cache.layers if type(layer) is DynamicLayer]

@@ -32,12 +32,15 @@ def check(
     from groupwise.experiment.runner import job_of, open_domain
     from groupwise.streams import Streams
     from groupwise.train.distributed import World
-    from groupwise.train.preflight import check_configuration, check_domain
+    from groupwise.train.preflight import check_configuration, check_domain, check_memory, device_of
 
     torch.set_num_threads(loaded.train.num_threads)
     span = next((each for each in loaded.spans if each.samples), loaded.spans[-1])
     job = job_of(loaded)
     check_configuration(job)
+    device = device_of(job.recipes[0])
+    for recipe in job.recipes:
+        check_memory(recipe, device)
     domain = open_domain(loaded)
     for recipe in job.recipes:
         check_domain(recipe.adapt(domain), recipe, Streams(loaded.seed), World())
@@ -53,11 +56,14 @@ def check(
     for remark in job.remarks:
         out.print(Text(f"note        {remark}"))
     sampling = next((recipe for recipe in job.recipes if recipe.samples), job.recipes[-1])
-    _show(one_group(span, sampling.adapt(domain), prompt))
+    before = [each.name for each in loaded.spans[: loaded.spans.index(span)]]
+    if before:
+        out.print(Text(f"note        the model answers as it begins: {', '.join(before)} is not run here"))
+    _show(one_group(span, sampling.adapt(domain), prompt), untrained=bool(before))
     out.print("Everything was read; nothing was trained.")
 
 
-def _show(group: OneGroup) -> None:
+def _show(group: OneGroup, *, untrained: bool) -> None:
     from rich.text import Text
 
     from groupwise.cli.output import console, shorten, table
@@ -82,7 +88,8 @@ def _show(group: OneGroup) -> None:
     for event in group.events:
         out.print(Text(event))
     if group.flat:
-        out.print(Text("All members got the same reward, so this group teaches nothing; try --prompt 1 or another reward."))
+        advice = "which is to be expected of a model that is not trained yet" if untrained else "try --prompt 1 or another reward"
+        out.print(Text(f"All members got the same reward, so this group teaches nothing; {advice}."))
 
 
 def _text(member: object) -> str:

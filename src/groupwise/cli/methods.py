@@ -31,11 +31,8 @@ def methods(
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """List the methods by slot, or show one: equation, paper, slots, citation, difference from grpo."""
-    from groupwise.config import ConfigError, Problem
-    from groupwise.objective.preset import method_names, overlay_names, read_method
+    from groupwise.objective.preset import method_names, read_method
 
-    if name in overlay_names():
-        raise ConfigError(Problem("method", f"{name!r} is an overlay, laid on a method with +", suggestion=f"dapo+{name}"))
     names = method_names() if name is None else (name,)
     if json:
         import json as library

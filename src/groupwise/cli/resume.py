@@ -12,10 +12,10 @@ def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder
     """Continue a run that was cut off; it ends with the same weights and metrics as if it had not been."""
     from groupwise.cli.ending import ending
     from groupwise.cli.output import console
-    from groupwise.cli.run_folder import require_run
+    from groupwise.cli.run_folder import run_config
     from groupwise.experiment.runner import resume as go_on
 
-    require_run(run)
+    run_config(run)
     if (run / "summary.json").is_file():
         console().print("This run has ended: nothing is left to do.")
     result = go_on(run)

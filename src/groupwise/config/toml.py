@@ -13,7 +13,8 @@ from groupwise.config.errors import ConfigError
 def _read(path: str | Path) -> str:
     path = Path(path)
     try:
-        return path.read_text(encoding="utf-8")
+        # Some editors begin a file with a mark of its encoding.
+        return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"no such file: {path}") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -88,7 +88,9 @@ def _problem(shape: Shape, details: ErrorDetails) -> _Found:
         # A message that already begins with its key is not given it twice.
         problem = Problem("" if dotted and said.startswith((f"{dotted}.", f"{dotted} ")) else dotted, said)
     else:
-        message = details["msg"].replace("Input should be", "must be", 1)
+        message = re.sub("^(Input|String|List|Dictionary|Tuple|Set|Number) should ", "must ", details["msg"])
+        if kind == "string_too_short" and context.get("min_length") == 1:
+            message = "must not be empty"
         for theirs, ours in _WORDS.items():
             message = message.replace(theirs, ours)
         if kind.startswith("bool"):

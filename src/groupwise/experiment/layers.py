@@ -89,7 +89,8 @@ def _refuse_length(over: Mapping[str, Any], stages: Any) -> None:
     if not stages or is_resolved(over) or not isinstance(train, Mapping) or "num_steps" not in train:
         return
     keys = [f"stages.{stage['name']}.num_steps" for stage in stages if isinstance(stage, Mapping) and "name" in stage]
-    message = f"has no effect: this experiment has stages, which state their own length; write {' or '.join(keys[::-1])}, or remove the stages with stages=[]"
+    lengths = " or ".join(dict.fromkeys(keys[::-1])) or "num_steps in each of them"
+    message = f"has no effect: this experiment has stages, which state their own length; write {lengths}, or remove the stages with stages=[]"
     raise ConfigError(Problem(f"train.num_steps = {train['num_steps']}", message))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, final
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from groupwise.checkpoint.config import CheckpointConfig
 from groupwise.config import Config, ConfigError, Problem, json_schema, merge, nearest, validate
@@ -18,6 +18,16 @@ from groupwise.reference import ReferenceConfig
 from groupwise.track.config import TrackConfig
 from groupwise.train.config import Stage, TrainConfig
 from groupwise.train.optimiser_config import OptimiserConfig
+
+
+def _folder_name(name: str) -> str:
+    if not name.strip() or name.startswith(".") or not name.isprintable() or any(sign in name for sign in "/\\"):
+        raise ValueError(f"{name!r} cannot be the name of a folder; write letters, digits, spaces, - and _")
+    return name
+
+
+FolderName = Annotated[str, AfterValidator(_folder_name)]
+"""A name that a folder in `runs/` or `controls/` may have."""
 
 DomainConfig = Annotated[LanguageConfig | DiffusionConfig | RestorationConfig | SelectionConfig, Field(discriminator="kind")]
 """The union of the domains' configurations, told apart by `kind`. A new domain joins it here and nowhere else."""
@@ -83,17 +93,17 @@ class Experiment(Config):
         track: who is told about every step.
     """
 
-    name: str = "custom"
+    name: FolderName = "custom"
     description: str = ""
     method: str = "grpo"
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**63)
     objective: Objective = Field(default_factory=lambda data: Objective.preset(data.get("method", "grpo")))
     domain: DomainConfig
     reference: ReferenceConfig | None = None
     train: TrainConfig = TrainConfig()
     optimiser: OptimiserConfig = OptimiserConfig()
     stages: tuple[Stage, ...] = ()
-    controls: dict[str, Control] = Field(default_factory=dict)
+    controls: dict[FolderName, Control] = Field(default_factory=dict)
     comparison: ComparisonConfig | None = None
     checkpoint: CheckpointConfig = CheckpointConfig()
     track: TrackConfig = TrackConfig()

@@ -96,6 +96,8 @@ def read_method(name: str) -> Method:
         >>> read_method("dapo").paper.arxiv
         '2503.14476'
     """
+    if name in overlay_names():
+        raise ConfigError(Problem("method", f"{name!r} is an overlay, laid on a method with +", suggestion=f"dapo+{name}"))
     if name not in method_names():
         raise ConfigError(_unknown("method", name, method_names()))
     return validate(Method, read_toml(str(_METHODS / f"{name}.toml")), source=f"methods/{name}.toml")

@@ -52,12 +52,18 @@ def find(path: str) -> Any:
         raise RewardError(f"{message}; it must be installed or lie in the working directory") from error
     for part in name.split("."):
         if not hasattr(found, part):
-            public = ", ".join(sorted(each for each in vars(found) if not each.startswith("_"))) or "nothing"
-            raise RewardError(f"path = {path!r}: {module_name!r} has no {name!r}; it has {public}")
+            raise RewardError(f"path = {path!r}: {module_name!r} has no {name!r}; it has {_own(found) or 'nothing that can be called'}")
         found = getattr(found, part)
     if not callable(found):
         raise RewardError(f"path = {path!r} is of type {type(found).__name__} and cannot be called; name a function reward(prompts, completions, **columns)")
     return found
+
+
+def _own(place: Any) -> str:
+    """What a module or class defines itself and can be called, leaving out what it imports."""
+    home = getattr(place, "__module__", None) or getattr(place, "__name__", None)
+    found = {name for name, each in vars(place).items() if callable(each) and getattr(each, "__module__", home) == home}
+    return ", ".join(sorted(name for name in found if not name.startswith("_")))
 
 
 @final

@@ -24,10 +24,10 @@ from groupwise.train.controls import run_controls
 from groupwise.train.distributed import World, connect, disconnect
 from groupwise.train.evaluation import metric_name
 from groupwise.train.interrupt import Interrupt, listening
-from groupwise.train.job import Domains, Job, Recipe
+from groupwise.train.job import Domains, Job
 from groupwise.train.loop import Session, save
 from groupwise.train.optimiser import build_optimiser
-from groupwise.train.preflight import check_configuration, check_domain, check_memory, precision_remarks
+from groupwise.train.preflight import check_configuration, check_domain, check_memory, device_of, precision_remarks
 from groupwise.train.progress import Progress
 from groupwise.train.restart import recall, take_back
 from groupwise.train.run_folder import RunFolder, alone, append_environment, check_new, open_existing, write_json
@@ -109,7 +109,7 @@ def _ended(job: Job, folder: RunFolder) -> Result:
 
 
 def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
-    device = _device(job.recipes[0])
+    device = device_of(job.recipes[0])
     world = connect(device)
     if device.type == "cuda":
         device = torch.device("cuda", world.local_rank)
@@ -268,10 +268,3 @@ def _finish(session: Session, job: Job, state: TrainState, baseline: float | Non
             remove_folder(start)
     session.world.barrier()
     return Result(session.folder, summary, before_step=progress.before_step, after_step=progress.latest_step)
-
-
-def _device(recipe: Recipe) -> torch.device:
-    wanted = recipe.train.device
-    if wanted == "cuda" and not torch.cuda.is_available():
-        raise ConfigError('train.device = "cuda": PyTorch sees no CUDA device here; write train.device = "cpu" or "auto"')
-    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")

@@ -87,6 +87,21 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
         raise ConfigError(f"train.prompts_per_step = {train.prompts_per_step}: {world.size} processes need a prompt each; write {world.size} or more")
 
 
+def device_of(recipe: Recipe) -> torch.device:
+    """Where a run computes: what `train.device` says, and CUDA under `auto` where there is one.
+
+    Args:
+        recipe: its first stage.
+
+    Raises:
+        ConfigError: CUDA is asked for and there is none.
+    """
+    wanted = recipe.train.device
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigError('train.device = "cuda": PyTorch sees no CUDA device here; write train.device = "cpu" or "auto"')
+    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
+
+
 def check_memory(recipe: Recipe, device: torch.device) -> None:
     """Whether a size of micro-batches can be found by measuring.
 

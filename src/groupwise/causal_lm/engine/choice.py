@@ -4,18 +4,68 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, TransformersEngine
+from groupwise.causal_lm.cache import keeps_keys, prompt_cache
+from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, TransformersEngine, VllmEngine
 from groupwise.causal_lm.engine.base import Engine
 from groupwise.causal_lm.engine.builtin import Builtin
 from groupwise.causal_lm.engine.generate import Generate
 from groupwise.causal_lm.engine.vllm import Vllm
+from groupwise.config import ConfigError
 
 
 def open_engine(config: EngineConfig, backbone: Backbone, tokenizer: Any) -> Engine:
-    """The engine a configuration names, over this model."""
+    """The engine a configuration names, over this model.
+
+    Args:
+        config: which one.
+        backbone: the model.
+        tokenizer: its tokenizer.
+
+    Raises:
+        ConfigError: the engine cannot sample from this family of models.
+    """
+    if not isinstance(config, VllmEngine) and not _continues_from_keys(backbone):
+        if not _leaves_padding_out(backbone):
+            raise ConfigError(
+                f"{_name(backbone)} reads padding as text: prompts of different lengths cannot be sampled together, so this family is not supported; "
+                "train another model"
+            )
+        if isinstance(config, BuiltinEngine):
+            raise ConfigError(
+                f"{_name(backbone)} keeps a state from token to token, not keys and values, which the built-in sampler needs; "
+                'write domain.engine.kind = "transformers"'
+            )
     if isinstance(config, BuiltinEngine):
         return Builtin(backbone, tokenizer, config)
     if isinstance(config, TransformersEngine):
         return Generate(backbone, tokenizer, config)
     return Vllm(backbone, tokenizer, config)
+
+
+def _name(backbone: Backbone) -> str:
+    model: Any = backbone.model
+    return type(model.get_base_model() if hasattr(model, "peft_config") else model).__name__
+
+
+def _continues_from_keys(backbone: Backbone) -> bool:
+    """Tried, not looked up: two tokens fill a cache of keys and values, or they do not."""
+    cache = prompt_cache(backbone.config)
+    with backbone.evaluating():
+        try:
+            backbone.forward(torch.tensor([[0, 1]], device=backbone.device), past_key_values=cache, use_cache=True)
+        except TypeError:
+            return False
+    return keeps_keys(cache)
+
+
+def _leaves_padding_out(backbone: Backbone) -> bool:
+    """Whether the states of a text are the same with padding before it."""
+    ids = torch.arange(3, device=backbone.device).unsqueeze(0)
+    padded, mask = torch.cat([ids[:, :2], ids], 1), torch.tensor([[0, 0, 1, 1, 1]], device=backbone.device)
+    with backbone.evaluating():
+        alone, beside = backbone.hidden(ids, use_cache=False)[0], backbone.hidden(padded, attention_mask=mask, use_cache=False)[0, 2:]
+    tolerance = 5e-2 if alone.dtype.itemsize < 4 else 1e-3
+    return bool((alone - beside).abs().max() <= tolerance * alone.abs().max())
