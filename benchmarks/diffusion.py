@@ -92,8 +92,10 @@ def ours() -> Callable[[], None]:
     from groupwise.train.update import update_policy
 
     sampler = f'domain.sampler={{kind="cps",eta={ETA}}}'
-    changes = ["divergence.kind=none", "domain.rewards={mean={kind='callable',path='diffusion:brightness'}}", sampler, f"domain.num_steps={STEPS}", "stages=[]"]
-    experiment = load_experiment("diffusion", [*changes, f"train.prompts_per_step={PROMPTS}", f"train.group_size={GROUP}", "train.metric=ode/mean"])
+    # In place of the classifier, which would be computed as well.
+    reward = "domain.rewards.asked={kind='callable',path='diffusion:brightness'}"
+    changes = ["divergence.kind=none", reward, sampler, f"domain.num_steps={STEPS}", "stages=[]"]
+    experiment = load_experiment("diffusion", [*changes, f"train.prompts_per_step={PROMPTS}", f"train.group_size={GROUP}"])
     (recipe,) = job_of(experiment).recipes
     domain, streams, world = open_domain(experiment), Streams(0), World()
     optimiser, reference = build_optimiser(recipe.optimiser, domain.module), ReferencePolicy(AbsentReference(), domain.module)

@@ -2,10 +2,21 @@ from __future__ import annotations
 
 import pytest
 import torch
-from diffusers import DDIMScheduler, EulerDiscreteScheduler, FlowMatchEulerDiscreteScheduler, PNDMScheduler, UniPCMultistepScheduler
+from diffusers import (
+    CogVideoXDDIMScheduler,
+    DDIMScheduler,
+    DDPMScheduler,
+    DPMSolverMultistepScheduler,
+    EulerAncestralDiscreteScheduler,
+    EulerDiscreteScheduler,
+    FlowMatchEulerDiscreteScheduler,
+    FlowMatchHeunDiscreteScheduler,
+    PNDMScheduler,
+    UniPCMultistepScheduler,
+)
 
 from groupwise.config import ConfigError
-from groupwise.domain.diffusion.noise_schedule import flow_schedule, read_schedule
+from groupwise.domain.diffusion.noise_schedule import flow_schedule, read_parametrisation, read_schedule
 
 
 def test_a_flow_takes_away_equal_shares_before_its_shift() -> None:
@@ -42,12 +53,46 @@ def test_other_schedules_are_read_as_ddim_reads_them(settings: dict[str, object]
     assert (schedule.signal**2 + schedule.noise**2).tolist() == pytest.approx([1.0] * 11)
 
 
-@pytest.mark.parametrize("family", [PNDMScheduler, UniPCMultistepScheduler])
+@pytest.mark.parametrize("family", [PNDMScheduler, UniPCMultistepScheduler, EulerAncestralDiscreteScheduler, DPMSolverMultistepScheduler])
 def test_schedulers_of_pipelines_lend_their_noise_levels(family: type) -> None:
     scheduler = family(beta_schedule="scaled_linear", beta_start=0.00085, beta_end=0.012)
     schedule = read_schedule(scheduler, 10)
-    expected = DDIMScheduler(beta_schedule="scaled_linear", beta_start=0.00085, beta_end=0.012, clip_sample=False)
+    expected = DDIMScheduler(
+        beta_schedule="scaled_linear", beta_start=0.00085, beta_end=0.012, clip_sample=False, timestep_spacing=scheduler.config.timestep_spacing
+    )
     assert schedule.noise.tolist() == pytest.approx(read_schedule(expected, 10).noise.tolist())
+
+
+def test_levels_that_are_made_from_more_than_the_betas_are_the_schedulers_own() -> None:
+    scheduler = CogVideoXDDIMScheduler(clip_sample=False, snr_shift_scale=3.0)
+    schedule = read_schedule(scheduler, 4)
+    assert schedule.signal[:-1].square().tolist() == pytest.approx(scheduler.alphas_cumprod[schedule.timestep.long()].tolist())
+    assert schedule.signal[0] ** 2 != pytest.approx(float(DDIMScheduler(clip_sample=False).alphas_cumprod[750]), rel=1e-3)
+
+
+def test_heuns_levels_are_eulers_each_once() -> None:
+    heun, euler = (read_schedule(family(shift=3.0), 4) for family in (FlowMatchHeunDiscreteScheduler, FlowMatchEulerDiscreteScheduler))
+    assert torch.equal(heun.noise, euler.noise)
+    assert read_parametrisation(FlowMatchHeunDiscreteScheduler()) == "flow"
+
+
+def test_a_start_at_pure_noise_tells_a_prediction_of_noise_nothing() -> None:
+    settings = {"clip_sample": False, "rescale_betas_zero_snr": True, "timestep_spacing": "trailing"}
+    with pytest.raises(ConfigError, match=r"begins at pure noise .* write timestep_spacing = 'leading'"):
+        read_schedule(DDIMScheduler(**settings), 5)
+    assert float(read_schedule(DDIMScheduler(**settings, prediction_type="v_prediction"), 5).signal[0]) == 0
+    # As diffusers' own: its first level is not quite noise.
+    assert 0 < float(read_schedule(EulerDiscreteScheduler(rescale_betas_zero_snr=True, timestep_spacing="trailing"), 5).signal[0]) < 1e-3
+
+
+def test_what_a_model_predicts() -> None:
+    assert [read_parametrisation(DDPMScheduler(prediction_type=kind)) for kind in ("epsilon", "v_prediction", "sample")] == [
+        "epsilon",
+        "v_prediction",
+        "sample",
+    ]
+    with pytest.raises(ConfigError, match=r"prediction_type = 'flow_prediction'; allowed: .* FlowMatchEulerDiscreteScheduler into the model's scheduler/"):
+        read_parametrisation(DPMSolverMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True))
 
 
 @pytest.mark.parametrize("key", ["clip_sample", "thresholding"])

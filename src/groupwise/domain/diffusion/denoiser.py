@@ -18,15 +18,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, final
+from typing import Any, Protocol, final
 
 import torch
 from torch import Tensor, nn
 
-from groupwise.domain.diffusion.noise_schedule import Schedule
-
-Parametrisation = Literal["flow", "epsilon", "v_prediction", "sample"]
-"""What a model predicts, for `x = a x0 + b e`: the velocity `e - x0`, the noise `e`, `a e - b x0`, or `x0`."""
+from groupwise.domain.diffusion.noise_schedule import Parametrisation, Schedule
 
 
 @final

@@ -10,7 +10,10 @@ from torch import Tensor
 
 from groupwise.config import ConfigError
 
-_FLOW = ("FlowMatchEulerDiscreteScheduler", "FlowMatchHeunDiscreteScheduler", "FlowMatchLCMScheduler")
+Parametrisation = Literal["flow", "epsilon", "v_prediction", "sample"]
+"""What a model predicts, for `x = a x0 + b e`: the velocity `e - x0`, the noise `e`, `a e - b x0`, or `x0`."""
+
+_USE = "use DDIMScheduler or FlowMatchEulerDiscreteScheduler"
 
 
 @final
@@ -46,6 +49,33 @@ class Schedule:
         return len(self.timestep)
 
 
+def read_parametrisation(scheduler: Any) -> Parametrisation:
+    """What the model of a diffusers scheduler predicts.
+
+    Raises:
+        ConfigError: a kind of prediction that transitions cannot be made of.
+
+    Example:
+        >>> from diffusers import DDIMScheduler
+        >>> read_parametrisation(DDIMScheduler(prediction_type="v_prediction"))
+        'v_prediction'
+    """
+    if is_flow(scheduler):
+        return "flow"
+    found = scheduler.config.get("prediction_type", "epsilon")
+    if found not in ("epsilon", "v_prediction", "sample"):
+        raise ConfigError(
+            f"the scheduler {type(scheduler).__name__} has prediction_type = {found!r}; allowed: 'epsilon', 'v_prediction', 'sample'. "
+            "For flow matching put a FlowMatchEulerDiscreteScheduler into the model's scheduler/"
+        )
+    return found
+
+
+def is_flow(scheduler: Any) -> bool:
+    """Whether a diffusers scheduler is one of flow matching."""
+    return type(scheduler).__name__.startswith("FlowMatch")
+
+
 def flow_schedule(sigmas: list[float], num_train_timesteps: int = 1000) -> Schedule:
     """The schedule of a flow with these noise levels, the last of them 0."""
     noise = torch.tensor(sigmas, dtype=torch.float64)
@@ -68,22 +98,42 @@ def read_schedule(scheduler: Any, num_steps: int, *, spacing: Literal["uniform",
     """
     name = type(scheduler).__name__
     config = scheduler.config
-    if getattr(config, "clip_sample", False) or getattr(config, "thresholding", False):
-        key = "clip_sample" if getattr(config, "clip_sample", False) else "thresholding"
-        raise ConfigError(f"the scheduler {name} has {key} = true: where it clips there is no gradient; write scheduler = {{ {key} = false }}")
-    if name in _FLOW:
+    if clips := [key for key in ("clip_sample", "thresholding") if getattr(config, key, False)]:
+        where = f"where it clips there is no gradient; write {clips[0]} = false into the model's scheduler_config.json (for a model made here, "
+        raise ConfigError(f"the scheduler {name} has {clips[0]} = true: {where}domain.model.scheduler.settings.{clips[0]} = false)")
+    if is_flow(scheduler):
+        flow = _of_first_order(scheduler)
         extra: dict[str, Any] = {} if shift is None else {"mu": shift}
         given = {"num_inference_steps": num_steps} if spacing == "scheduler" else {"sigmas": [1 - step / num_steps for step in range(num_steps)]}
-        scheduler.set_timesteps(**given, **extra)
-        sigmas = scheduler.sigmas.double().cpu()
-        return Schedule(scheduler.timesteps.double().cpu(), sigmas, 1 - sigmas, sigmas, "flow")
+        flow.set_timesteps(**given, **extra)
+        sigmas = flow.sigmas.double().cpu()
+        return Schedule(flow.timesteps.double().cpu(), sigmas, 1 - sigmas, sigmas, "flow")
     if not hasattr(scheduler, "alphas_cumprod"):
-        raise ConfigError(f"the scheduler {name} has no noise levels that transitions can be read from; use DDIMScheduler or FlowMatchEulerDiscreteScheduler")
+        raise ConfigError(f"the scheduler {name} has no noise levels that transitions can be read from; {_USE}")
     from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 
-    ddim: Any = scheduler if isinstance(scheduler, DDIMScheduler) else DDIMScheduler.from_config(config, clip_sample=False)
+    # Said explicitly: diffusers replaces what was left at one class's default by the other's.
+    spaced = {"timestep_spacing": config.get("timestep_spacing", "leading"), "steps_offset": config.get("steps_offset", 0)}
+    ddim: Any = scheduler if isinstance(scheduler, DDIMScheduler) else DDIMScheduler.from_config(config, clip_sample=False, **spaced)
     ddim.set_timesteps(num_steps)
+    # The scheduler's own levels, at the steps that DDIM would take; some are made from more than the betas of their configuration.
+    levels = scheduler.alphas_cumprod.double().cpu()
+    last = levels[0] if not getattr(ddim.config, "set_alpha_to_one", True) else torch.ones((), dtype=torch.float64)
     total, steps = int(ddim.config["num_train_timesteps"]), ddim.timesteps.long().cpu()
-    kept = torch.cat([ddim.alphas_cumprod[steps].double().cpu(), ddim.final_alpha_cumprod.double().cpu()[None]])
+    kept = torch.cat([levels[steps], last[None]])
+    if float(kept[0]) == 0 and read_parametrisation(scheduler) == "epsilon":
+        raise ConfigError(
+            f"the scheduler {name} begins at pure noise (rescale_betas_zero_snr with timestep_spacing = {config.get('timestep_spacing')!r}), of which "
+            "a prediction of noise says nothing; write timestep_spacing = 'leading' into its scheduler_config.json, or take a model with v_prediction"
+        )
     time = torch.cat([steps.double() + 1, torch.zeros(1, dtype=torch.float64)]) / total
     return Schedule(steps.double(), time, kept.sqrt(), (1 - kept).clamp(min=0).sqrt(), "variance_preserving")
+
+
+def _of_first_order(scheduler: Any) -> Any:
+    """Heun's scheduler visits every level twice; its levels are Euler's."""
+    if type(scheduler).__name__ != "FlowMatchHeunDiscreteScheduler":
+        return scheduler
+    from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler
+
+    return FlowMatchEulerDiscreteScheduler.from_config(scheduler.config)

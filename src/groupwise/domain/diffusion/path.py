@@ -107,14 +107,16 @@ def step_at(
     Returns:
         `B` Gaussians, with gradient where it is on.
     """
-    members = torch.arange(len(latents), device=latents.device)
     time = schedule.timestep[index].to(latents).expand(len(latents))
-
-    def predict(rows: Tensor) -> Tensor:
-        return denoiser.predict(latents[rows], time[rows], condition.select(rows), guidance)
-
-    step = Step.of(schedule, torch.full((len(latents),), index, device=schedule.time.device))
-    return transition(sampler, denoiser.parametrisation, latents, in_slices(predict, members, at_once), step)
+    if at_once is None or len(latents) <= at_once:
+        prediction = denoiser.predict(latents, time, condition, guidance)
+    else:
+        members = torch.arange(len(latents), device=latents.device)
+        prediction = in_slices(lambda rows: denoiser.predict(latents[rows], time[rows], condition.select(rows), guidance), members, at_once)
+    # One noise level serves all members.
+    step = Step.of(schedule, torch.full((1,), index, device=schedule.time.device))
+    now = transition(sampler, denoiser.parametrisation, latents, prediction, step)
+    return replace(now, std=now.std.expand(len(latents)), step_size=now.step_size.expand(len(latents)))
 
 
 def in_slices(compute: Callable[[Tensor], Tensor], rows: Tensor, at_once: int | None) -> Tensor:

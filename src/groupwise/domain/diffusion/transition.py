@@ -9,7 +9,7 @@ from typing import final
 from torch import Tensor
 
 from groupwise.domain.diffusion.config import Reduce
-from groupwise.domain.diffusion.denoiser import Parametrisation
+from groupwise.domain.diffusion.noise_schedule import Parametrisation
 from groupwise.domain.diffusion.sampler import Sampler, Spread, Step
 
 _HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)

@@ -88,6 +88,15 @@ def test_a_folder_without_a_part_is_refused(tmp_path: Path, missing: str) -> Non
         open_bare(tmp_path, "auto", "uniform", torch.device("cpu"))
 
 
+def test_a_folder_is_opened_in_the_dtype_it_was_saved_in(tmp_path: Path) -> None:
+    for dtype in ("bfloat16", "float64"):
+        domain({"model": {"dtype": dtype}}).save(tmp_path / dtype)
+        assert next(open_bare(tmp_path / dtype, "auto", "uniform", torch.device("cpu")).module.parameters()).dtype == getattr(torch, dtype)
+    next((tmp_path / "float64" / "transformer").glob("*.safetensors")).write_bytes(b"broken")
+    with pytest.raises(ConfigError, match="cannot be loaded as DiTTransformer2DModel with FlowMatchEulerDiscreteScheduler"):
+        open_bare(tmp_path / "float64", "auto", "uniform", torch.device("cpu"))
+
+
 def test_a_class_that_needs_a_pipeline_is_refused(tmp_path: Path) -> None:
     domain().save(tmp_path)
     file = tmp_path / "transformer" / "config.json"

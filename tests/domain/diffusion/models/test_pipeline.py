@@ -193,6 +193,19 @@ def test_sharded_files_and_variants(tmp_path: Path) -> None:
         opened(tmp_path / "variant", "StableDiffusionPipeline")
 
 
+def test_every_part_is_opened_in_the_dtype_that_the_denoiser_was_saved_in(tmp_path: Path) -> None:
+    for shards in ("10GB", "10KB"):
+        pipe = build("StableDiffusionPipeline").to(dtype=torch.bfloat16)
+        pipe.save_pretrained(tmp_path / shards, variant="half", max_shard_size=shards)
+        denoiser = opened(tmp_path / shards, "StableDiffusionPipeline", variant="half")
+        assert denoiser.module.dtype == denoiser.pipe.text_encoder.dtype == torch.bfloat16
+        assert denoiser.pipe.vae.dtype == torch.float32
+        noise = torch.randn(2, *denoiser.latent_shape)
+        assert denoiser.predict(noise, torch.full((2,), 500.0), denoiser.encode(prompts("StableDiffusionPipeline")), 7.5).dtype == torch.float32
+    wide = opened(tmp_path / "10KB", "StableDiffusionPipeline", variant="half", dtype="float32")
+    assert wide.module.dtype == wide.pipe.text_encoder.dtype == torch.float32
+
+
 def test_another_size_than_the_models_own(folders: dict[str, Path]) -> None:
     denoiser = opened(folders["StableDiffusion3Pipeline"], "StableDiffusion3Pipeline", size=(8, 16))
     assert denoiser.latent_shape == (4, 4, 8)
@@ -228,6 +241,9 @@ def test_folders_without_the_expected_parts(folders: dict[str, Path], tmp_path: 
     with pytest.raises(ConfigError, match=r"holds a StableDiffusion2Pipeline; pipelines that can be trained: .*nearest is StableDiffusion"):
         open_pipeline(Pretrained(path=str(tmp_path)), "uniform", CPU)
     assert is_pipeline(Pretrained(path=str(folders["DiTPipeline"])))
+    (tmp_path / "model_index.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"model_index.json"):
+        open_pipeline(Pretrained(path=str(tmp_path)), "uniform", CPU)
 
 
 def test_schedulers_that_cannot_be_made_stochastic_and_models_for_other_tasks(tmp_path: Path) -> None:

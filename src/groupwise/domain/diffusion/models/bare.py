@@ -11,10 +11,11 @@ from typing import Any, Literal, cast, final
 import torch
 from torch import Tensor, nn
 
-from groupwise.config import ConfigError
-from groupwise.domain.diffusion.denoiser import Condition, Parametrisation
+from groupwise.config import ConfigError, read_json
+from groupwise.domain.diffusion.denoiser import Condition
 from groupwise.domain.diffusion.model import Scratch
-from groupwise.domain.diffusion.noise_schedule import Schedule, read_schedule
+from groupwise.domain.diffusion.models.files import stored_dtype
+from groupwise.domain.diffusion.noise_schedule import Parametrisation, Schedule, is_flow, read_parametrisation, read_schedule
 from groupwise.domain.weights import hash_weights
 
 Spacing = Literal["uniform", "scheduler"]
@@ -42,11 +43,11 @@ class BareDenoiser:
         self.latent_shape = (shape.in_channels, *((side, side) if isinstance(side, int) else tuple(side)))
         self.latent_dtype = torch.promote_types(next(module.parameters()).dtype, torch.float32)
         self._num_classes: int | None = shape.num_embeds_ada_norm if _is_dit(module) else shape.num_class_embeds
-        self._flow = type(scheduler).__name__.startswith("FlowMatch")
-        self.parametrisation: Parametrisation = "flow" if self._flow else scheduler.config.prediction_type
-        self._initial_hash = _hash(module, scheduler)
+        self._flow = is_flow(scheduler)
         # A scheduler that cannot be read is refused now.
         read_schedule(scheduler, 2, spacing=spacing)
+        self.parametrisation: Parametrisation = read_parametrisation(scheduler)
+        self._initial_hash = _hash(module, scheduler)
 
     @property
     def device(self) -> torch.device:
@@ -156,13 +157,16 @@ def open_bare(folder: Path, dtype: str, spacing: Spacing, device: torch.device) 
     if part is None or not (folder / "scheduler" / "scheduler_config.json").is_file():
         there = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else "nothing"
         raise ConfigError(f"model.path = {str(folder)!r} holds {there}; a denoiser's folder has transformer/ or unet/, and scheduler/, in diffusers' format")
-    name = json.loads((folder / part / "config.json").read_text())["_class_name"]
+    name = read_json(folder / part / "config.json").get("_class_name")
     if name not in _FOLDERS:
         raise ConfigError(f"model.path = {str(folder)!r}: {part}/ holds a {name}; without a pipeline around it, {' or '.join(_FOLDERS)} can be drawn from")
-    wanted = {} if dtype == "auto" else {"dtype": getattr(torch, dtype)}
-    module = getattr(diffusers, name).from_pretrained(folder, subfolder=part, use_safetensors=True, **wanted)
-    named = json.loads((folder / "scheduler" / "scheduler_config.json").read_text())["_class_name"]
-    scheduler = getattr(diffusers, named).from_pretrained(folder, subfolder="scheduler")
+    wanted = stored_dtype(folder / part) if dtype == "auto" else getattr(torch, dtype)
+    named = read_json(folder / "scheduler" / "scheduler_config.json").get("_class_name")
+    try:
+        module = getattr(diffusers, name).from_pretrained(folder, subfolder=part, use_safetensors=True, dtype=wanted)
+        scheduler = getattr(diffusers, str(named)).from_pretrained(folder, subfolder="scheduler")
+    except (OSError, ValueError, TypeError, KeyError, RuntimeError, AttributeError) as error:
+        raise ConfigError(f"model.path = {str(folder)!r} cannot be loaded as {name} with {named}: {error}; weights must be safetensors") from error
     return BareDenoiser(module.to(device), scheduler, spacing)
 
 

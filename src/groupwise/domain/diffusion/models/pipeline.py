@@ -11,20 +11,21 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from groupwise.config import ConfigError, nearest
-from groupwise.domain.diffusion.denoiser import Condition, Parametrisation
+from groupwise.config import ConfigError, nearest, read_json
+from groupwise.domain.diffusion.denoiser import Condition
 from groupwise.domain.diffusion.model import Pretrained
 from groupwise.domain.diffusion.models import autoencoder
 from groupwise.domain.diffusion.models.bare import Spacing
 from groupwise.domain.diffusion.models.dit import DiT
 from groupwise.domain.diffusion.models.family import Family
+from groupwise.domain.diffusion.models.files import stored_dtype
 from groupwise.domain.diffusion.models.flux import Flux
 from groupwise.domain.diffusion.models.lora import Adapted, load_lora, save_lora
 from groupwise.domain.diffusion.models.quiet import quiet
 from groupwise.domain.diffusion.models.stable_diffusion import StableDiffusion
 from groupwise.domain.diffusion.models.stable_diffusion_3 import StableDiffusion3
 from groupwise.domain.diffusion.models.stable_diffusion_xl import StableDiffusionXL
-from groupwise.domain.diffusion.noise_schedule import Schedule, read_schedule
+from groupwise.domain.diffusion.noise_schedule import Parametrisation, Schedule, is_flow, read_parametrisation, read_schedule
 from groupwise.domain.weights import hash_weights
 
 FAMILIES: dict[str, Family] = {family.pipeline: family for family in (StableDiffusion(), StableDiffusionXL(), DiT(), StableDiffusion3(), Flux())}
@@ -64,9 +65,9 @@ class PipelineDenoiser:
         self.size = size or self._own_size()
         self.distilled = family.takes_guidance(pipe)
         self.latent_dtype = torch.promote_types(self._dtype, torch.float32)
-        self._flow = type(pipe.scheduler).__name__.startswith("FlowMatch")
-        self.parametrisation: Parametrisation = "flow" if self._flow else pipe.scheduler.config.get("prediction_type", "epsilon")
+        self._flow = is_flow(pipe.scheduler)
         self.schedule(2)
+        self.parametrisation: Parametrisation = read_parametrisation(pipe.scheduler)
         self._initial_hash: str | None = None
         self.module: nn.Module = self._denoiser if model.lora is None else Adapted(self._denoiser, model.lora)
 
@@ -174,14 +175,15 @@ def open_pipeline(model: Pretrained, spacing: Spacing, device: torch.device) -> 
     if (folder / BASE).is_file():
         return _with_adapter(model, folder, spacing, device)
     family = _family(folder)
-    wanted: dict[str, Any] = {} if model.dtype == "auto" else {"dtype": getattr(torch, model.dtype)}
+    # One dtype for every part: a text encoder in another than the denoiser's could not be read by it.
+    wanted: dict[str, Any] = {"dtype": stored_dtype(folder / family.denoiser, model.variant) if model.dtype == "auto" else getattr(torch, model.dtype)}
     if model.variant is not None:
         wanted["variant"] = model.variant
     try:
         pipe: Any = getattr(diffusers, family.pipeline).from_pretrained(folder, use_safetensors=True, local_files_only=True, **wanted)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise ConfigError(f"model.path = {model.path!r} cannot be loaded as {family.pipeline}: {error}; weights must be safetensors") from error
-    names = json.loads((folder / INDEX).read_text()).get("id2label")
+    names = read_json(folder / INDEX).get("id2label")
     if names is not None:
         # A DiT's class names stand in the index alone, and diffusers forgets to write them again.
         pipe.register_to_config(id2label=names)
@@ -195,11 +197,11 @@ def is_pipeline(model: Pretrained) -> bool:
         return True
     index = folder / INDEX
     # A pipeline that is no more than a denoiser and a scheduler (DDPMPipeline) is opened as those.
-    return index.is_file() and (json.loads(index.read_text()).get("_class_name") in FAMILIES or not _only_a_denoiser(index))
+    return index.is_file() and (read_json(index).get("_class_name") in FAMILIES or not _only_a_denoiser(index))
 
 
 def _only_a_denoiser(index: Path) -> bool:
-    return {name for name, value in json.loads(index.read_text()).items() if isinstance(value, list) and value[0] is not None} == {"unet", "scheduler"}
+    return {name for name, value in read_json(index).items() if isinstance(value, list) and value[0] is not None} == {"unet", "scheduler"}
 
 
 def _folder(model: Pretrained) -> Path:
@@ -221,7 +223,7 @@ def _family(folder: Path) -> Family:
     if not index.is_file():
         there = ", ".join(sorted(each.name for each in folder.iterdir())) or "nothing"
         raise ConfigError(f"model.path = {str(folder)!r} has no {INDEX} (there: {there}); give the folder of a pipeline of diffusers")
-    parts = json.loads(index.read_text())
+    parts = read_json(index)
     name = parts.get("_class_name")
     if name not in FAMILIES:
         close = nearest(str(name), list(FAMILIES))
@@ -235,7 +237,7 @@ def _family(folder: Path) -> Family:
 
 
 def _with_adapter(model: Pretrained, folder: Path, spacing: Spacing, device: torch.device) -> PipelineDenoiser:
-    base = json.loads((folder / BASE).read_text())
+    base = read_json(folder / BASE)
     if model.lora is None:
         raise ConfigError(
             f"model.path = {model.path!r} is an adapter of {base['path']!r}; write model.lora with the rank and target_modules it was made with, "

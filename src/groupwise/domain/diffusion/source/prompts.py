@@ -8,13 +8,15 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
-from groupwise.config import Config, ConfigError
+from groupwise.config import Config, ConfigError, read_json_lines
 from groupwise.domain.diffusion.source.base import Content
 
 
 @final
 class PromptFile(Config):
     """A text file with one prompt a line (empty lines are left out), or a `.jsonl` file whose rows have a column with the prompt.
+
+    A row that asks for a class by its number (`label`) needs no text.
 
     Args:
         path: the file.
@@ -38,27 +40,27 @@ class PromptFile(Config):
         Raises:
             ConfigError: the file cannot be read, a row lacks the column, or there is no prompt; names file and line.
         """
-        file = Path(self.path)
+        found = self._rows() if Path(self.path).suffix.lower() == ".jsonl" else self._lines()
+        if not found:
+            raise ConfigError(f"data.source.path = {self.path!r} holds no prompt; write one a line")
+        return Content(list({json.dumps(row, sort_keys=True): row for row in found}.values()))
+
+    def _lines(self) -> list[dict[str, Any]]:
         try:
-            lines = file.read_text(encoding="utf-8").splitlines()
+            # Some editors begin a file with a mark of its encoding; a line ends at a line feed and nowhere else.
+            lines = Path(self.path).read_bytes().decode("utf-8-sig").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"data.source.path = {self.path!r} cannot be read: {error}; give a text file with one prompt a line, or a .jsonl file") from error
-        rows: dict[str, dict[str, Any]] = {}
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                row = self._row(line, number) if file.suffix == ".jsonl" else {"prompt": line.strip()}
-                rows.setdefault(json.dumps(row, sort_keys=True), row)
-        if not rows:
-            raise ConfigError(f"data.source.path = {self.path!r} holds no prompt; write one a line")
-        return Content(list(rows.values()))
+        return [{"prompt": line.strip()} for line in lines if line.strip()]
 
-    def _row(self, line: str, number: int) -> dict[str, Any]:
-        where = f"data.source.path = {self.path!r}, line {number}"
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise ConfigError(f"{where} is no JSON: {error}; a .jsonl file has one object a line") from error
-        if not isinstance(row, dict) or not isinstance(row.get(self.prompt_column), str) or not row[self.prompt_column].strip():
-            there = sorted(row) if isinstance(row, dict) else type(row).__name__
-            raise ConfigError(f"{where} has no text in column {self.prompt_column!r} (there: {there}); set data.source.prompt_column, or give it one")
-        return {**row, "prompt": row[self.prompt_column]}
+    def _rows(self) -> list[dict[str, Any]]:
+        return [self._row(where, row) for where, row in read_json_lines(self.path, "data.source.path")]
+
+    def _row(self, where: str, row: dict[str, Any]) -> dict[str, Any]:
+        text = row.get(self.prompt_column)
+        if self.prompt_column not in row and isinstance(row.get("label"), int):
+            # A class is asked for by its number; the text is for people.
+            text = f"class {row['label']}"
+        if not isinstance(text, str) or not text.strip():
+            raise ConfigError(f"{where} has no text in column {self.prompt_column!r} (there: {sorted(row)}); set data.source.prompt_column, or give it one")
+        return {**row, "prompt": text}

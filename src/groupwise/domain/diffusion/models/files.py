@@ -1,0 +1,40 @@
+"""What is known of a part's weights before they are loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+_DTYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "F64": torch.float64}
+
+
+def stored_dtype(folder: Path, variant: str | None = None) -> torch.dtype:
+    """The dtype that weights were saved in: that of the first tensor of floats; fp32 where there is none that torch can compute with.
+
+    Args:
+        folder: of a model of diffusers, with safetensors.
+        variant: of the files, such as `fp16`.
+
+    Example:
+        >>> import tempfile
+        >>> from safetensors.torch import save_file
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> save_file({"weight": torch.zeros(1, dtype=torch.bfloat16)}, folder / "diffusion_pytorch_model.safetensors")
+        >>> save_file({"weight": torch.zeros(1, dtype=torch.float16)}, folder / "diffusion_pytorch_model.fp16-00001-of-00001.safetensors")
+        >>> stored_dtype(folder), stored_dtype(folder, "fp16")
+        (torch.bfloat16, torch.float16)
+    """
+    from safetensors import SafetensorError, safe_open
+
+    name = "diffusion_pytorch_model" + ("" if variant is None else f".{variant}")
+    for file in sorted([*folder.glob(f"{name}.safetensors"), *folder.glob(f"{name}-*.safetensors")]):
+        try:
+            with safe_open(file, "pt") as weights:
+                found = (_DTYPES.get(weights.get_slice(key).get_dtype()) for key in weights.keys())  # noqa: SIM118 (no mapping)
+                if (first := next((dtype for dtype in found if dtype is not None), None)) is not None:
+                    return first
+        except (OSError, SafetensorError):
+            # What is wrong with the file is said when it is loaded.
+            continue
+    return torch.float32
