@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from groupwise.config import ConfigError
-from groupwise.experiment.grids import Cell, lay_out, run_grid
+from groupwise.experiment.grids import Cell, alone, lay_out, run_grid
 from groupwise.experiment.variants import Variant, variants
 
 
@@ -92,3 +94,29 @@ def test_another_grid_in_the_same_folder_is_refused_and_more_seeds_are_not(cells
         lay_out(tmp_path / "full" / "thesis.txt" / "grid", "language", {Variant(()): {}}, [0])
     with pytest.raises(ConfigError, match="is not a comparison"):
         lay_out(tmp_path / "full", "language", {Variant(()): {}}, [0])
+
+
+def test_a_grid_that_another_process_runs_is_refused(cells: list[Cell], tmp_path: Path):
+    held = "import fcntl, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", held, str(tmp_path / "grid" / "comparison.json")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"held\n"
+        with pytest.raises(ConfigError, match="another `groupwise compare` runs this grid now"), alone(tmp_path / "grid"):
+            pass
+        with pytest.raises(ConfigError, match="another `groupwise compare`"):
+            lay_out(tmp_path / "grid", "language", {cells[0].variant: {"method": "method=grpo"}}, [0, 1, 2])
+        other.communicate(b"")
+    with alone(tmp_path / "grid"):
+        pass
+
+
+def test_a_folder_in_which_somebody_trains_is_not_begun_again(cells: list[Cell], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("groupwise.experiment.grids._PATIENCE_SECONDS", 0.2)
+    cells[0].folder.mkdir(parents=True)
+    (cells[0].folder / "metrics.jsonl").write_text("")
+    (cells[0].folder / "config.json").write_text("{}")
+    with (cells[0].folder / "config.json").open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        (outcome,) = run_grid(cells[:1], workers=1, command=script(FINISH))
+    assert "another process trains in its folder" in outcome.error
+    assert (cells[0].folder / "metrics.jsonl").is_file()

@@ -41,7 +41,7 @@ def compare(
     from groupwise.config import ConfigError
     from groupwise.experiment.comparison import compare as read_comparison
     from groupwise.experiment.comparison import save
-    from groupwise.experiment.grids import lay_out
+    from groupwise.experiment.grids import alone, lay_out
     from groupwise.experiment.page import write_page
     from groupwise.experiment.variants import variants
 
@@ -69,10 +69,11 @@ def compare(
     at_a_time = f", {workers or 1} at a time" if on == "local" else f", {workers} at a time on Ray" if workers else " on Ray"
     out_.print(Text(f"{len(found)} variants x {num_seeds} seeds = {len(cells)} runs in {folder}{at_a_time}"))
     failed = {}
-    for number, outcome in enumerate(_outcomes(cells, on, workers, address, gpus_per_run), start=1):
-        out_.print(Text(f"[{number}/{len(cells)}] {outcome.cell.variant.name}, seed {outcome.cell.seed}: {_ended(outcome)}"))
-        if outcome.error:
-            failed[outcome.cell.folder] = outcome.error
+    with alone(folder):
+        for number, outcome in enumerate(_outcomes(cells, on, workers, address, gpus_per_run), start=1):
+            out_.print(Text(f"[{number}/{len(cells)}] {outcome.cell.variant.name}, seed {outcome.cell.seed}: {_ended(outcome)}"))
+            if outcome.error:
+                failed[outcome.cell.folder] = outcome.error
     comparison = read_comparison(cells, shipped.show if shipped else (), failed, name)
     if comparison is not None:
         _show(comparison)

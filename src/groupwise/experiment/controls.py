@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import read_json
-from groupwise.experiment.held_out import HeldOut, evaluations, read_summary, reward_weights
+from groupwise.experiment.held_out import HeldOut, evaluations, read_summary
 from groupwise.experiment.statistics import Estimate, paired_difference
 from groupwise.processes import is_first_process
+from groupwise.runs import reward_weights
 
 Gains = dict[str, dict[str, Estimate]]
 """control -> held-out metric -> how much the run exceeds it."""

@@ -11,6 +11,7 @@ when it has none; one that failed is reported and the others go on.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, final
@@ -31,6 +33,9 @@ from groupwise.runs import read_run
 from groupwise.runs.find import is_run
 
 Command = Sequence[str]
+
+_RECORD = "comparison.json"
+_PATIENCE_SECONDS = 30.0
 
 
 @final
@@ -105,7 +110,7 @@ def lay_out(out: Path, experiment: str, configurations: Mapping[Variant, Mapping
         the cells, seed by seed.
 
     Raises:
-        ConfigError: `out` holds a variant of the same name with another configuration, or something else.
+        ConfigError: `out` holds a variant of the same name with another configuration, or something else; or another process runs the grid in it.
 
     Example:
         >>> import tempfile
@@ -114,7 +119,9 @@ def lay_out(out: Path, experiment: str, configurations: Mapping[Variant, Mapping
         >>> [cell.seed for cell in cells]
         [0, 1]
     """
-    record = out / "comparison.json"
+    record = out / _RECORD
+    with alone(out):
+        pass
     if out.exists() and not record.is_file() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"{out} exists and is not a comparison; give another folder with --out")
     for variant, configuration in configurations.items():
@@ -133,6 +140,32 @@ def lay_out(out: Path, experiment: str, configurations: Mapping[Variant, Mapping
     except OSError as error:
         raise ConfigError(f"{out} cannot be written ({error.strerror}); give another folder with --out") from None
     return [Cell(variant, seed, out / variant.folder / f"seed-{seed}") for seed in seeds for variant in configurations]
+
+
+@contextmanager
+def alone(out: Path) -> Iterator[None]:
+    """Within the block no other process runs the grid of this folder. The system gives it back with the process, however that ends.
+
+    Args:
+        out: the folder of a grid; one that is not laid out yet is nobody's.
+
+    Raises:
+        ConfigError: another process runs it.
+
+    Example:
+        >>> with alone(Path("nowhere")):
+        ...     pass
+    """
+    record = out / _RECORD
+    if not record.is_file():
+        yield
+        return
+    with record.open("rb") as file:
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"{out}: another `groupwise compare` runs this grid now; wait for it or end it, or give another folder with --out") from None
+        yield
 
 
 def by_need(cells: Sequence[Cell]) -> tuple[list[Outcome], list[Cell]]:
@@ -211,10 +244,14 @@ class _Processes:
                     process.terminate()
 
 
-def _wait_until_free(folder: Path, patience_seconds: float = 30.0) -> None:
-    until = time.monotonic() + patience_seconds
-    while is_run(folder) and read_run(folder).state == "training" and time.monotonic() < until:
+def _is_free(folder: Path) -> bool:
+    """Whether no process trains in a folder; one whose parent died may need a moment to end."""
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while is_run(folder) and read_run(folder).state == "training":
+        if time.monotonic() > until:
+            return False
         time.sleep(0.2)
+    return True
 
 
 def run_cell(cell: Cell, command: Callable[[Cell], Command] = Cell.command) -> Outcome:
@@ -234,8 +271,9 @@ def _run(cell: Cell, command: Callable[[Cell], Command], running: _Processes) ->
     try:
         arguments = command(cell)
         if "resume" not in arguments and cell.folder.is_dir():
-            # Cut off before its first checkpoint: nothing in it can be continued. A process whose parent died may need a moment to end.
-            _wait_until_free(cell.folder)
+            # Cut off before its first checkpoint: nothing in it can be continued.
+            if not _is_free(cell.folder):
+                return Outcome(cell, error="another process trains in its folder; wait for it or end it")
             shutil.rmtree(cell.folder)
         with cell.log.open("ab") as log:
             process = running.start(arguments, log)

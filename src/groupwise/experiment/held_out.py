@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 from groupwise.config import ConfigError, read_json
-from groupwise.runs import read_lines
+from groupwise.runs import read_lines, reward_weights, score
 
 WHOLE = "all held-out prompts"
 """The key of a score that exists only as a mean over prompts."""
@@ -50,7 +50,7 @@ class HeldOut:
         found: dict[str, list[float]] = defaultdict(list)
         for record in self.records:
             if record.get("mode") == mode:
-                value = _value(record, name, weights)
+                value = score(record, name, weights)
                 if value is not None:
                     found[record["key"]].append(value)
         if not found:
@@ -117,41 +117,3 @@ def final_scores(run: Path) -> dict[str, float]:
     records = evaluations(run).get(summary["steps"], [])
     config = read_json(run / "config.json")
     return HeldOut(summary["metric"], summary["steps"], records, summary["after"]).scores(reward_weights(config))
-
-
-def reward_weights(config: Mapping[str, Any]) -> dict[str, float]:
-    """Reward -> weight in the sum, of a resolved configuration; judges have none, and an environment has its own.
-
-    Args:
-        config: what `config.json` holds.
-
-    Example:
-        >>> reward_weights({"domain": {"rewards": {"brief": {"weight": 0.5}}, "environment": {"weight": 2.0}}})
-        {'brief': 0.5, 'environment': 2.0}
-    """
-    domain = config.get("domain", {})
-    rewards = {**domain.get("rewards", {}), **({"environment": environment} if (environment := domain.get("environment")) else {})}
-    return {name: 0.0 if reward.get("role") == "judge" else float(reward.get("weight", 1.0)) for name, reward in rewards.items()}
-
-
-def _value(record: Mapping[str, Any], name: str, weights: Mapping[str, float]) -> float | None:
-    rewards = record.get("rewards", {})
-    if name in rewards:
-        return rewards[name]
-    if name == "length":
-        return record.get("num_tokens")
-    if name == "reward":
-        # Beside rewards a record may hold judges and measures, which only the domain can tell apart: its own sum counts where it gives one.
-        if "reward" in record:
-            return record["reward"]
-        return _total((rewards.get(each), weights.get(each, 1.0)) for each in rewards)
-    return None
-
-
-def _total(parts: Iterable[tuple[float | None, float]]) -> float | None:
-    """The weighted sum, on the scale of a complete one where a reward is missing."""
-    listed = [(value, weight) for value, weight in parts if weight != 0]
-    here = [(value, weight) for value, weight in listed if value is not None]
-    if not here:
-        return None
-    return sum(value * weight for value, weight in here) * sum(abs(weight) for _, weight in listed) / sum(abs(weight) for _, weight in here)

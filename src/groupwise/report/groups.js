@@ -1,11 +1,20 @@
 "use strict";
-/* The group browser: prompts on the left, the members of one group on the right, best first. */
+/* The group browser: prompts on the left, the members of one group on the right, best first; held-out prompts with what was made of them before and after. */
 
 const FILTERS = [
   ["all", "All", () => true],
   ["flat", "Flat", (group) => group.flat],
   ["wrong", "All wrong", (group) => group.wrong],
   ["spread", "Highest spread", (group) => group.spread > 0],
+];
+
+const gain = (group) => (group.before === null || group.after === null ? null : group.after - group.before);
+
+const HELD_OUT = [
+  ["all", "All", () => true],
+  ["better", "Better", (group) => gain(group) > 0],
+  ["worse", "Worse", (group) => gain(group) < 0],
+  ["same", "As before", (group) => gain(group) === 0],
 ];
 
 const COLOURS = [
@@ -34,11 +43,13 @@ class Browser {
   load(place) {
     if (!this.loaded.has(place)) {
       const data = this.read(place);
+      const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
       for (const group of data.groups) {
-        const rewards = group.members.map((member) => member.r).filter((value) => value !== null);
+        const known = group.members.filter((member) => member.r !== null), rewards = known.map((member) => member.r);
         group.best = rewards.length ? Math.max(...rewards) : null;
         group.worst = rewards.length ? Math.min(...rewards) : null;
-        group.mean = rewards.length ? rewards.reduce((sum, value) => sum + value, 0) / rewards.length : null;
+        group.mean = mean(rewards);
+        for (const when of data.held ? ["before", "after"] : []) group[when] = mean(known.filter((member) => member.when === when).map((member) => member.r));
         group.spread = rewards.length ? group.best - group.worst : 0;
       }
       this.loaded.set(place, data);
@@ -52,17 +63,13 @@ class Browser {
     this.search = make("input", { type: "search", placeholder: "Search prompts and texts", "aria-label": "Search prompts and texts", title: "Press / to search" });
     this.search.addEventListener("input", () => { this.words = this.search.value.toLowerCase(); this.list(); });
     this.search.addEventListener("keydown", (event) => { if (event.key === "ArrowDown" || event.key === "Enter") { event.preventDefault(); this.focus(0); } });
-    this.buttons = new Map(FILTERS.map(([name]) => {
-      const button = make("button", { type: "button", "aria-pressed": String(name === "all"), "data-filter": name });
-      button.addEventListener("click", () => { this.filter = name; this.list(); });
-      return [name, button];
-    }));
+    this.segments = make("div", { class: "segments", role: "group", "aria-label": "Which groups" });
     this.note = make("p", { class: "quiet sample" });
     this.items = make("div", { class: "items", role: "listbox", "aria-label": "Groups" });
     this.items.addEventListener("keydown", (event) => this.key(event));
     this.found = make("p", { class: "quiet found", role: "status" });
     this.detail = make("div", { class: "detail", tabindex: -1, "aria-label": "Group" });
-    const tools = make("div", { class: "tools" }, ...(this.runs.length > 1 ? [this.pick] : []), this.search, make("div", { class: "segments", role: "group", "aria-label": "Which groups" }, ...this.buttons.values()));
+    const tools = make("div", { class: "tools" }, ...(this.runs.length > 1 ? [this.pick] : []), this.search, this.segments);
     this.root.replaceChildren(this.note, tools, make("div", { class: "panes" }, make("div", { class: "index" }, this.found, this.items), this.detail));
     addEventListener("keydown", (event) => {
       if (event.key === "/" && !/^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement.tagName)) { event.preventDefault(); this.search.focus(); }
@@ -75,13 +82,31 @@ class Browser {
     const rewards = this.run.groups.flatMap((group) => (group.best === null ? [] : [group.worst, group.best]));
     this.low = rewards.length ? Math.min(...rewards) : 0;
     this.high = rewards.length ? Math.max(...rewards) : 1;
-    const counts = this.run.counts, left = counts.recorded - counts.shown;
-    const strata = Object.entries(counts.strata).map(([name, number]) => `${count(number)} ${name}`).join(", ");
-    this.note.textContent = `${count(counts.recorded)} groups were recorded in ${count(counts.steps)} of ${count(counts.of_steps)} steps` +
-      (left > 0 ? `; ${count(counts.shown)} are here, chosen by strata (${strata}), and the other ${count(left)} stay in rollouts/.` : ", and all are here.") +
-      ` Of all recorded, ${count(counts.flat)} are flat, ${count(counts.all_wrong)} of them all wrong.`;
+    this.filters = this.run.held ? HELD_OUT : FILTERS;
+    if (!this.filters.some(([name]) => name === this.filter)) this.filter = "all";
+    this.buttons = new Map(this.filters.map(([name]) => {
+      const button = make("button", { type: "button", "data-filter": name });
+      button.addEventListener("click", () => { this.filter = name; this.list(); });
+      return [name, button];
+    }));
+    this.segments.replaceChildren(...this.buttons.values());
+    this.note.textContent = this.run.held ? this.ofHeldOut(this.run.held) : this.ofGroups();
     if (this.run.pictures_left_out) this.note.textContent += ` ${count(this.run.pictures_left_out)} pictures are left out for size.`;
     this.list();
+  }
+
+  ofHeldOut(held) {
+    const shown = new Set(this.run.groups.map((group) => group.group)).size, at = (when) => `${when} (step ${count(held[when])})`;
+    return `What the model made of ${count(shown)} of ${count(held.recorded)} held-out prompts, ${held.after === undefined ? at("before") : `${at("before")} and ${at("after")}`}` +
+      `${held.metric ? `, by ${held.metric}` : ""}; of the others the run keeps the rewards alone.` + (held.left ? ` ${count(held.left)} are left out for size.` : "");
+  }
+
+  ofGroups() {
+    const counts = this.run.counts, left = counts.recorded - counts.shown;
+    const strata = Object.entries(counts.strata).map(([name, number]) => `${count(number)} ${name}`).join(", ");
+    return `${count(counts.recorded)} groups were recorded in ${count(counts.steps)} of ${count(counts.of_steps)} steps` +
+      (left > 0 ? `; ${count(counts.shown)} are here, chosen by strata (${strata}), and the other ${count(left)} stay in rollouts/.` : ", and all are here.") +
+      ` Of all recorded, ${count(counts.flat)} are flat, ${count(counts.all_wrong)} of them all wrong.`;
   }
 
   matches(group) {
@@ -95,14 +120,14 @@ class Browser {
 
   list() {
     const matching = this.run.groups.filter((group) => this.matches(group));
-    for (const [name, label, test] of FILTERS) {
+    for (const [name, label, test] of this.filters) {
       const button = this.buttons.get(name);
       button.replaceChildren(label, make("span", { class: "quiet" }, ` ${count(matching.filter(test).length)}`));
       button.setAttribute("aria-pressed", String(name === this.filter));
     }
-    this.shown = matching.filter(FILTERS.find(([name]) => name === this.filter)[2]);
+    this.shown = matching.filter(this.filters.find(([name]) => name === this.filter)[2]);
     if (this.filter === "spread") this.shown.sort((one, other) => other.spread - one.spread || one.step - other.step);
-    this.found.textContent = this.shown.length ? `${count(this.shown.length)} group${this.shown.length === 1 ? "" : "s"}` : "No group matches.";
+    this.found.textContent = this.shown.length ? `${count(this.shown.length)} ${this.run.held ? "prompt" : "group"}${this.shown.length === 1 ? "" : "s"}` : `No ${this.run.held ? "prompt" : "group"} matches.`;
     this.limit = 200;
     this.fill();
     if (!this.shown.includes(this.chosen)) this.choose(this.shown.length ? 0 : -1);
@@ -123,9 +148,10 @@ class Browser {
     const stops = group.members.map((member, index) => `${this.shade(member.r)} ${(100 * index) / group.members.length}% ${(100 * (index + 1)) / group.members.length}%`);
     if (stops.length) strip.style.background = `linear-gradient(to right, ${stops.join(",")})`;
     const text = typeof group.prompt === "string" ? group.prompt : group.prompt.map(([, content]) => content).join(" ");
-    const tag = group.wrong ? make("span", { class: "tag bad" }, "all wrong") : group.flat ? make("span", { class: "tag" }, "flat") : make("span", { class: "quiet" }, `${say(group.worst)} to ${say(group.best)}`);
+    const tag = this.run.held ? make("span", { class: `tag ${gain(group) < 0 ? "bad" : ""}` }, [group.before, group.after].filter((value) => value !== null).map(say).join(" → "))
+      : group.wrong ? make("span", { class: "tag bad" }, "all wrong") : group.flat ? make("span", { class: "tag" }, "flat") : make("span", { class: "quiet" }, `${say(group.worst)} to ${say(group.best)}`);
     const item = make("div", { class: "item", role: "option", tabindex: -1, "aria-selected": "false" },
-      make("span", { class: "where" }, make("b", {}, `Step ${count(group.step)}`), tag), foreign(text.slice(0, 160) || "(no prompt)", "span", { class: "excerpt" }), strip);
+      make("span", { class: "where" }, make("b", {}, this.run.held ? visible(group.mode) : `Step ${count(group.step)}`), tag), foreign(text.slice(0, 160) || "(no prompt)", "span", { class: "excerpt" }), strip);
     item.addEventListener("click", () => this.choose(place));
     return item;
   }
@@ -166,7 +192,9 @@ class Browser {
     const group = this.chosen;
     this.detail.scrollTop = 0;
     if (!group) { this.detail.replaceChildren(make("p", { class: "none" }, "Nothing to show: widen the search or the filter.")); return; }
-    const facts = [`Step ${count(group.step)}`, `group ${group.group}`, `${count(group.members.length)} members`, `mean reward ${say(group.mean)}`, `spread ${say(group.spread)}`,
+    const held = this.run.held;
+    const facts = held ? [visible(group.mode), `prompt ${group.group}`, ...["before", "after"].filter((when) => group[when] !== null).map((when) => `${when}, step ${count(held[when])}: ${say(group[when])}`)]
+      : [`Step ${count(group.step)}`, `group ${group.group}`, `${count(group.members.length)} members`, `mean reward ${say(group.mean)}`, `spread ${say(group.spread)}`,
       ...Object.entries(group.settings || {}).map(([name, value]) => `${name.replaceAll("_", " ")} ${say(value)}`), `here as: ${group.why}`];
     const prompt = typeof group.prompt === "string" ? foreign(group.prompt || "(no prompt)", "div", { class: "prompt" }) : make("div", { class: "prompt" }, this.turns(group.prompt));
     const shared = this.sharedPictures(group);
@@ -185,7 +213,7 @@ class Browser {
   /** Pictures that all members have in common stand once, beside the prompt. */
   sharedPictures(group) {
     const first = group.members[0].i || {};
-    group.common = group.members.length > 1 ? Object.keys(first).filter((name) => group.members.every((member) => (member.i || {})[name] === first[name])) : [];
+    group.common = group.members.length > 1 && !this.run.held ? Object.keys(first).filter((name) => group.members.every((member) => (member.i || {})[name] === first[name])) : [];
     return group.common.map((name) => this.picture(name, first[name]));
   }
 
@@ -232,8 +260,8 @@ class Browser {
     bar.append(fill);
     const chip = make("span", { class: "chip", "aria-hidden": "true" });
     chip.style.background = this.shade(member.r);
-    const head = make("div", { class: "score" }, make("div", { class: "reward" }, chip, make("b", {}, say(member.r)), make("span", { class: "quiet" }, "reward")),
-      make("div", { class: "advantage" }, bar, make("span", {}, `${member.a > 0 ? "+" : ""}${say(member.a)}`), make("span", { class: "quiet" }, "advantage")));
+    const head = make("div", { class: "score" }, make("div", { class: "reward" }, chip, make("b", {}, say(member.r)), make("span", { class: "quiet" }, this.run.held ? "score" : "reward")),
+      member.when ? make("div", {}, make("span", { class: "tag when" }, member.when)) : make("div", { class: "advantage" }, bar, make("span", {}, `${member.a > 0 ? "+" : ""}${say(member.a)}`), make("span", { class: "quiet" }, "advantage")));
     const facts = make("p", { class: "parts" });
     if (this.run.parts.length > 1 || (this.run.parts.length === 1 && member.p[0] !== member.r)) {
       this.run.parts.forEach((name, index) => { if (member.p[index] !== null) facts.append(make("span", { class: "part" }, foreign(name), make("b", {}, say(member.p[index])))); });

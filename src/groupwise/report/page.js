@@ -97,7 +97,7 @@
     if (!home) return;
     home.replaceChildren(make("p", { class: "quiet" }, "…"));
     const open = () => {
-      if (!shared.browser) shared.browser = new Browser(home, data.runs, (place) => JSON.parse(document.getElementById(`groups-${place}`).textContent));
+      if (!shared.browser) shared.browser = new Browser(home, data.browsed, (place) => JSON.parse(document.getElementById(`groups-${place}`).textContent));
     };
     whenNear(home, open);
     addEventListener("hashchange", () => { if (location.hash === "#groups") open(); });

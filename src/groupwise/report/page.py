@@ -23,13 +23,15 @@ from groupwise.diagnosis import SEVERITIES, diagnose
 from groupwise.report.browser import browse
 from groupwise.report.charts import sections, stages, time_split
 from groupwise.report.groups import Recorded, scan
+from groupwise.report.held_out import held_out
 from groupwise.report.pictures import Pictures
 from groupwise.report.results import results
 from groupwise.report.variants import Variant, differences, group_runs
 from groupwise.runs import Run
 
-TEXT_BYTES, PICTURE_BYTES, EXHIBIT_BYTES = 9_000_000, 6_000_000, 2_000_000
-"""What members' texts, their pictures and those of evaluations may take of a page, all runs together. The rest is small, and the whole under 20 MB."""
+TEXT_BYTES, PICTURE_BYTES, HELD_OUT_BYTES, EXHIBIT_BYTES = 9_000_000, 5_000_000, 1_000_000, 2_000_000
+"""What members' texts, their pictures, held-out members (texts and pictures, half of it each) and evaluations' pictures may take of a page, all runs together.
+The rest is small, and the whole under 20 MB."""
 MOST_GROUPS = 300
 """Groups of one run."""
 MOST_EXHIBITS = 4
@@ -81,6 +83,11 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
     text_bytes, picture_bytes = TEXT_BYTES // len(ordered), PICTURE_BYTES // len(ordered)
     groups = [browse(run, recorded[id(run)], most_groups=most_groups, text_bytes=text_bytes, picture_bytes=picture_bytes) for run in ordered]
     names = _run_names(variants)
+    browsed = [*zip(names, groups, strict=True)]
+    share = HELD_OUT_BYTES // 2 // len(ordered)
+    for name, run in zip(names, ordered, strict=True):
+        if shown := held_out(run, text_bytes=share, picture_bytes=share):
+            browsed.append((f"Held-out prompts: {name}", shown))
     table = results(variants)
     environment = Environment(loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"visible": visible, "number": written, "seconds": seconds, "signed": signed, "pretty": pretty}
@@ -108,14 +115,15 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
                 {
                     "variants": [variant.name for variant in variants],
                     "runs": [{"name": name, "variant": _place(variants, run), "path": str(run.path)} for name, run in zip(names, ordered, strict=True)],
+                    "browsed": [{"name": name} for name, _ in browsed],
                     "sections": drawn,
                     "stages": stages(variants),
                     "time": time_split(variants),
                 }
             )
         ),
-        groups=[Markup(_embedded(each)) for each in groups],
-        has_groups=any(each["groups"] for each in groups),
+        groups=[Markup(_embedded(each)) for _, each in browsed],
+        has_groups=any(each["groups"] for _, each in browsed),
     )
     # A lone surrogate, which JSON can hold, has no bytes.
     return page.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode("utf-8")

@@ -3,5 +3,6 @@
 from groupwise.runs.find import find_runs
 from groupwise.runs.lines import Lines, each_line, read_lines
 from groupwise.runs.run import Run, is_number, read_run
+from groupwise.runs.scores import reward_weights, score
 
-__all__ = ["Lines", "Run", "each_line", "find_runs", "is_number", "read_lines", "read_run"]
+__all__ = ["Lines", "Run", "each_line", "find_runs", "is_number", "read_lines", "read_run", "reward_weights", "score"]

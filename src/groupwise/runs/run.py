@@ -179,11 +179,12 @@ def is_number(value: object) -> bool:
 
 
 def _by_step(rows: Sequence[Mapping[str, Any]], remarks: list[str]) -> list[Mapping[str, Any]]:
-    """One row a step, in order; a step that was run again counts as it was run last."""
+    """One row a step, in order. A stage that ends early has its last evaluation in a row of its own; a step that was run again counts as it was run last."""
     found: dict[int, Mapping[str, Any]] = {}
     for row in rows:
         if is_number(row.get("step")):
-            found[int(row["step"])] = row
+            step = int(row["step"])
+            found[step] = {**found.get(step, {}), **row}
     if missing := sum(not is_number(row.get("step")) for row in rows):
         remarks.append(f"metrics.jsonl: {missing} rows have no step and are left out")
     return [found[step] for step in sorted(found)]
