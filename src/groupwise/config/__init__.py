@@ -6,11 +6,12 @@ from groupwise.config.base import Config
 from groupwise.config.defaults import fill_kinds
 from groupwise.config.difference import difference, flatten
 from groupwise.config.errors import ConfigError, Problem, nearest
+from groupwise.config.json_lines import read_json_lines
 from groupwise.config.layers import merge
 from groupwise.config.overrides import parse_overrides, parse_value
 from groupwise.config.schema import json_schema
 from groupwise.config.toml import read_json, read_toml
-from groupwise.config.user_module import user_module
+from groupwise.config.user_module import place, user_module
 from groupwise.config.validation import validate
 
 __all__ = [
@@ -25,7 +26,9 @@ __all__ = [
     "nearest",
     "parse_overrides",
     "parse_value",
+    "place",
     "read_json",
+    "read_json_lines",
     "read_toml",
     "user_module",
     "validate",

@@ -4,8 +4,31 @@ from __future__ import annotations
 
 import importlib
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+
+
+def place(error: BaseException) -> str:
+    """Where a user's function raised, for the end of a message: the file as seen from the working directory, the line and the function.
+
+    Args:
+        error: what was caught.
+
+    Returns:
+        the place with a space before it; empty where the error was never raised, or by this package.
+
+    Example:
+        >>> place(ValueError("never raised"))
+        ''
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames or _PACKAGE in (file := Path(frames[-1].filename)).parents:
+        return ""
+    shown = file.relative_to(Path.cwd()) if Path.cwd() in file.parents else file
+    return f" (at {shown}:{frames[-1].lineno} in {frames[-1].name})"
 
 
 def user_module(name: str) -> ModuleType:

@@ -195,6 +195,9 @@ def test_held_out_queries_with_one_pool_are_refused_unless_that_is_meant() -> No
         ({"shots": 5}, r"field pool has 4 examples, and shots = 5"),
         ({"sampling_schedule": {"temperature": 0.0}}, "above 0 at every step"),
         ({"rewards": {"j": {"kind": "callable", "path": "tests.domain.selection.tiny:graded", "role": "judge"}}}, "nothing to train on"),
+        ({"shots": 9}, "shots = 9: this task model has places for 8 demonstrations; write 1 to 8"),
+        ({"source": {"kind": "tickets"}}, 'task_model.kind = "digit_rules" reads the digits of .* the source is "tickets"; write a model of your own'),
+        ({"model": {"stop_probability": 0.6}}, "stop_probability = 0.6"),
         ({"model": {"width": 9}}, "width = 9 cannot be divided among num_heads = 2"),
     ],
 )

@@ -73,7 +73,7 @@ def test_it_knows_what_it_was_trained_with(exported):
     assert told["embedder"] == {"kind": "hashed_words", "size": 128}
     assert told["template"]["question"] == "{question}:"
     assert len(told["task_model"]) == 32
-    assert set(told["hashes"]) == {"policy", "data", "embedder", "template"}
+    assert set(told["hashes"]) == {"policy", "data", "embedder", "template", "settings"}
     prompt = Selector.load(exported).prompt("north gold web kim new atlas", 2)
     assert prompt.endswith("\nnorth gold web kim new atlas:")
     assert len(prompt.splitlines()) == 3

@@ -12,7 +12,9 @@ import torch
 
 from groupwise.config import ConfigError
 from groupwise.domain.selection.embedder import HashedWords
+from groupwise.domain.selection.policy.answers import answer_features
 from groupwise.domain.selection.policy.choose import draw
+from groupwise.domain.selection.policy.numpy_pointer import NumpyPointer
 from groupwise.domain.selection.selector import Selector
 from groupwise.domain.selection.table import QueryTable
 from groupwise.domain.selection.task_model.template import TextTemplate
@@ -99,6 +101,41 @@ def test_importing_loading_and_selecting_import_no_torch(folder):
     assert heavy == "[]"
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        "selector.select(QUESTION)",
+        "__import__('groupwise.integrations.langchain').integrations.langchain.GroupwiseExampleSelector(selector).select_examples({'question': QUESTION})",
+        "__import__('groupwise.integrations.dspy').integrations.dspy.SelectDemos(selector)(QUESTION)",
+    ],
+)
+def test_where_torch_cannot_be_imported_it_selects_all_the_same(folder, use):
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'transformers', 'sklearn', 'scipy'): sys.modules[name] = None\n"
+        f"import groupwise; selector = groupwise.Selector.load(sys.argv[1]); QUESTION = {QUESTION!r}\n"
+        f"print(len({use})); selector.add(QUESTION, 'elm')\n"
+        "try:\n    import torch\nexcept ImportError: print('no torch')"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True)
+    assert ended.stdout.split("\n")[:2] == ["4", "no torch"], ended.stderr
+
+
+def test_equally_near_examples_and_copies_of_one_are_taken_in_their_order(tmp_path):
+    selector = small_selector()
+    first = selector.examples[0]
+    names = [selector.add(first.question, first.answer, id=f"copy {number} \u00e9\u2603") for number in range(3)]
+    network = small_network()
+    picked = [each.id for each in selector.select(QUESTION, 3, pool=[first.id, *names], order="first_pick_first")]
+    vectors = np.stack([first.embedding] * 4)
+    features = np.stack([answer_features(first.answer, network.config.answer_size)] * 4)
+    found = NumpyPointer({name: value.numpy() for name, value in network.state_dict().items()}, 2).picks(SOURCE.embedder([QUESTION])[0], vectors, features, 3)
+    assert picked == [[first.id, *names][place] for place in found[0]]
+    assert picked == [first.id, *names[:2]]
+    selector.save(tmp_path)
+    assert [each.id for each in Selector.load(tmp_path).select(QUESTION, 3, pool=[first.id, *names], order="first_pick_first")] == picked
+
+
 def changed(folder, tmp_path, name, change):
     found = tmp_path / "changed"
     found.mkdir()
@@ -129,6 +166,8 @@ def edited(**more):
         ("examples.jsonl", lambda data: data[: len(data) // 2], "examples.jsonl or embeddings.safetensors is not what was saved"),
         ("selector.json", edited(embedder={"kind": "hashed_words", "size": 64}), "embedder in selector.json is not what was saved"),
         ("selector.json", edited(template=None), "template in selector.json is not what was saved"),
+        ("selector.json", edited(order="first_pick_first"), "settings in selector.json is not what was saved"),
+        ("selector.json", edited(shots=2), "settings in selector.json is not what was saved"),
         ("selector.json", edited(hashes={}), "policy.json or model.safetensors is not what was saved"),
         ("selector.json", edited(more=1), "selector.json holds shots, .*, more, not shots"),
         ("selector.json", lambda data: data[:40], "selector.json"),
@@ -154,6 +193,19 @@ def test_what_cannot_be_selected_for_is_an_error(folder, tmp_path):
     selector = Selector.load(folder)
     with pytest.raises(ConfigError, match=r"k = 0: 24 examples are there to choose from; write 1 to 24"):
         selector.select(QUESTION, 0)
+    for wrong in (2.0, "2", True):
+        with pytest.raises(ConfigError, match=f"k = {wrong!r} is no whole number; write 1 to 24"):
+            selector.select(QUESTION, wrong)
+    with pytest.raises(ConfigError, match="there are no examples to choose from"):
+        selector.select(QUESTION, 1, pool=[])
+    with pytest.raises(ConfigError, match=r"example 'x': field answer is 3 \(int\); write a text"):
+        selector.add("a", 3, id="x")
+    with pytest.raises(ConfigError, match=r"example 'x': field question is None"):
+        selector.add(None, "a", id="x")
+    with pytest.raises(ConfigError, match=r"query: its embedding has the shape \[\]"):
+        selector.select(None, 1)
+    with pytest.raises(ConfigError, match=r"query: its embedding has the length 0"):
+        selector.select(np.zeros(128), 1)
     with pytest.raises(ConfigError, match=r"k = 3: 2 examples are there"):
         selector.select(QUESTION, 3, pool=[each.id for each in selector.examples[:2]])
     with pytest.raises(ConfigError, match="there is no example 'nobody'"):

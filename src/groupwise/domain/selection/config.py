@@ -11,7 +11,7 @@ from groupwise.config import Config
 from groupwise.domain.selection.policy.config import ModelConfig, Pointer
 from groupwise.domain.selection.rce_config import RceConfig
 from groupwise.domain.selection.source import SourceConfig
-from groupwise.domain.selection.task_model import TaskModelConfig
+from groupwise.domain.selection.task_model import DigitRules, TaskModelConfig
 from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
 
@@ -74,7 +74,7 @@ class SelectionConfig(Config):
         source: queries with their pools.
         task_model: what answers after the demonstrations.
         shots: most demonstrations of a query.
-        stop: let the policy end early, after at least one pick; ending is a decision too.
+        stop: let the policy end early, after at least one pick; ending is a decision too, whose probability before training is `model.stop_probability`.
         order: where the first pick is shown: at the beginning, or next to the query. The saved policy says which.
         random_shots: each query's group picks a number of examples that is drawn from 1 to `shots`, anew at every step, in place of `shots`.
         prefix: reward every prefix; unset rewards the whole choice alone.
@@ -114,6 +114,13 @@ class SelectionConfig(Config):
             have = self.prefix.weights
             raise ValueError(f"prefix.weights = {have}: one weight for each of 1 to shots = {self.shots} examples, not all 0; write {[1.0] * self.shots}")
         source, task_model = self.source, self.task_model
+        if task_model.kind == "digit_rules" and source.kind != "digit_rules":
+            raise ValueError(
+                f'task_model.kind = "digit_rules" reads the digits of source.kind = "digit_rules", and the source is "{source.kind}"; write a model of your '
+                'own, for example task_model = { kind = "causal_lm", path = "models/Qwen2.5-0.5B" }'
+            )
+        if task_model.kind == "digit_rules" and self.shots > DigitRules.MOST_DEMOS:
+            raise ValueError(f"shots = {self.shots}: this task model has places for {DigitRules.MOST_DEMOS} demonstrations; write 1 to {DigitRules.MOST_DEMOS}")
         if source.kind == "digit_rules" and task_model.kind == "digit_rules" and source.dimensions != task_model.dimensions:
             have = source.dimensions
             raise ValueError(f"task_model.dimensions = {task_model.dimensions}, and the rules of the source are made of {have}; write dimensions = {have}")

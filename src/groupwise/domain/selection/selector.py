@@ -48,6 +48,10 @@ class Trained:
     template: dict[str, Any] | None = None
     task_model: str = ""
 
+    def settings(self) -> bytes:
+        """What has no hash of its own, for one."""
+        return _canonical([self.shots, self.order, self.pool_size, self.task_model])
+
 
 @final
 class Selector:
@@ -99,6 +103,10 @@ class Selector:
         vector = self._embedded(query, "query")
         wanted = self.trained.shots if k is None else k
         names = self._pool(vector, pool)
+        if not names:
+            raise ConfigError("there are no examples to choose from; add some, or name some in pool")
+        if not isinstance(wanted, int | np.integer) or isinstance(wanted, bool):
+            raise ConfigError(f"k = {wanted!r} is no whole number; write 1 to {len(names)}")
         if not 1 <= wanted <= len(names):
             raise ConfigError(f"k = {wanted}: {len(names)} examples are there to choose from; write 1 to {len(names)}, or add examples")
         own = [self._examples[name] for name in names]
@@ -141,6 +149,9 @@ class Selector:
             id = f"added-{number}"
         if id in self._examples:
             raise ConfigError(f"example {id!r}: field id is there already; give it another")
+        for name, text in (("id", id), ("question", question), ("answer", answer)):
+            if not isinstance(text, str):
+                raise ConfigError(f"example {id!r}: field {name} is {text!r} ({type(text).__name__}); write a text")
         if not answer.strip():
             raise ConfigError(f"example {id!r}: field answer is {answer!r}; a demonstration is shown with its answer")
         self._keep(Example(id, question, answer, self._embedded(question if embedding is None else embedding, f"example {id!r}")))
@@ -157,7 +168,7 @@ class Selector:
         del self._examples[id], self._features[id]
 
     def save(self, folder: str | Path) -> None:
-        """Writes a folder that `load` reads, with hashes of the policy, the data, the embedder and the template.
+        """Writes a folder that `load` reads, with hashes of the policy, the data, the embedder, the template and the settings.
 
         Args:
             folder: made where it is missing.
@@ -181,6 +192,7 @@ class Selector:
             "data": _hash(examples + embeddings),
             "embedder": _hash(_canonical(self.trained.embedder)),
             "template": _hash(_canonical(self.trained.template)),
+            "settings": _hash(self.trained.settings()),
         }
         (folder / SELECTOR).write_text(json.dumps({**trained, "hashes": hashes}, indent=2) + "\n", encoding="utf-8")
 
@@ -210,7 +222,7 @@ class Selector:
             raise ConfigError(f"{folder}: {SELECTOR} holds {', '.join(told)}, not {', '.join(names)}; it is not what was saved, so export again")
         trained = Trained(**{name: value for name, value in told.items() if name != "hashes"})
         found = {"policy": _hash((folder / POLICY).read_bytes() + weights), "data": _hash(examples + embeddings)}
-        found |= {"embedder": _hash(_canonical(trained.embedder)), "template": _hash(_canonical(trained.template))}
+        found |= {"embedder": _hash(_canonical(trained.embedder)), "template": _hash(_canonical(trained.template)), "settings": _hash(trained.settings())}
         for name, value in found.items():
             if told["hashes"].get(name) != value:
                 where = {"policy": f"{POLICY} or {WEIGHTS}", "data": f"{EXAMPLES} or {EMBEDDINGS}"}.get(name, f"{name} in {SELECTOR}")

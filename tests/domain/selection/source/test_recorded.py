@@ -159,6 +159,10 @@ def test_scores_in_no_order_are_refused_until_it_is_said(tmp_path: Path) -> None
         (("17", "id_list", 0), ["31", 17], "must be a list of whole numbers"),
         (("17", "id_list"), [[31, 30, 17]], "id_list has 1 beams and score_list 2 scores"),
         (("17", "score_list", 1), None, r"query '17': score_list\[1\] is None; it must be a finite number"),
+        (("17", "id_list"), None, r"query '17': id_list is None; it must be a list"),
+        (("17", "id_list", 0), [17], r"has 0 examples"),
+        (("17",), {"pointer_candidates": {"pointer": [30]}}, r"query '17': pointer_candidates is .*; it must be a list"),
+        (("17",), {"pointer_candidates": [None]}, r"query '17': pointer_candidates\[0\] is None; it must be a table"),
         (("17",), {"ids": []}, r"query '17' has \['ids'\]; allowed: id_list with score_list, or pointer_candidates"),
     ],
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 
 from pydantic import Field, model_validator
 
-from groupwise.config import Config, ConfigError
+from groupwise.config import Config, ConfigError, read_json_lines
 from groupwise.domain.selection.embedder import HashedWords
 from groupwise.domain.selection.example import Example, Query, Questions
 
@@ -30,6 +29,7 @@ class Files(Config):
         queries, examples: the files.
         embeddings: a `.safetensors` file with the tensors `queries [Q, D]` and `examples [E, D]`, or a folder with `queries.npy` and `examples.npy`, in the
             order of the lines; unset, every line has its own `embedding`. Each is a unit vector.
+        embedder: embeds the questions here, in place of `embeddings`; an exported selector then embeds by itself.
         pool_size: where a query has no `pool`, as many of its nearest examples are one.
         num_validation, num_held_out: queries kept apart, by a fixed shuffle, where the lines have no `split`.
         seed: of that shuffle. It is not the run's seed.
@@ -61,7 +61,7 @@ class Files(Config):
             ConfigError: a file that is not there, a line that cannot be read, a field that is missing or of the wrong type, an id that is not known or stands
                 twice, embeddings that do not fit; names file, line and field.
         """
-        asked, solved = _lines(Path(self.queries), "queries"), _lines(Path(self.examples), "examples")
+        asked, solved = ([_Line(row, where) for where, row in read_json_lines(getattr(self, name), f"source.{name}")] for name in ("queries", "examples"))
         query_vectors, example_vectors = self._vectors(asked, solved)
         examples = [_example(line, vector, Path(self.examples)) for line, vector in zip(solved, example_vectors, strict=True)]
         known: dict[str, Example] = {}
@@ -173,26 +173,6 @@ class _Line:
         return f" ({self.row['id']!r})" if isinstance(self.row.get("id"), str) else ""
 
 
-def _lines(path: Path, key: str) -> list[_Line]:
-    if not path.is_file():
-        raise ConfigError(f"source.{key}: there is no file {str(path)!r} (working directory {str(Path.cwd())!r})")
-    found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ConfigError(f"{where}: is no JSON: {error}") from None
-        if not isinstance(row, dict):
-            raise ConfigError(f"{where}: is a {type(row).__name__}; write one JSON object a line")
-        found.append(_Line(row, where))
-    if not found:
-        raise ConfigError(f"source.{key}: {str(path)!r} is empty")
-    return found
-
-
 def _inline(lines: Sequence[_Line]) -> np.ndarray:
     import numpy as np
 
@@ -205,7 +185,10 @@ def _inline(lines: Sequence[_Line]) -> np.ndarray:
         size = len(value) if size is None else size
         if len(value) != size:
             raise ConfigError(f"{line.where} ({line.row.get('id')!r}): field embedding has {len(value)} numbers, those before have {size}")
-    return np.array([line.row["embedding"] for line in lines], dtype=np.float32)
+    try:
+        return np.array([line.row["embedding"] for line in lines], dtype=np.float32)
+    except OverflowError:
+        raise ConfigError(f"{lines[0].where.rpartition(', ')[0]}: field embedding holds a whole number beyond all floats; an embedding has length 1") from None
 
 
 def _example(line: _Line, vector: np.ndarray, file: Path) -> Example:

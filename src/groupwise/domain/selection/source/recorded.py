@@ -120,8 +120,14 @@ class Recorded(Config):
             if not isinstance(entry, Mapping) or not ("pointer_candidates" in entry or {"id_list", "score_list"} <= set(entry)):
                 keys = sorted(entry) if isinstance(entry, Mapping) else type(entry).__name__
                 raise ConfigError(f"{where} has {keys}; allowed: id_list with score_list, or pointer_candidates")
+            lists = ["pointer_candidates"] if "pointer_candidates" in entry else ["id_list", "score_list"]
+            for name in lists:
+                if not isinstance(entry[name], list):
+                    raise ConfigError(f"{where}: {name} is {entry[name]!r}; it must be a list")
             if "pointer_candidates" in entry:
                 for number, each in enumerate(entry["pointer_candidates"]):
+                    if not isinstance(each, Mapping):
+                        raise ConfigError(f"{where}: pointer_candidates[{number}] is {each!r}; it must be a table")
                     if each.get("eval_failed") or each.get("vqa_eval_mode") in ("fallback", "error"):
                         failed += 1
                     else:

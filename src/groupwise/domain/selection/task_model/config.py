@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 
 from pydantic import Field
 
@@ -27,6 +27,9 @@ class DigitRules(Config):
         seed: of weights and episodes. It is not the run's seed: runs with different seeds are judged by the same model.
         cache: keep the trained model between runs.
     """
+
+    MOST_DEMOS: ClassVar[int] = 8
+    """How many demonstrations the model has places for."""
 
     kind: Literal["digit_rules"] = "digit_rules"
     dimensions: Annotated[int, Field(ge=2, le=16)] = 4

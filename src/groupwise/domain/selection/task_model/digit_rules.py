@@ -23,8 +23,6 @@ from groupwise.streams import Streams
 
 log = logging.getLogger("groupwise")
 
-MOST_DEMOS = 8
-"""How many demonstrations the model has places for."""
 _TRAINED_DEMOS = 4
 _FOLLOW = 0.75
 """Share of demonstrations in training that follow the rule that is asked about."""
@@ -51,7 +49,7 @@ class RuleLearner(nn.Module):
         self.read = nn.Linear(config.dimensions, config.width)
         self.label = nn.Embedding(3, config.width)
         # Places are counted from the query backwards: the demonstration before it has the same place in a prompt of any length.
-        self.place = nn.Parameter(0.02 * torch.randn(MOST_DEMOS + 1, config.width))
+        self.place = nn.Parameter(0.02 * torch.randn(config.MOST_DEMOS + 1, config.width))
         layer = nn.TransformerEncoderLayer(config.width, config.num_heads, 4 * config.width, 0.0, "gelu", batch_first=True, norm_first=True)
         self.layers = nn.TransformerEncoder(layer, config.num_layers, enable_nested_tensor=False)
         self.answer = nn.Sequential(nn.LayerNorm(config.width), nn.Linear(config.width, 2))
@@ -107,8 +105,10 @@ class DigitRulesModel:
         for row, shown in enumerate(demos):
             by_length.setdefault(len(shown), []).append(row)
         for length, rows in by_length.items():
-            if length > MOST_DEMOS:
-                raise ValueError(f"query {queries[rows[0]].id!r}: {length} demonstrations, and this task model has places for {MOST_DEMOS}; show fewer")
+            if length > DigitRules.MOST_DEMOS:
+                raise ValueError(
+                    f"query {queries[rows[0]].id!r}: {length} demonstrations, and this task model has places for {DigitRules.MOST_DEMOS}; show fewer"
+                )
             for start in range(0, len(rows), 4096):
                 part = rows[start : start + 4096]
                 images = np.stack([[*(self._of(each) for each in demos[row]), self._of(queries[row])] for row in part])
