@@ -50,6 +50,34 @@ def test_a_program_chooses_anew_for_every_question(selector):
         program(question=QUESTION)
 
 
+@pytest.mark.parametrize("predictor", [dspy.Predict, dspy.ChainOfThought])
+@pytest.mark.parametrize("optimiser", ["labelled", "bootstrap"])
+def test_a_compiled_program_still_chooses_and_is_saved_and_loaded(selector, tmp_path, predictor, optimiser):
+    def program():
+        return FewShot(predictor("question -> answer"), SelectDemos(selector, k=2))
+
+    other = "south basic phone zoe new comet"
+    known = [dspy.Example(question=question, answer="elm").with_inputs("question") for question in (QUESTION, other)]
+    lm = DummyLM([{"reasoning": "seen before", "answer": "elm"}] * 20)
+    with dspy.context(lm=lm):
+        if optimiser == "labelled":
+            compiled = dspy.LabeledFewShot(k=1).compile(program(), trainset=known)
+        else:
+            metric = lambda example, found, trace=None: example.answer == found.answer  # noqa: E731
+            compiled = dspy.BootstrapFewShot(metric=metric, max_bootstrapped_demos=1, max_labeled_demos=1).compile(program(), trainset=known)
+        compiled.save(tmp_path / "program.json")
+        loaded = program()
+        loaded.load(tmp_path / "program.json")
+        for each in (compiled, loaded):
+            assert [len(part.demos) for part in each.predictors()] == [1]
+            assert each(question=other).answer == "elm"
+            # The demonstrations are the selector's, not those the optimiser put there.
+            assert messages(lm, "question") == [*(example.question for example in selector.select(other, 2)), other]
+    own = selector.add(other, "elm")
+    assert compiled.select.selector is selector
+    assert own in {example.id for example in compiled.select.selector.examples}
+
+
 def test_an_example_of_dspys_own_is_added(selector):
     select = SelectDemos(selector, k=24)
     own = select.add(dspy.Example(question=QUESTION, answer="elm"))

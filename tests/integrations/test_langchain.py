@@ -55,6 +55,20 @@ def test_asynchronous_prompts(selector):
     assert asyncio.run(prompt.aformat(question=QUESTION)) == prompt.format(question=QUESTION)
 
 
+def test_asynchronous_selection_and_adding(selector):
+    chosen = GroupwiseExampleSelector(selector, k=3)
+    alone = chosen.select_examples({"question": QUESTION})
+
+    async def both():
+        found = await asyncio.gather(*(chosen.aselect_examples({"question": QUESTION}) for _ in range(8)))
+        return found, await chosen.aadd_example({"question": QUESTION, "answer": "elm"})
+
+    found, own = asyncio.run(both())
+    assert found == [alone] * 8
+    assert len(alone) == 3
+    assert selector.examples[-1].id == own
+
+
 def test_a_missing_variable_is_named(selector):
     with pytest.raises(ConfigError, match="the inputs: no text 'question' among 'ticket'; name it with question_key"):
         GroupwiseExampleSelector(selector).select_examples({"ticket": QUESTION})

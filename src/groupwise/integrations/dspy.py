@@ -48,6 +48,10 @@ class SelectDemos:
         chosen = self.selector.select(question, self.k if k is None else k, order=self.order)
         return [self._example(example.question, example.answer) for example in chosen]
 
+    def __deepcopy__(self, memory: dict[int, Any]) -> SelectDemos:
+        """Copies that DSPy's optimisers make of a program choose from the same selector: an example added later can be picked in all of them."""
+        return SelectDemos(self.selector, self.k, question_field=self.question_field, answer_field=self.answer_field, order=self.order)
+
     def add(self, example: dspy.Example) -> str:
         """An example more, which can be picked from now on; its id.
 

@@ -222,6 +222,48 @@ def test_cut_off_answers_do_not_train(folder: Path) -> None:
     assert 0 < ours[0].state.log_history[0]["completions/clipped_ratio"] < 1
 
 
+def test_several_optimiser_steps_on_one_generation_take_its_parts_in_order(folder: Path) -> None:
+    keys: dict[str, Any] = {"loss_type": "grpo", "scale_rewards": "none", "per_device_train_batch_size": 2, "steps_per_generation": 4, "max_steps": 4}
+    ours, theirs = (run(kind, folder, keys, rollout_func=answers(False)) for kind in (GRPOTrainer, trl.GRPOTrainer))
+    same(ours, theirs)
+    # A batch's method scores the parts of a step itself: one pass over them in one piece is the same.
+    edits = {"trust.share": 0.2, "trust.lower": 0.01}
+    keys = {"per_device_train_batch_size": 2, "steps_per_generation": 4, "max_steps": 4}
+    whole = keys | {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "steps_per_generation": 2}
+    split, one = (run(GRPOTrainer, folder, each, rollout_func=answers(False), objective="clip_cov", edits=edits) for each in (keys, whole))
+    same(split, one)
+
+
+def test_trls_token_means_count_a_generation_and_ours_a_step(folder: Path) -> None:
+    keys = {"loss_type": "dapo", "scale_rewards": "none", "per_device_train_batch_size": 2, "steps_per_generation": 4, "max_steps": 1}
+    ours, theirs = (run(kind, folder, keys, rollout_func=answers(False)) for kind in (GRPOTrainer, trl.GRPOTrainer))
+    tokens = ours[0]._sampled["train"].batch.mask.sum(1)
+    share = float(tokens[:4].sum() / (tokens.sum() / 2))
+    assert share != 1.0
+    torch.testing.assert_close(theirs[1][0], share * ours[1][0], rtol=1e-4, atol=1e-6)
+
+
+def test_a_divergence_in_the_reward_reads_the_policy_that_acted(folder: Path) -> None:
+    # One pass a generation, for which TRL keeps no old log-probs. Before the first step the policy is the reference: nothing is subtracted.
+    edits = {"divergence.beta": 10.0}
+    ours = run(GRPOTrainer, folder, {"max_steps": 1}, objective="reinforce_pp", edits=edits)[0]
+    without = run(GRPOTrainer, folder, {"max_steps": 1}, objective="reinforce_pp", edits={"divergence.kind": "none"})[0]
+    assert list(ours._logs["advantages"]) == pytest.approx(list(without._logs["advantages"]), abs=1e-4)
+    assert max(ours._logs["advantages"]) > 0.5
+
+
+def test_trls_reference_is_not_kept_in_step_where_there_is_none(folder: Path) -> None:
+    assert run(GRPOTrainer, folder, {"max_steps": 1, "sync_ref_model": True}, objective="bnpo")[0].ref_model is None
+
+
+def test_trls_own_correction_is_on_where_the_objective_reads_the_sampler(folder: Path) -> None:
+    keys = {"max_steps": 1, "vllm_importance_sampling_correction": False}
+    with pytest.raises(ValueError, match="vllm_importance_sampling_correction = False contradicts the objective 'bnpo\\+tis'"):
+        run(GRPOTrainer, folder, keys, rollout_func=answers(True), objective="bnpo+tis")
+    for name, expected in (("bnpo+tis", True), ("bnpo", False), ("dppo_tv", True)):
+        assert run(GRPOTrainer, folder, {"max_steps": 1}, rollout_func=answers(True), objective=name)[0].vllm_importance_sampling_correction is expected
+
+
 @pytest.mark.parametrize("kind", ["dapo", "grpo", "luspo"])
 def test_a_tools_tokens_do_not_train(folder: Path, kind: str) -> None:
     def with_tool(prompts: list[str], trainer: Any) -> dict[str, Any]:
@@ -352,6 +394,16 @@ def test_state_is_saved_and_restored_with_trls_checkpoints(folder: Path, tmp_pat
     (tmp_path / "out" / "checkpoint-2" / STATE_FILE).unlink()
     with pytest.warns(UserWarning, match="is missing: schedules go on at step 2"):
         assert resumed(objective="grpo", edits=edits).objective_state.step == 4
+
+
+def test_the_arguments_that_are_given_stay_as_they_are(folder: Path) -> None:
+    args = tiny.settings(folder / "out")
+    before = args.to_dict()
+    trainer = GRPOTrainer(
+        tiny.model(folder / "model"), tiny.early_letters, args, train_dataset=tiny.data(), processing_class=tiny.tokenizer(), objective="grpo"
+    )
+    assert args.to_dict() == before
+    assert trainer.args.beta == 0.04 != args.beta
 
 
 def test_an_objective_needs_no_preset(folder: Path) -> None:
