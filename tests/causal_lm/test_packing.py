@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, CohereConfig, GPTNeoXConfig, MistralConfig, MixtralConfig, OlmoConfig
+from transformers import AutoModelForCausalLM, CohereConfig, GPTNeoXConfig, GraniteConfig, MistralConfig, MixtralConfig, OlmoConfig
 
 from groupwise.causal_lm import packing, scoring
 from groupwise.causal_lm.backbone import Backbone
@@ -17,7 +17,9 @@ OTHERS = {
     "gpt_neox": GPTNeoXConfig(**SIZES, **IDS),
     "cohere": CohereConfig(**SIZES, **IDS, num_key_value_heads=2, logit_scale=0.25),
     "mistral": MistralConfig(**SIZES, **IDS, num_key_value_heads=2, sliding_window=None),
-    "mistral-sliding": MistralConfig(**SIZES, **IDS, num_key_value_heads=2, sliding_window=3),
+    # Wider than what the model is tried on before it is packed.
+    "mistral-sliding": MistralConfig(**SIZES, **IDS, num_key_value_heads=2, sliding_window=9),
+    "granite": GraniteConfig(**SIZES, **IDS, num_key_value_heads=2, attention_multiplier=0.9, residual_multiplier=0.7),
     "mixtral": MixtralConfig(**SIZES, **IDS, num_key_value_heads=2, num_local_experts=4, sliding_window=None),
     "olmo": OlmoConfig(**SIZES, **IDS, num_key_value_heads=2),
 }
@@ -71,6 +73,17 @@ def test_a_model_that_would_answer_otherwise_is_found_out(model_of):
     # A layer that looks at its neighbours in the row without the attention interface.
     backbone.body.h[0].register_forward_hook(lambda module, args, out: out + out.roll(1, 1))
     assert not packing.can_pack(backbone)
+
+
+def test_attention_drops_out_in_training_as_the_model_would():
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(MistralConfig(**SIZES, **IDS, num_key_value_heads=2, sliding_window=None, attention_dropout=0.5))
+    backbone, tokens, mask = Backbone(model), torch.arange(2, 10).expand(4, 8), torch.ones(4, 8, dtype=torch.bool)
+    assert packing.can_pack(backbone)
+    for training in (False, True):
+        model.train(training)
+        first, again = (scoring.score(backbone, PROMPTS, tokens, mask)["log_prob"] for _ in range(2))
+        assert torch.equal(first, again) != training
 
 
 def test_the_models_own_attention_is_back_afterwards_even_after_an_error(model_of):

@@ -19,6 +19,9 @@ def test_covariance_is_centred_on_all_decisions() -> None:
     ln2 = 0.6931471805599453
     close(covariance(given), [[-ln2 * 2], [-ln2], [0.0]])
     assert not covariance(given).requires_grad
+    # A = 3, -3, 0: mean 0, so a bad decision counts by its own sign.
+    signed = member_ratios([1.0], [4.0], [2.0], advantage=[3.0, -3.0, 0.0])
+    close(covariance(signed), [[-ln2 * 3], [-ln2 * 3], [0.0]])
 
 
 def test_covariance_passes_over_masked_decisions() -> None:

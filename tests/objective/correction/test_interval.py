@@ -18,3 +18,9 @@ def test_outside_is_zero() -> None:
 def test_bounds_are_ordered() -> None:
     with pytest.raises(ValidationError, match="below upper"):
         Interval(lower=2.0, upper=1.0)
+
+
+def test_both_ends_belong_to_it() -> None:
+    ones, mask = torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool)
+    assert Interval(lower=1.0, upper=2.0)(ones, mask).item() == 1.0
+    assert Interval(lower=0.5, upper=1.0)(ones, mask).item() == 1.0

@@ -14,3 +14,7 @@ MASK = torch.tensor([[True, True], [True, True], [True, False]])
 
 def test_a_member_is_kept_or_dropped_whole_and_survivors_keep_their_weights() -> None:
     close(torch.where(MASK, Mask(maximum=2.0)(WEIGHT, MASK), 0.0), [[0.0, 0.0], [1.5, 0.5], [1.9, 0.0]])
+
+
+def test_a_product_at_the_maximum_trains() -> None:
+    close(Mask(maximum=1.0)(torch.zeros(1, 2, dtype=torch.float64), torch.ones(1, 2, dtype=torch.bool)), [[1.0, 1.0]])

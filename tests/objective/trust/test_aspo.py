@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from pydantic import ValidationError
 from tests.objective.small import close, gradient, member_ratios
 
+from groupwise.objective.ratio import Geometric
 from groupwise.objective.trust.aspo import Aspo
 from groupwise.statistics import finish
 
@@ -26,6 +28,15 @@ def test_bad_decisions_by_the_ratio() -> None:
     close(surrogate.value, [[-0.8, -2.0, -3.0]])
     close(gradient(surrogate.value, given), [[0.0, -2.0, -3.0]])
     assert surrogate.alive.tolist() == [[False, True, True]]
+
+
+def test_a_capped_weight_keeps_the_decisions_own_gradient_under_a_shared_ratio() -> None:
+    # Members of ratio 2 and 5, both bad. At 2 the gradient is the ratio's, shared by the member's decisions; capped at 3 it is each decision's own.
+    given = member_ratios([4.0, 1.0], [25.0, 1.0], advantage=-1.0)
+    surrogate = Aspo(low=0.2, high=0.3, bound=3.0)(Geometric()(given.log_ratio, given), given)
+    close(surrogate.value, [[-2.0, -2.0], [-3.0, -3.0]])
+    first = torch.autograd.grad(surrogate.value[:, 0].sum(), given.log_prob)[0]
+    close(first, [[-1.0, -1.0], [-3.0, 0.0]])
 
 
 def test_metrics_and_advantage_zero() -> None:

@@ -26,6 +26,17 @@ def test_one_sided_clip_then_the_geometric_mean() -> None:
     assert finish(surrogate.statistics) == {"clip_ratio/low_mean": 0.25, "clip_ratio/high_mean": 0.25, "clip_ratio/region_mean": 0.5}
 
 
+def test_each_side_has_its_own_bound() -> None:
+    # Bounds ln 4 above and ln 2 below. Good: min(8, 4), 1/4 -> 1; bad: 8, max(1/8, 1/2) -> sqrt(4) and 8, 1/1.5 (inside) -> sqrt(8 / 1.5).
+    given = member_ratios([8.0, 0.25], [8.0, 0.125], [8.0, 1 / 1.5], advantage=[1.0, -1.0, -1.0])
+    surrogate = Gmpo(low=math.log(2), high=math.log(4))(given.log_ratio, given)
+    inside = -math.sqrt(8 / 1.5)
+    close(surrogate.value, [[1.0, 1.0], [-2.0, -2.0], [inside, inside]])
+    close(gradient(surrogate.value, given), [[0.0, 1.0], [-2.0, 0.0], [inside, inside]])
+    between = member_ratios([1.0, 0.4], advantage=-1.0)
+    assert Gmpo(low=math.log(4), high=math.log(2))(between.log_ratio, between).alive.all()
+
+
 def test_holes_and_empty_members() -> None:
     given = member_ratios([2.0, None, 0.5], [None, None, None], advantage=1.0)
     surrogate = Gmpo(low=1.0, high=1.0)(given.log_ratio, given)

@@ -23,6 +23,15 @@ def test_gate_and_slope() -> None:
     assert finish(surrogate.statistics) == pytest.approx({"sapo/gradient_weight_mean": (2 + 2 * slope) / 4})
 
 
+def test_advantage_zero_has_the_temperature_of_bad_ones() -> None:
+    # tau 4 at ratio 0.75, as the paper's "otherwise": 4 p (1 - p) with p = sigmoid(-1). It moves the metric alone.
+    given = member_ratios([0.75], advantage=0.0)
+    surrogate = Sapo(tau_pos=2.0, tau_neg=4.0)(given.log_ratio, given)
+    p = 1 / (1 + math.exp(-1.0))
+    assert finish(surrogate.statistics) == pytest.approx({"sapo/gradient_weight_mean": 4 * p * (1 - p)})
+    close(gradient(surrogate.value, given), [[0.0]])
+
+
 def test_the_temperature_is_read_in_the_dtype_of_the_scores() -> None:
     given = member_ratios([1.0], advantage=-1.0)
     assert Sapo(tau_neg=1.05)(given.log_ratio, given).value.item() == pytest.approx(-2 / 1.05, abs=1e-15)

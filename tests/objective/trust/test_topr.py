@@ -10,8 +10,8 @@ from groupwise.statistics import finish
 
 
 def test_weights_of_members() -> None:
-    # Products 0.25, 4 and 0.25, 4: the good members weigh 1, the bad ones 0.25 and 1.
-    given = member_ratios([0.5, 0.5], [4.0, 1.0], [0.5, 0.5], [4.0, 1.0], advantage=[2.0, 2.0, -2.0, -2.0], old=-3.0)
+    # Products 0.5, 4 and 0.25, 4: the good members weigh 1, the bad ones 0.25 and 1, which alone are in the metric.
+    given = member_ratios([0.5, 1.0], [4.0, 1.0], [0.5, 0.5], [4.0, 1.0], advantage=[2.0, 2.0, -2.0, -2.0], old=-3.0)
     surrogate = Topr()(Product()(given.log_ratio, given), given)
     weight = [[2.0, 2.0], [2.0, 2.0], [-0.5, -0.5], [-2.0, -2.0]]
     close(gradient(surrogate.value, given), weight)

@@ -62,7 +62,8 @@ def objective_of(args: GRPOConfig) -> Objective:
     """The objective that a `GRPOConfig` describes.
 
     What differs from TRL's own numbers: advantages are divided by `max(std, 1e-6)` instead of `std + 1e-4`; `bnpo` counts tokens over the whole optimiser step,
-    TRL over a micro-batch; an entropy bonus has the aggregation's weights, TRL's the mean over the tokens of each micro-batch.
+    TRL over a micro-batch; `dapo`, `cispo` and `vespo` count them there too, TRL over the whole generation, which is the same unless one generation serves
+    several optimiser steps; an entropy bonus has the aggregation's weights, TRL's the mean over the tokens of each micro-batch.
 
     Raises:
         ValueError: keys without a counterpart, each named.
