@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 # Imported here, by the thread that opens the reward: rewards run at the same time, and two threads that import parts of one library for the first time
-# can lock each other out. The images are read by it too.
-import sklearn.datasets  # noqa: F401
+# can lock each other out. The images are read here too, for their folder is a part of the library.
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
 
 from groupwise.domain.diffusion.source.digits import load
+
+_IMAGES, _LABELS = load()
 
 
 def support_vectors(images: Sequence[np.ndarray]) -> np.ndarray:
@@ -45,11 +46,9 @@ def _pixels(images: Sequence[np.ndarray]) -> np.ndarray:
 def _support_vectors() -> Any:
     machine: Any = SVC
     calibrated: Any = CalibratedClassifierCV
-    images, labels = load()
-    return calibrated(machine(C=10, gamma=0.32), ensemble=False, cv=3).fit(images[::2].reshape(-1, 64), labels[::2])
+    return calibrated(machine(C=10, gamma=0.32), ensemble=False, cv=3).fit(_IMAGES[::2].reshape(-1, 64), _LABELS[::2])
 
 
 @lru_cache(maxsize=1)
 def _neighbours() -> Any:
-    images, labels = load()
-    return KNeighborsClassifier(n_neighbors=5).fit(images[1::2].reshape(-1, 64), labels[1::2])
+    return KNeighborsClassifier(n_neighbors=5).fit(_IMAGES[1::2].reshape(-1, 64), _LABELS[1::2])

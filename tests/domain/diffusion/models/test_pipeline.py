@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,8 @@ def test_flux_takes_guidance_as_an_input_where_it_was_distilled_for_it(tmp_path:
     noise = torch.randn(2, *denoiser.latent_shape, generator=torch.Generator().manual_seed(1))
     rows = prompts("FluxPipeline")
     assert denoiser.encode(rows).unconditional is None
+    with pytest.raises(ConfigError, match="negative_prompt: 'grey': this model was distilled for guidance"):
+        denoiser.check(prompts("FluxPipeline", negative=True))
     images = {guidance: ode(denoiser, noise, rows, guidance) for guidance in (1.0, 3.5)}
     assert float((images[1.0] - images[3.5]).abs().max()) > 1e-4
     for guidance, actual in images.items():
@@ -191,6 +194,20 @@ def test_sharded_files_and_variants(tmp_path: Path) -> None:
     assert all(torch.equal(value, second[name]) for name, value in first.items())
     with pytest.raises(ConfigError, match="cannot be loaded as StableDiffusionPipeline"):
         opened(tmp_path / "variant", "StableDiffusionPipeline")
+
+
+def test_stable_diffusion_3_without_its_third_text_encoder(folders: dict[str, Path], tmp_path: Path) -> None:
+    name = "StableDiffusion3Pipeline"
+    pipe = diffusers.StableDiffusion3Pipeline.from_pretrained(folders[name], text_encoder_3=None, tokenizer_3=None)
+    pipe.set_progress_bar_config(disable=True)
+    # As diffusers writes it, and as it is left when somebody saves the disk's space.
+    pipe.save_pretrained(tmp_path / "written")
+    shutil.copytree(folders[name], tmp_path / "removed", ignore=shutil.ignore_patterns("*_3"))
+    for path in (tmp_path / "written", tmp_path / "removed"):
+        denoiser = opened(path, name)
+        noise = torch.randn(2, *denoiser.latent_shape, generator=torch.Generator().manual_seed(1))
+        expected = by_the_pipeline(pipe, name, noise, prompts(name), 4.0)
+        assert float((ode(denoiser, noise, prompts(name), 4.0) - expected).abs().max()) < 2e-5
 
 
 def test_every_part_is_opened_in_the_dtype_that_the_denoiser_was_saved_in(tmp_path: Path) -> None:

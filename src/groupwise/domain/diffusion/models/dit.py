@@ -23,6 +23,7 @@ class DiT:
     pipeline = "DiTPipeline"
     denoiser = "transformer"
     parts: tuple[str, ...] = ("transformer", "vae", "scheduler")
+    optional: tuple[str, ...] = ()
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
         """`[C, h, w]`; the model makes images of one size."""

@@ -15,12 +15,14 @@ Tensors = dict[str, Tensor]
 class Family(Protocol):
     """One class of pipelines. A family is a set of functions of the loaded pipeline and holds no state.
 
-    `pipeline` is the name of diffusers' class, `denoiser` of the component that is trained, `parts` of those that must be there.
+    `pipeline` is the name of diffusers' class, `denoiser` of the component that is trained, `parts` of those that must be there, `optional` of those that
+    the pipeline does without, though diffusers opens no folder that lacks them.
     """
 
     pipeline: str
     denoiser: str
     parts: tuple[str, ...]
+    optional: tuple[str, ...]
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
         """Shape of one latent as the denoiser takes it, for images of `size` (height, width; None is the model's own).

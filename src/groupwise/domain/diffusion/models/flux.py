@@ -22,6 +22,7 @@ class Flux:
     pipeline = "FluxPipeline"
     denoiser = "transformer"
     parts: tuple[str, ...] = ("transformer", "vae", "text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2", "scheduler")
+    optional: tuple[str, ...] = ()
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
         """`[h w / 4, 4 C]`."""

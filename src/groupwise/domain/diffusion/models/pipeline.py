@@ -90,6 +90,8 @@ class PipelineDenoiser:
         for each in given:
             if each is not None and not isinstance(each, str):
                 raise ConfigError(f"negative_prompt: {each!r} is no text")
+            if each and self.distilled:
+                raise ConfigError(f"negative_prompt: {each!r}: this model was distilled for guidance and is never run without the prompt; leave the column out")
 
     @torch.no_grad()
     def encode(self, prompts: Sequence[Mapping[str, Any]]) -> Condition:
@@ -179,6 +181,7 @@ def open_pipeline(model: Pretrained, spacing: Spacing, device: torch.device) -> 
     wanted: dict[str, Any] = {"dtype": stored_dtype(folder / family.denoiser, model.variant) if model.dtype == "auto" else getattr(torch, model.dtype)}
     if model.variant is not None:
         wanted["variant"] = model.variant
+    wanted |= {part: None for part in family.optional if not (folder / part).is_dir()}
     try:
         pipe: Any = getattr(diffusers, family.pipeline).from_pretrained(folder, use_safetensors=True, local_files_only=True, **wanted)
     except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:

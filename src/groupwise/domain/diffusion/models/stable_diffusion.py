@@ -18,6 +18,7 @@ class StableDiffusion:
     pipeline = "StableDiffusionPipeline"
     denoiser = "unet"
     parts: tuple[str, ...] = ("unet", "vae", "text_encoder", "tokenizer", "scheduler")
+    optional: tuple[str, ...] = ()
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
         """`[C, h, w]`."""

@@ -17,6 +17,7 @@ class StableDiffusion3:
     pipeline = "StableDiffusion3Pipeline"
     denoiser = "transformer"
     parts: tuple[str, ...] = ("transformer", "vae", "text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2", "scheduler")
+    optional: tuple[str, ...] = ("text_encoder_3", "tokenizer_3")
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
         """`[C, h, w]`."""

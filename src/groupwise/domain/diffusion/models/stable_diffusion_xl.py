@@ -19,6 +19,7 @@ class StableDiffusionXL:
     pipeline = "StableDiffusionXLPipeline"
     denoiser = "unet"
     parts: tuple[str, ...] = ("unet", "vae", "text_encoder_2", "tokenizer_2", "scheduler")
+    optional: tuple[str, ...] = ()
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
         """`[C, h, w]`."""
