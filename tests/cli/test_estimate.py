@@ -26,6 +26,8 @@ def test_a_model_on_documented_gpus(groupwise, tmp_path: Path):
     for word in ("494.0 million parameters", "8 x H100, by documented peaks", "sampling", "scoring", "update", "communication", "reference", "held at once"):
         assert word in ended.out, word
     assert "extrapolated: H100: documented peaks" in ended.out
+    many = groupwise("estimate", "language", "--model", tmp_path / "config.json", "--gpu", "H100", "--gpus", 64, "train.prompts_per_step=16")
+    assert "48 of the 64 devices get no prompt: a step has 16; set train.prompts_per_step higher" in many.out
 
 
 def test_what_cannot_be_estimated_is_said(groupwise, tmp_path: Path):

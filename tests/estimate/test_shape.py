@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from groupwise.config import ConfigError
-from groupwise.estimate.shape import read_shape, shape_of
+from groupwise.estimate.shape import _GATED, _PLAIN, _TIED, read_shape, shape_of
 
 SIZES = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 300}
 
@@ -21,6 +21,10 @@ SIZES = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "n
         ("qwen2", {**SIZES, "tie_word_embeddings": False}),
         ("llama", SIZES),
         ("gpt2", {"n_embd": 48, "n_layer": 2, "n_head": 4, "vocab_size": 300, "n_positions": 32}),
+        ("starcoder2", {**SIZES, "bos_token_id": 1, "eos_token_id": 2}),
+        ("nemotron", SIZES),
+        ("gpt_neox", {name: size for name, size in SIZES.items() if name != "num_key_value_heads"}),
+        ("gemma2", {**SIZES, "head_dim": 16}),
     ],
 )
 def test_the_count_is_that_of_the_model(family: str, sizes: dict[str, int]):
@@ -51,3 +55,12 @@ def test_what_is_no_dense_decoder_is_said(tmp_path: Path):
         read_shape(file)
     file.write_text(json.dumps({"model_type": "some", "text_config": SIZES}))
     assert read_shape(file).kv_heads == 2
+    file.write_text(json.dumps({"model_type": "mamba", **SIZES}))
+    with pytest.raises(ConfigError, match=r'model_type = "mamba" is no dense decoder whose layers are known here; known are apertus, .*, qwen3'):
+        read_shape(file)
+
+
+def test_every_family_ties_its_head_as_transformers_does():
+    for family in sorted(_GATED | _PLAIN):
+        config = AutoConfig.for_model(family)
+        assert getattr(config, "tie_word_embeddings", False) == (family in _TIED), family

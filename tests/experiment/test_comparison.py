@@ -116,3 +116,25 @@ def test_cells_that_failed_or_are_damaged_are_named_and_the_others_stand(cells: 
     assert comparison.rows[0].verdict == "what the others are compared with, in place of method=grpo, which has no finished run"
     assert comparison.missing["method=grpo/seed-1"] == "exit status 1"
     assert "summary.json" in comparison.missing["method=grpo/seed-0"]
+
+
+def test_no_difference_is_called_none(cells: list[Cell]):
+    for cell in cells:
+        finish(cell, {"a": 1.0, "b": 0.0})
+    comparison = compare(cells)
+    assert comparison is not None
+    assert comparison.rows[1].verdict == "not distinguishable at this number of seeds (2): no difference was measured"
+
+
+def test_a_variant_of_another_metric_is_named_and_the_others_stand(cells: list[Cell]):
+    for cell in cells:
+        finish(cell, {"a": 1.0, "b": 0.0})
+        if cell.variant.name == "method=dapo":
+            summary = json.loads((cell.folder / "summary.json").read_text())
+            (cell.folder / "summary.json").write_text(json.dumps({**summary, "metric": "selected/accuracy"}))
+    comparison = compare(cells)
+    assert comparison is not None
+    assert [row.variant for row in comparison.rows] == ["method=grpo"]
+    assert comparison.missing.keys() == {"method=dapo/seed-0", "method=dapo/seed-1"}
+    said = comparison.missing["method=dapo/seed-0"]
+    assert said.startswith("it was measured by selected/accuracy (the larger the better) and method=grpo by greedy/correct (the larger the better)")

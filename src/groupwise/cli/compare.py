@@ -130,10 +130,14 @@ def _ended(outcome: Outcome) -> str:
 
 
 def _score(cell: Cell) -> str:
+    from groupwise.config import ConfigError
     from groupwise.experiment.held_out import read_summary
 
-    summary = read_summary(cell.folder)
-    return f"{summary['metric']} {_number(summary['before'])} -> {_number(summary['after'])}"
+    try:
+        summary = read_summary(cell.folder)
+    except ConfigError as error:
+        return str(error)
+    return f"{summary.get('metric')} {_number(summary.get('before'))} -> {_number(summary.get('after'))}"
 
 
 def _show(comparison: Comparison) -> None:
@@ -150,7 +154,8 @@ def _show(comparison: Comparison) -> None:
     for row in comparison.rows:
         console().print(Text(f"{row.variant}: {row.verdict}."))
     for place, why in comparison.missing.items():
-        console().print(Text(f"{place} is not in the table: {why.splitlines()[0]}"))
+        said, *output = why.splitlines()
+        console().print(Text(f"{place} is not in the table: {said}{f' ({output[-1]})' if output else ''}"))
     first = comparison.rows[0]
     console().print(
         Text(

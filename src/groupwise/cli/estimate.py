@@ -161,11 +161,14 @@ def _about(found: Estimate) -> list[str]:
     shape, step = found.shape, found.step
     devices = f"{found.num_processes} x {found.machine.name}" if found.num_processes > 1 else found.machine.name
     share = f", {step.learning_share:.0%} of them learn" if step.learning_share < 1 else ""
+    idle = found.num_processes - step.prompts
+    waits = [f"{idle} of the {found.num_processes} devices get no prompt: a step has {step.prompts}; set train.prompts_per_step higher"] if idle > 0 else []
     return [
         f"{shape.parameters / 1e6:,.1f} million parameters: {shape.layers} layers of width {shape.hidden}, vocabulary {shape.vocabulary}",
         f"a step: {step.prompts} prompts x {step.group_size} members, {step.prompt_tokens:.0f} + {step.completion_tokens:.0f} tokens, "
         f"{step.updates * step.minibatches} optimiser step{'s' if step.updates * step.minibatches > 1 else ''}{share}",
         f"on {devices}, {'measured' if found.machine.measured else 'by documented peaks'}",
+        *waits,
     ]
 
 

@@ -15,6 +15,32 @@ _NAMES = {
     "heads": ("num_attention_heads", "n_head"),
     "vocabulary": ("vocab_size",),
 }
+_GATED = frozenset(
+    (
+        "bitnet",
+        "cohere",
+        "cohere2",
+        "ernie4_5",
+        "exaone4",
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "glm",
+        "glm4",
+        "granite",
+        "helium",
+        "hunyuan_v1_dense",
+        "internlm3",
+    )
+    + ("llama", "ministral", "ministral3", "mistral", "olmo", "olmo2", "olmo3", "phi3", "qwen2", "qwen2_5_vl_text", "qwen2_vl_text", "qwen3", "qwen3_vl_text")
+    + ("seed_oss", "smollm3", "stablelm", "vaultgemma")
+)
+_PLAIN = frozenset(("apertus", "arcee", "bloom", "codegen", "gpt2", "gpt_neox", "gptj", "jais2", "nemotron", "opt", "phi", "starcoder2"))
+"""Families of dense decoders whose layers are what `layer_weights` counts, with a feed-forward part of three matrices, or of two."""
+
+_TIED = frozenset(("bloom", "cohere", "cohere2", "ernie4_5", "gemma", "gemma2", "gemma3_text", "gpt2", "opt", "smollm3", "starcoder2", "vaultgemma"))
+"""Families whose `config.json` may leave out that the head shares the embedding's weight."""
+
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
@@ -111,7 +137,7 @@ def shape_of(config: Mapping[str, Any], source: str = "config.json") -> Shape:
         source: what an error calls it.
 
     Raises:
-        ConfigError: a size is missing, or the model is no dense decoder.
+        ConfigError: a size is missing, or the model is no dense decoder of a family that is known here.
 
     Example:
         >>> shape_of({"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100, "intermediate_size": 128}).kv_heads
@@ -120,6 +146,13 @@ def shape_of(config: Mapping[str, Any], source: str = "config.json") -> Shape:
     config = config.get("text_config") or config
     if any((config.get(name) or 0) > 1 for name in _EXPERTS):
         raise ConfigError(f"{source}: a mixture of experts, whose cost depends on what is routed where; only dense decoders are estimated")
+    family = str(config.get("model_type") or "")
+    if family and family not in _GATED | _PLAIN:
+        known = ", ".join(sorted(_GATED | _PLAIN))
+        raise ConfigError(
+            f'{source}: model_type = "{family}" is no dense decoder whose layers are known here; known are {known}. If its layers are like those of '
+            f"one of them, write that one's name into a copy of the file and give the copy"
+        )
     found: dict[str, int] = {}
     for name, keys in _NAMES.items():
         value = next((config[key] for key in keys if config.get(key) is not None), None)
@@ -127,12 +160,11 @@ def shape_of(config: Mapping[str, Any], source: str = "config.json") -> Shape:
             raise ConfigError(f"{source} has no {keys[0]} (a positive number), so the model's size is unknown; give the config.json of a causal language model")
         found[name] = value
     hidden, heads = found["hidden"], found["heads"]
-    family = str(config.get("model_type", ""))
     return Shape(
         **found,
         intermediate=int(config.get("intermediate_size") or config.get("n_inner") or config.get("ffn_dim") or 4 * hidden),
         kv_heads=int(config.get("num_key_value_heads") or heads),
         head_width=int(config.get("head_dim") or hidden // heads),
-        tied=bool(config.get("tie_word_embeddings", family == "gpt2")),
-        gated=family not in ("gpt2", "opt", "gpt_neox", "phi", "bloom"),
+        tied=bool(config.get("tie_word_embeddings", family in _TIED)),
+        gated=family not in _PLAIN,
     )

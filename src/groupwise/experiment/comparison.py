@@ -120,6 +120,10 @@ class _Finished:
     goal: Literal["max", "min"]
 
     @property
+    def measure(self) -> tuple[str, Literal["max", "min"]]:
+        return str(self.summary["metric"]), self.goal
+
+    @property
     def training_seconds(self) -> float:
         return sum(float(spent) for part, spent in self.seconds.items() if part not in NOT_TRAINING)
 
@@ -147,10 +151,8 @@ def compare(cells: Sequence[Cell], show: Sequence[str] = (), failed: Mapping[Pat
         name: of the experiment.
 
     Returns:
-        a row for every variant with a finished run. A run that failed, has not ended or cannot be read is named in `missing`.
-
-    Raises:
-        ConfigError: runs that were measured by different metrics.
+        a row for every variant with a finished run. A run that failed, has not ended, cannot be read or was measured by another metric than the first one is
+        named in `missing`.
 
     Example:
         >>> compare([]) is None
@@ -159,12 +161,17 @@ def compare(cells: Sequence[Cell], show: Sequence[str] = (), failed: Mapping[Pat
     read, missing = _read(cells, failed or {})
     if not read:
         return None
-    for what, found in (("metrics", {each.summary["metric"] for all_ in read.values() for each in all_}), ("goals", _goals(read))):
-        if len(found) > 1:
-            raise ConfigError(f"the variants were measured by different {what} ({', '.join(sorted(found))}); set train.metric to one of them")
     first = next(iter(read))
+    measure = read[first][0].measure
+    for variant, finished in list(read.items()):
+        for each in finished:
+            if each.measure != measure:
+                ours, theirs = (f"{metric} ({'the larger' if goal == 'max' else 'the smaller'} the better)" for metric, goal in (each.measure, measure))
+                missing[each.cell.place] = f"it was measured by {ours} and {first.name} by {theirs}; set train.metric to one of them in a new --out"
+        read[variant] = [each for each in finished if each.measure == measure]
+    read = {variant: finished for variant, finished in read.items() if finished}
     rows = [_row(variant, finished, read[first], show) for variant, finished in read.items()]
-    (goal,) = _goals(read)
+    goal = measure[1]
     return Comparison(str(read[first][0].summary["metric"]), tuple(_judged(rows, goal, cells[0].variant.name)), goal, missing, name)
 
 
@@ -173,9 +180,8 @@ def _read(cells: Sequence[Cell], failed: Mapping[Path, str]) -> tuple[dict[Varia
     missing: dict[str, str] = {}
     for cell in cells:
         found.setdefault(cell.variant, [])
-        place = f"{cell.folder.parent.name}/{cell.folder.name}"
         if not cell.finished:
-            missing[place] = failed.get(cell.folder, "has not ended")
+            missing[cell.place] = failed.get(cell.folder, "has not ended")
             continue
         try:
             scores = final_scores(cell.folder)
@@ -184,12 +190,8 @@ def _read(cells: Sequence[Cell], failed: Mapping[Path, str]) -> tuple[dict[Varia
             goal = read_run(cell.folder).config.get("train", {}).get("metric_goal", "max")
             found[cell.variant].append(_Finished(cell, read_summary(cell.folder), scores, goal))
         except ConfigError as error:
-            missing[place] = str(error)
+            missing[cell.place] = str(error)
     return {variant: finished for variant, finished in found.items() if finished}, missing
-
-
-def _goals(read: Mapping[Variant, Sequence[_Finished]]) -> set[Literal["max", "min"]]:
-    return {each.goal for finished in read.values() for each in finished}
 
 
 def _row(variant: Variant, finished: Sequence[_Finished], baseline: Sequence[_Finished], show: Sequence[str]) -> Row:
@@ -258,6 +260,8 @@ def _verdict(row: Row, first: str, goal: str, wanted: str) -> str:
     said = f"not distinguishable at this number of seeds ({number})"
     if number < 2:
         return f"{said}: one seed says nothing of others"
+    if row.difference.mean == 0:
+        return f"{said}: no difference was measured"
     if row.seeds_needed is None:
         return f"{said}; were the measured difference the real one, {MOST_SEEDS} seeds would not do"
     return f"{said}; were the measured difference the real one, {row.seeds_needed} would be needed"

@@ -64,6 +64,11 @@ class Cell:
         return (self.folder / "summary.json").is_file()
 
     @property
+    def place(self) -> str:
+        """Its run folder inside the grid's."""
+        return f"{self.folder.parent.name}/{self.folder.name}"
+
+    @property
     def log(self) -> Path:
         """What its process prints."""
         return self.folder.with_suffix(".log")

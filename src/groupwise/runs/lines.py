@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
+
+_MOST_DIGITS = 300
+"""Of a whole number that a float can hold."""
 
 
 @final
@@ -70,7 +74,7 @@ def each_line(path: Path, remarks: list[str]) -> Iterator[dict[str, Any]]:
                 if not line.strip():
                     continue
                 try:
-                    row = json.loads(line.decode("utf-8", errors="replace"), parse_constant=lambda _: None)
+                    row = parse(line)
                 # Brackets nested a thousand deep are damage too.
                 except (ValueError, RecursionError):
                     row = None
@@ -88,6 +92,30 @@ def each_line(path: Path, remarks: list[str]) -> Iterator[dict[str, Any]]:
         remarks.append(f"{path.name}: {_named(broken)} and {'is' if len(broken) == 1 else 'are'} left out")
     if cut:
         remarks.append(f"{path.name}: the last line is cut off and is left out")
+
+
+def parse(content: bytes) -> Any:
+    """JSON as a run folder holds it: what is no finite number, or beyond all floating-point ones, is `None`.
+
+    Args:
+        content: UTF-8; what is none is replaced.
+
+    Raises:
+        ValueError: it is no JSON.
+        RecursionError: it is nested too deep.
+
+    Example:
+        >>> parse(b'[NaN, 1e999, 12, 1' + b'0' * 400 + b']')
+        [None, None, 12, None]
+    """
+
+    def real(text: str) -> float | None:
+        return number if math.isfinite(number := float(text)) else None
+
+    def whole(text: str) -> int | None:
+        return int(text) if len(text) < _MOST_DIGITS else None
+
+    return json.loads(content.decode("utf-8", errors="replace"), parse_constant=lambda _: None, parse_float=real, parse_int=whole)
 
 
 def _named(broken: list[int]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any, Literal, final
 
 from groupwise.config import ConfigError
 from groupwise.runs.find import is_run
-from groupwise.runs.lines import each_line, read_lines
+from groupwise.runs.lines import each_line, parse, read_lines
 
 State = Literal["finished", "training", "unfinished"]
 
@@ -192,7 +191,7 @@ def _by_step(rows: Sequence[Mapping[str, Any]], remarks: list[str]) -> list[Mapp
 
 def _document(path: Path, lost: str | None, remarks: list[str]) -> dict[str, Any] | None:
     try:
-        table = json.loads(path.read_bytes().decode("utf-8", errors="replace"), parse_constant=lambda _: None)
+        table = parse(path.read_bytes())
     except FileNotFoundError:
         if lost:
             remarks.append(f"{path.name} is not there: {lost}")
