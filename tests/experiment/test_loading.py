@@ -85,6 +85,8 @@ def test_stages_and_controls_are_experiments_of_their_own(tiny: Path):
         (["method=dappo"], "did you mean dapo"),
         (["method=dapo+tsi"], "did you mean tis?"),
         (["train.group_size=1"], "write train.group_size = 2 or more"),
+        (["divergence.kind=k3", "reference.kind=absent"], 'write reference.kind = "frozen", or divergence.beta = 0'),
+        (["divergence.kind=none", "reference.kind=ema"], "no term of the objective uses a reference"),
         (["optimiser.learning_rate=nan"], "optimiser.learning_rate: nan is no finite number"),
         (["optimiser.learning_rate=inf"], "optimiser.learning_rate: inf is no finite number"),
         (["optimiser.learning_rate=-1"], "optimiser.learning_rate: comes down to -1 and must not be negative"),

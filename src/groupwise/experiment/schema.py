@@ -10,11 +10,12 @@ from groupwise.checkpoint.config import CheckpointConfig
 from groupwise.config import Config, ConfigError, Problem, json_schema, merge, nearest, validate
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.language.config import LanguageConfig
+from groupwise.domain.protocol import CONSISTENCY
 from groupwise.domain.restoration.config import RestorationConfig
 from groupwise.domain.selection.config import SelectionConfig
 from groupwise.experiment.layers import lift, objective_edits, resolve_objective
 from groupwise.objective import Objective
-from groupwise.reference import ReferenceConfig
+from groupwise.reference import ReferenceConfig, resolve_reference
 from groupwise.track.config import TrackConfig
 from groupwise.train.config import Stage, TrainConfig
 from groupwise.train.optimiser_config import OptimiserConfig
@@ -74,7 +75,7 @@ class Experiment(Config):
     """A method on a domain with a budget.
 
     A group baseline needs a group: `train.group_size` of at least 2 whenever a policy term is active and the advantage compares
-    the members of a group.
+    the members of a group. A reference is there exactly where a term reads it.
 
     Args:
         name: what run folders and tables call it.
@@ -91,6 +92,12 @@ class Experiment(Config):
         comparison: the variants this experiment is there to compare.
         checkpoint: what a resume needs, how often.
         track: who is told about every step.
+
+    Example:
+        >>> from groupwise import load_experiment
+        >>> experiment = load_experiment("language", ["method=dapo", "seed=3"])
+        >>> experiment.objective.name, [span.name for span in experiment.spans]
+        ('dapo', ['warm_up', 'grpo'])
     """
 
     name: FolderName = "custom"
@@ -115,6 +122,9 @@ class Experiment(Config):
                 f"train.group_size = {self.train.group_size}: advantage.kind = {self.objective.advantage.kind!r} compares the members of a group, "
                 "and a group of one always gets advantage 0; write train.group_size = 2 or more"
             )
+        if self.samples and not self.stages:
+            objective = self.objective
+            resolve_reference(self.reference, required=objective.needs_reference or CONSISTENCY in objective.auxiliary or self.train.l2_to_reference > 0)
         names = [stage.name for stage in self.stages]
         for name in names:
             if names.count(name) > 1:
