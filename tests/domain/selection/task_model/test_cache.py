@@ -13,6 +13,7 @@ import pytest
 
 from groupwise.causal_lm.config import CausalLMConfig
 from groupwise.causal_lm.loading import load
+from groupwise.config import ConfigError
 from groupwise.domain.selection.example import Example, Query
 from groupwise.domain.selection.task_model.cache import AnswerFile, CachedTaskModel, digest
 from groupwise.domain.selection.task_model.causal_lm import CausalLMTaskModel
@@ -113,6 +114,8 @@ def test_a_picture_in_a_file_counts_with_its_content(tmp_path):
     before = digest(example(0, "?", "red", str(tmp_path / "a.png")))
     (tmp_path / "a.png").write_bytes(b"two")
     assert digest(example(0, "?", "red", str(tmp_path / "a.png"))) != before
+    with pytest.raises(ConfigError, match=r"example 'e0': field image: '.*b\.png' cannot be read"):
+        digest(example(0, "?", "red", str(tmp_path / "b.png")))
 
 
 WRITER = """

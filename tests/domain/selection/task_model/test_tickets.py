@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from groupwise.domain.selection.source.tickets import DESKS, Tickets, decisive, told_by
@@ -45,6 +46,22 @@ def test_where_the_cache_cannot_be_written_it_is_trained_all_the_same(tmp_path, 
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "taken"))
     assert (trained_folder(TicketLM(width=8, num_steps=1, batch_size=2)) / "model.safetensors").is_file()
     assert "could not be kept for later runs" in caplog.text
+
+
+def test_a_family_that_keeps_a_state_writes_answers_too(tmp_path, monkeypatch):
+    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path))
+    model = TicketLM(width=16, num_steps=2, batch_size=4).open()
+    queries = Tickets(num_train=2, num_validation=1, num_held_out=5).read().held_out
+    demos = [query.pool[:size] for size, query in enumerate(queries)]
+    written = model.generate(queries, demos)
+    words, network = tokenizer(), model._backbone.model
+    for query, shown, text in zip(queries, demos, written, strict=True):
+        prompt = words.encode(TEMPLATE.prompt(query.question, [(demo.question, demo.answer) for demo in shown]), add_special_tokens=False)
+        ids = list(prompt)
+        for _ in range(16):
+            ids.append(int(network(torch.tensor([ids])).logits[0, -1].argmax()))
+        naive = words.decode(ids[len(prompt) :])
+        assert text == naive.split("\n")[0].split(words.eos_token)[0].strip()
 
 
 @pytest.mark.slow

@@ -45,10 +45,14 @@ def check(questions: Questions, shots: int) -> None:
         if query.id in seen:
             raise ConfigError(f"{where}: field id: two queries have this id; give each its own")
         seen.add(query.id)
+        if not query.id:
+            raise ConfigError(f"source: query {query.question!r}: field id is empty; give it a name")
         if not query.answers or not all(answer.strip() for answer in query.answers):
             raise ConfigError(f"{where}: field answers is {list(query.answers)!r}; give at least one answer, none of them empty")
         if query.choices and query.answer not in query.choices:
             raise ConfigError(f"{where}: field choices is {list(query.choices)!r} without the answer {query.answer!r}; list every answer, or leave choices out")
+        if len(set(query.choices)) < len(query.choices):
+            raise ConfigError(f"{where}: field choices is {list(query.choices)!r}, with an answer twice; list each once")
         _check_embedding(query.embedding, size, where)
         _check_pool(query, shots, where)
         for example in query.pool:
@@ -56,6 +60,8 @@ def check(questions: Questions, shots: int) -> None:
                 raise ConfigError(f"{where}: field pool: two examples have the id {example.id!r}; give each its own")
     for example in known.values():
         where = f"source: example {example.id!r}"
+        if not example.id:
+            raise ConfigError(f"source: example {example.question!r}: field id is empty; give it a name")
         if not example.answer.strip():
             user = next(query.id for query in queries if example in query.pool)
             raise ConfigError(f"{where} in the pool of query {user!r}: field answer is missing; a demonstration is shown with its answer")

@@ -25,6 +25,7 @@ import numpy as np
 
 from groupwise.checkpoint import StorageError, cache_folder
 from groupwise.checkpoint.atomic import storage_error
+from groupwise.config import ConfigError
 from groupwise.domain.selection.example import Example, Query
 from groupwise.domain.selection.task_model.base import TaskModel
 
@@ -128,6 +129,9 @@ def digest(record: Example | Query) -> bytes:
     Args:
         record: a demonstration or a query. An image that is a file counts with its content.
 
+    Raises:
+        ConfigError: an image that cannot be read.
+
     Example:
         >>> one, other = (Example("a", "2 + 2?", answer, np.ones(1, np.float32)) for answer in ("4", "5"))
         >>> digest(one) == digest(other)
@@ -137,7 +141,11 @@ def digest(record: Example | Query) -> bytes:
     told.append(["demonstration", record.answer] if isinstance(record, Example) else ["query", list(record.choices)])
     found = hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16)
     if isinstance(record.image, str | Path):
-        found.update(Path(record.image).read_bytes())
+        try:
+            found.update(Path(record.image).read_bytes())
+        except OSError as error:
+            kind = "example" if isinstance(record, Example) else "query"
+            raise ConfigError(f"{kind} {record.id!r}: field image: {str(record.image)!r} cannot be read: {error}") from error
     elif record.image is not None:
         pixels = np.ascontiguousarray(record.image)
         found.update(f"{pixels.dtype}{pixels.shape}".encode() + pixels.tobytes())

@@ -6,10 +6,12 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any, final
 
-from groupwise.causal_lm.config import SamplingConfig
+from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig, TransformersEngine
 from groupwise.causal_lm.continuation import continuation_log_probs
+from groupwise.causal_lm.engine.base import Engine
+from groupwise.causal_lm.engine.choice import open_engine
+from groupwise.causal_lm.engine.generate import Generate
 from groupwise.causal_lm.loading import LoadedLM
-from groupwise.causal_lm.sampler import sample
 from groupwise.config import ConfigError
 from groupwise.domain.selection.example import Example, Query
 from groupwise.domain.selection.task_model.template import ChatTemplate, Template, TextTemplate
@@ -80,11 +82,17 @@ class CausalLMTaskModel:
         settings = SamplingConfig(max_new_tokens=self.max_new_tokens, greedy=True, stop=self.template.stop)
         texts: list[str] = []
         if distinct:
-            members = max(1, self.batch_tokens // max(map(len, distinct)))
-            drawn = sample(self._backbone, distinct, 1, settings, [0] * len(distinct), tokenizer=self._tokenizer, max_members=members)
+            drawn = self._engine(max(map(len, distinct))).sample(distinct, 1, settings, seeds=[0] * len(distinct))
             texts = [self._answers.text(ids) for ids in drawn.token_lists()]
         answer = dict(zip(distinct, texts, strict=True))
         return [answer[tuple(prompt)] for prompt in prompts]
+
+    def _engine(self, longest: int) -> Engine:
+        """What writes answers to prompts of at most so many tokens; a family that keeps a state, not keys and values, writes one at a time."""
+        try:
+            return open_engine(BuiltinEngine(max_members=max(1, self.batch_tokens // longest)), self._backbone, self._tokenizer)
+        except ConfigError:
+            return Generate(self._backbone, self._tokenizer, TransformersEngine(max_members=1))
 
     def fingerprint(self) -> str:
         """A hash of the weights, the tokenizer, the template and `max_new_tokens`."""
