@@ -54,3 +54,8 @@ def test_settings_by_dotted_key() -> None:
 def test_rewards_by_their_weight() -> None:
     rows = stage(1, **{"rewards/right/weight": 1.0, "rewards/judge/weight": 0.0})
     assert (rows.rewards(weighted=True), rows.rewards(weighted=False)) == (["right"], ["judge"])
+
+
+def test_settings_that_are_no_table_set_nothing() -> None:
+    for stages in (3, "grpo", [None, {"name": "grpo", "set": 7}], {"name": "grpo"}, None):
+        assert Stage("grpo", {"stages": stages, "objective": {"trust": {"low": 0.2}}}).setting("objective.trust.low") == 0.2

@@ -37,7 +37,8 @@ class Series:
     @property
     def mean(self) -> float:
         """The mean; NaN of nothing."""
-        return math.fsum(self.values) / len(self.values) if self.values else math.nan
+        # Divided first: a sum of what diverged may be beyond all numbers.
+        return math.fsum(value / len(self.values) for value in self.values) if self.values else math.nan
 
     @property
     def error(self) -> float:
@@ -45,7 +46,7 @@ class Series:
         if len(self.values) < 2:
             return 0.0
         mean = self.mean
-        return math.sqrt(math.fsum((value - mean) ** 2 for value in self.values) / (len(self.values) - 1) / len(self.values))
+        return math.hypot(*(value - mean for value in self.values)) / math.sqrt((len(self.values) - 1) * len(self.values))
 
     def above(self, other: Series, errors: float = 2.0) -> bool:
         """Whether the mean lies above another stretch's by more than `errors` standard errors of the difference.

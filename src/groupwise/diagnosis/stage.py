@@ -132,8 +132,9 @@ class Stage:
             >>> Stage("a", settings).setting("objective.trust.low"), Stage("b", settings).setting("objective.trust.low")
             (0.2, 0.1)
         """
-        stages = self.settings.get("stages") or ()
-        own = next((stage.get("set") for stage in stages if isinstance(stage, Mapping) and stage.get("name") == self.name), None)
+        stages = self.settings.get("stages")
+        listed = [stage for stage in stages if isinstance(stage, Mapping)] if isinstance(stages, list | tuple) else []
+        own = next((stage.get("set") for stage in listed if stage.get("name") == self.name), None)
         found = _at(own, key)
         return _at(self.settings, key) if found is None else found
 
