@@ -63,10 +63,10 @@ def test_pictures_are_named_with_their_places_before_and_after(tmp_path: Path):
 
 def test_advice_names_the_experiment_only_where_its_name_says_all(tmp_path: Path):
     shipped = load_experiment("diffusion", ["method=grpo", "seed=3"]).table()
-    assert "groupwise train diffusion method=dapo " in "\n".join(advice(tmp_path, shipped, []))
+    assert "groupwise train diffusion method=dapo\n" in "\n".join(advice(tmp_path, shipped, []))
     own = load_experiment("diffusion", ["domain.model.kind=pretrained", "domain.model.path=models/mine"]).table()
     lines = "\n".join(advice(tmp_path, own, []))
-    assert f"groupwise train {tmp_path} method=dapo " in lines
+    assert f"groupwise train {tmp_path} method=dapo\n" in lines
     assert f"groupwise compare {tmp_path} --vary" in lines
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.config import user_module
+from groupwise.config import raised_at, user_module
 
 
 @pytest.fixture
@@ -32,3 +32,10 @@ def test_what_fails_inside_is_told_as_it_is(here: Path):
         user_module("lying_here_broken")
     with pytest.raises(ModuleNotFoundError, match="nowhere_at_all"):
         user_module("nowhere_at_all")
+
+
+def test_where_a_users_function_raised_is_said_from_the_working_directory(here: Path):
+    (here / "raises_for_a_user.py").write_text("def broken():\n    raise KeyError('x')\n")
+    with pytest.raises(KeyError) as caught:
+        user_module("raises_for_a_user").broken()
+    assert raised_at(caught.value) == " (at raises_for_a_user.py:2 in broken)"

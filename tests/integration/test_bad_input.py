@@ -106,7 +106,7 @@ def test_a_tokenizer_without_an_end_takes_the_models_or_is_refused(qwen: Path, t
         ([], [], "holds no rows"),
         (["a", "b"], [], "ask for more different prompts than the 2 rows"),
         (["a", "b", "c", "d"], [], "train.prompts_per_step = 3: the training set has 2 prompts"),
-        (["a", "b", "", "d", "e"], [], "the prompt of row"),
+        (["a", "b", "", "d", "e"], [], "the prompt is empty in the row {'prompt': ''}"),
         (list("abcdef"), ["train.group_size=1"], "write train.group_size = 2 or more"),
         (list("abcdef"), ["domain.data.prompt_column=question"], "columns present: prompt"),
         (list("abcdef"), ["domain.rewards.right={kind = 'exact_answer'}"], "needs the column 'answer'"),

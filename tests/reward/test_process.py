@@ -65,7 +65,7 @@ def test_printing_does_not_disturb_the_answers() -> None:
     ("name", "text", "message"),
     [
         ("dies", "", "ended with signal 9"),
-        ("raises", "", r"KeyError: 'colour' at .*own_process_rewards.py:\d+ in raises"),
+        ("raises", "", r"KeyError: 'colour' \(at .*own_process_rewards.py:\d+ in raises"),
         ("odd", "nan", "gave nan for member 0"),
         ("odd", "", "of type str for member 0"),
     ],

@@ -180,6 +180,17 @@ def test_callbacks_see_every_step_and_can_end_a_stage(tmp_path: Path, monkeypatc
     assert [step for step, _ in SEEN] == [1, 2, 3]
 
 
+def test_a_callback_that_raises_is_named_and_the_run_goes_on_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "callback_that_raises.py").write_text("def broken(step, metrics):\n    return 0 / (2 - step)\n")
+    monkeypatch.chdir(tmp_path)
+    broken = recipe(num_steps=3, callbacks=["callback_that_raises:broken"])
+    named = r'"callback_that_raises:broken" raised ZeroDivisionError: division by zero \(at callback_that_raises.py:2 in broken\); mend it'
+    with pytest.raises(ValueError, match=named):
+        run(job(broken, checkpoint=CheckpointConfig(every=1)), tmp_path / "run")
+    assert resume(job(recipe(num_steps=3)), tmp_path / "run").summary["steps"] == 3
+
+
+
 def test_the_best_model_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "run"
     run(job(recipe(num_steps=20, evaluate_every=1, rate=0.2)), path)

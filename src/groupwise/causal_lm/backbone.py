@@ -33,6 +33,14 @@ class Backbone:
 
     Raises:
         ConfigError: prompt-learning adapters, an adapter on the head, or a head whose logits are not ``cap tanh(scale (W h + b) / cap)``.
+
+    Example:
+        >>> from groupwise.causal_lm.config import SmallModelConfig
+        >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
+        >>> backbone = Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0))
+        >>> ids = torch.tensor([[3, 4, 3]])
+        >>> torch.allclose(backbone.logits(backbone.hidden(ids)[0]), backbone.model(ids).logits[0], atol=1e-6)
+        True
     """
 
     def __init__(self, model: nn.Module) -> None:

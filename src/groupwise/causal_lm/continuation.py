@@ -35,6 +35,14 @@ def continuation_log_probs(
 
     Raises:
         ValueError: not as many lists of continuations as prompts, or an empty prompt.
+
+    Example:
+        >>> from groupwise.causal_lm.config import SmallModelConfig
+        >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
+        >>> backbone = Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0))
+        >>> (both, empty), = continuation_log_probs(backbone, [[3, 4]], [[[3, 1], []]])
+        >>> both < 0, empty
+        (True, 0.0)
     """
     if len(prompts) != len(continuations):
         raise ValueError(f"{len(prompts)} prompts and {len(continuations)} lists of continuations; give one list a prompt")

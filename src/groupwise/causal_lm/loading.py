@@ -51,6 +51,16 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
             not supported; an adapter whose target modules do not exist.
 
     Only safetensors are read, and no code from the folder is run.
+
+    Example:
+        >>> from groupwise.causal_lm.config import SmallModelConfig
+        >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
+        >>> import tempfile
+        >>> folder, tokenizer = tempfile.mkdtemp(), character_tokenizer("ab")
+        >>> save(small_model(SmallModelConfig(hidden_size=8, num_heads=2), tokenizer, seed=0), tokenizer, folder)
+        >>> loaded = load(CausalLMConfig(path=folder, lora=LoraConfig(r=2)))
+        >>> loaded.tokenizer.eos_token, all("lora" in name for name, weight in loaded.model.named_parameters() if weight.requires_grad)
+        ('<|end|>', True)
     """
     check_folder(config.path)
     tokenizer = load_tokenizer(config.path, config.revision)
@@ -119,6 +129,16 @@ def fit_tokenizer(tokenizer: Any, model: Any, path: str = "") -> None:
 
     Raises:
         ConfigError: no end token anywhere, or a tokenizer with more tokens than the model has embeddings.
+
+    Example:
+        >>> from groupwise.causal_lm.config import SmallModelConfig
+        >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
+        >>> tokenizer = character_tokenizer("ab")
+        >>> model = small_model(SmallModelConfig(hidden_size=8, num_heads=2), tokenizer, seed=0)
+        >>> tokenizer.pad_token = None
+        >>> fit_tokenizer(tokenizer, model)
+        >>> tokenizer.pad_token == tokenizer.eos_token
+        True
     """
     rows = model.get_input_embeddings().weight.shape[0]
     if len(tokenizer) > rows:
@@ -179,6 +199,15 @@ def save(model: Any, tokenizer: Any, folder: str | Path, *, merge: bool = True) 
         tokenizer: saved beside it.
         folder: where to; made if absent.
         merge: add the adapter to the weights it adapts. Without, only the adapter is written, which needs its base model to load.
+
+    Example:
+        >>> from groupwise.causal_lm.config import SmallModelConfig
+        >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
+        >>> import tempfile
+        >>> folder, tokenizer = tempfile.mkdtemp(), character_tokenizer("ab")
+        >>> save(small_model(SmallModelConfig(hidden_size=8, num_heads=2), tokenizer, seed=0), tokenizer, folder)
+        >>> sorted(path.name for path in Path(folder).glob("*.safetensors")), AutoModelForCausalLM.from_pretrained(folder).config.vocab_size
+        (['model.safetensors'], 5)
     """
     if merge and hasattr(model, "peft_config"):
         # Merging in place and subtracting again would leave rounding in the weights that go on training.

@@ -81,6 +81,13 @@ def end_ids(model: Any, tokenizer: Any = None) -> tuple[int, ...]:
 
     Raises:
         ConfigError: there is none.
+
+    Example:
+        >>> from groupwise.causal_lm.config import SmallModelConfig
+        >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
+        >>> tokenizer = character_tokenizer("ab")
+        >>> end_ids(small_model(SmallModelConfig(hidden_size=8, num_heads=2), tokenizer, seed=0), tokenizer)
+        (1,)
     """
     inner = model.get_base_model() if hasattr(model, "peft_config") else model
     found: set[int] = set()
@@ -130,6 +137,17 @@ def sample(
         DistributionError: NaN or infinite numbers from the model.
 
     Dropout is off and every module's mode is restored. Autocast is as the caller has it, but never reaches the head. A group of one is legal.
+
+    Example:
+        >>> from groupwise.causal_lm.config import SmallModelConfig
+        >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
+        >>> backbone = Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0))
+        >>> found = sample(backbone, [[3, 4], [4]], group_size=2, settings=SamplingConfig(max_new_tokens=3), seeds=[0, 1, 2, 3])
+        >>> len(found.tokens), bool((found.log_prob[found.mask] < 0).all())
+        (4, True)
+        >>> alone = sample(backbone, [[4]], group_size=1, settings=SamplingConfig(max_new_tokens=3), seeds=[3])
+        >>> alone.token_lists()[0] == found.token_lists()[3]
+        True
     """
     total = len(prompts) * group_size
     check(backbone, prompts, group_size, settings, seeds)

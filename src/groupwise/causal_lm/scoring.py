@@ -44,6 +44,14 @@ def score(
         ValueError: shapes that do not fit.
 
     A mask without any true entry gives zeros without gradient into the model's body.
+
+    Example:
+        >>> from groupwise.causal_lm.config import SmallModelConfig
+        >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
+        >>> backbone = Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0))
+        >>> found = score(backbone, [[3, 4]], torch.tensor([[4, 3, 1]]), torch.tensor([[True, False, True]]), ["log_prob", "entropy"])
+        >>> sorted(found), found["log_prob"][0, 1].item(), found["log_prob"].requires_grad
+        (['entropy', 'log_prob'], 0.0, True)
     """
     rows, hidden = _hidden_at_mask(backbone, prompts, tokens, mask, pack)
     target = tokens.reshape(-1)[rows]
@@ -69,6 +77,17 @@ def backward(
 
     Returns:
         The detached fields ``{name: [B, T]}`` of `cotangents` and `requires`.
+
+    Example:
+        >>> from groupwise.causal_lm.config import SmallModelConfig
+        >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
+        >>> backbone = Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0))
+        >>> tokens, mask = torch.tensor([[4, 3, 1]]), torch.ones(1, 3, dtype=torch.bool)
+        >>> weight = backbone.head.weight
+        >>> (expected,) = torch.autograd.grad(score(backbone, [[3, 4]], tokens, mask)["log_prob"].sum(), weight)
+        >>> fields = backward(backbone, [[3, 4]], tokens, mask, {"log_prob": torch.ones(1, 3)})
+        >>> torch.allclose(weight.grad, expected, atol=1e-6), fields["log_prob"].requires_grad
+        (True, False)
     """
     with torch.enable_grad():
         rows, hidden = _hidden_at_mask(backbone, prompts, tokens, mask, pack)

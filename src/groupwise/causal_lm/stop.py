@@ -24,6 +24,15 @@ class Stops:
         tokenizer: a tokenizer of transformers.
         vocabulary: number of logits.
         device: where `may_end` is looked up.
+
+    Example:
+        >>> from groupwise.causal_lm.scratch import character_tokenizer
+        >>> tokenizer = character_tokenizer("abc")  # pad 0, end 1, unknown 2, a 3, b 4, c 5
+        >>> stops = Stops([1], ["ab"], tokenizer, vocabulary=6, device=torch.device("cpu"))
+        >>> stops.may_end(torch.tensor([3, 4, 1])).tolist()
+        [False, True, True]
+        >>> stops.ends([5, 3, 4]), stops.ends([5, 4]), stops.ends([5, 1])
+        (True, False, True)
     """
 
     def __init__(self, eos: Iterable[int], texts: Sequence[str], tokenizer: Any, vocabulary: int, device: torch.device) -> None:

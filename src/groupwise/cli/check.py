@@ -25,9 +25,8 @@ def check(
 
     loaded = load(experiment, overrides, model=model, prompts=prompts, seed=seed)
     import torch
-    from rich.text import Text
 
-    from groupwise.cli.output import console
+    from groupwise.cli.output import say
     from groupwise.experiment.one_group import one_group
     from groupwise.experiment.runner import job_of, open_domain
     from groupwise.streams import Streams
@@ -44,34 +43,29 @@ def check(
     domain = open_domain(loaded)
     for recipe in job.recipes:
         check_domain(recipe.adapt(domain), recipe, Streams(loaded.seed), World())
-    out = console()
     trained = sum(parameter.numel() for parameter in domain.module.parameters() if parameter.requires_grad)
     whole = sum(parameter.numel() for parameter in domain.module.parameters())
-    out.print(Text(f"experiment  {loaded.name}, method {loaded.objective.name}, seed {loaded.seed}"))
-    out.print(Text(f"model       {trained:,} of {whole:,} parameters are trained; log-probs in {domain.unit}"))
-    out.print(
-        Text(f"data        {domain.num_prompts:,} training prompts; a step takes {span.train.prompts_per_step} with {span.train.group_size} members each")
-    )
-    out.print(Text("stages      " + ", ".join(f"{each.name} ({each.train.num_steps} steps{'' if each.samples else ', supervised'})" for each in loaded.spans)))
+    say(f"experiment  {loaded.name}, method {loaded.objective.name}, seed {loaded.seed}")
+    say(f"model       {trained:,} of {whole:,} parameters are trained; log-probs in {domain.unit}")
+    say(f"data        {domain.num_prompts:,} training prompts; a step takes {span.train.prompts_per_step} with {span.train.group_size} members each")
+    say("stages      " + ", ".join(f"{each.name} ({each.train.num_steps} steps{'' if each.samples else ', supervised'})" for each in loaded.spans))
     for remark in job.remarks:
-        out.print(Text(f"note        {remark}"))
+        say(f"note        {remark}")
     sampling = next((recipe for recipe in job.recipes if recipe.samples), job.recipes[-1])
     before = [each.name for each in loaded.spans[: loaded.spans.index(span)]]
     if before:
-        out.print(Text(f"note        the model answers as it begins: {', '.join(before)} is not run here"))
+        say(f"note        the model answers as it begins: {', '.join(before)} is not run here")
     _show(one_group(span, sampling.adapt(domain), prompt), untrained=bool(before))
-    out.print("Everything was read; nothing was trained.")
+    say("Everything was read; nothing was trained.")
 
 
 def _show(group: OneGroup, *, untrained: bool) -> None:
-    from rich.text import Text
-
-    from groupwise.cli.output import console, shorten, table
+    from groupwise.cli.output import console, say, shorten, table
 
     out = console()
     out.print()
     for name, value in group.prompt.items():
-        out.print(Text(f"{name}: {shorten(value, 400)}"))
+        say(f"{name}: {shorten(value, 400)}")
     names = list(group.rewards)
     rows = [
         (
@@ -86,10 +80,10 @@ def _show(group: OneGroup, *, untrained: bool) -> None:
     heads = [f"{name} x {group.weights[name]:g}" for name in names]
     out.print(table(["#", "member", "decisions", *heads, "advantage"], rows, numbers=["#", "decisions", *heads, "advantage"]))
     for event in group.events:
-        out.print(Text(event))
+        say(event)
     if group.flat:
         advice = "which is to be expected of a model that is not trained yet" if untrained else "try --prompt 1 or another reward"
-        out.print(Text(f"All members got the same reward, so this group teaches nothing; {advice}."))
+        say(f"All members got the same reward, so this group teaches nothing; {advice}.")
 
 
 def _text(member: object) -> str:

@@ -21,7 +21,7 @@ def ending(run: Path, steps: tuple[int, int]) -> None:
     """
     from rich.text import Text
 
-    from groupwise.cli.output import console
+    from groupwise.cli.output import console, say
     from groupwise.cli.run_folder import run_config
     from groupwise.experiment.held_out import evaluations, read_summary
 
@@ -33,7 +33,7 @@ def ending(run: Path, steps: tuple[int, int]) -> None:
     config = run_config(run)
     out.print()
     for line in results(run, summary, config):
-        out.print(Text(line))
+        say(line)
     for made in tables(run):
         out.print()
         out.print(made)
@@ -42,9 +42,11 @@ def ending(run: Path, steps: tuple[int, int]) -> None:
     if after:
         out.print()
         for line in texts(before, after):
-            out.print(Text(line))
-    for line in [*pictures(run, steps), *findings(run)]:
+            say(line)
+    for line in pictures(run, steps):
         out.print(Text(line))
+    for line in findings(run):
+        say(line)
     out.print(Text(f"\nRun folder: {run}"))
     for line in advice(run, config, after):
         out.print(Text(line))
@@ -74,7 +76,7 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
             lines.append(f"    {told(over[name])}")
     seconds = summary.get("seconds", {})
     parts = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.items() if spent >= 0.5)
-    lines.append(f"{summary['steps']} steps, {sum(seconds.values()):.0f} s" + (f" ({parts})" if parts else ""))
+    lines.append(f"{summary['steps']} step{'' if summary['steps'] == 1 else 's'}, {sum(seconds.values()):.0f} s" + (f" ({parts})" if parts else ""))
     return lines
 
 
@@ -173,15 +175,16 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
     prompts = [record["prompt"] for record in records if isinstance(record.get("prompt"), str)]
     prompt = shlex.quote(prompts[0]) if prompts and len(prompts[0]) <= 80 and "\n" not in prompts[0] else ""
     other = "dapo" if config["method"] != "dapo" else "grpo"
-    return [
-        "Try next:",
-        f"  groupwise sample {place}" + (f" --prompt {prompt}" if prompt else "") + "   ask it something",
-        f"  groupwise report {place}   one page: curves, and every group with its members",
-        f"  groupwise doctor {place}   what its metrics say",
-        f"  groupwise train {name} method={other}   another method on the same task (`groupwise methods`)",
-        f"  groupwise compare {name} --vary method={shlex.quote(config['method'])},{other} --seeds 3   which one is better, with intervals",
-        f"  groupwise export {place} --out {shlex.quote(str(run.name) + '-model')}   a folder that others load",
-    ]
+    steps = {
+        "ask it something": f"sample {place}" + (f" --prompt {prompt}" if prompt else ""),
+        "what its metrics say": f"doctor {place}",
+        "one page with its curves and groups": f"report {place}",
+        "another method on the same task (`groupwise methods`)": f"train {name} method={other}",
+        "which one is better, with intervals": f"compare {name} --vary method={shlex.quote(config['method'])},{other} --seeds 3",
+        "a folder that others load": f"export {place} --out {shlex.quote(str(run.name) + '-model')}",
+    }
+    # A command has a line of its own, so that it can be copied from a narrow terminal.
+    return ["Try next:", *(line for what, command in steps.items() for line in (f"  {what}", f"    groupwise {command}"))]
 
 
 def _as_shipped(config: dict[str, Any]) -> bool:

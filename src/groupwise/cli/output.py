@@ -30,6 +30,22 @@ def console() -> Console:
     return made
 
 
+def say(text: str) -> None:
+    """Sentences for people: broken between words on a terminal, whole in a file or a pipe.
+
+    Args:
+        text: what is printed. A command or a path that somebody copies is printed by the console itself, which never breaks it.
+
+    Example:
+        >>> say("2 steps, 3 s")
+        2 steps, 3 s
+    """
+    from rich.text import Text
+
+    out = console()
+    out.print(Text(text), soft_wrap=not out.is_terminal)
+
+
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None, numbers: Sequence[str] = ()) -> Table:
     """A table without lines between rows; the columns in `numbers` are aligned to the right.
 

@@ -25,17 +25,15 @@ def train(
     from groupwise.cli.arguments import load
 
     loaded = load(experiment, overrides, model=model, prompts=prompts, seed=seed, threads=threads)
-    from rich.text import Text
-
     from groupwise.cli.ending import ending
-    from groupwise.cli.output import console
+    from groupwise.cli.output import say
     from groupwise.config import ConfigError
     from groupwise.experiment.runner import default_run_folder, run
 
     if out is None and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ConfigError("several processes need one run folder, and each would name its own; write --out runs/NAME")
     folder = out or default_run_folder(loaded)
-    console().print(Text(f"{loaded.name}: {loaded.description}" if loaded.description else loaded.name))
-    console().print(Text(f"method {loaded.objective.name}, seed {loaded.seed}, run folder {folder}"))
+    say(f"{loaded.name}: {loaded.description}" if loaded.description else loaded.name)
+    say(f"method {loaded.objective.name}, seed {loaded.seed}, run folder {folder}")
     result = run(loaded, folder, controls=controls)
     ending(folder, (result.before_step, result.after_step))

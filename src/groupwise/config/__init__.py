@@ -11,7 +11,7 @@ from groupwise.config.layers import merge
 from groupwise.config.overrides import parse_overrides, parse_value
 from groupwise.config.schema import json_schema
 from groupwise.config.toml import read_json, read_toml
-from groupwise.config.user_module import place, user_module
+from groupwise.config.user_module import raised_at, user_module
 from groupwise.config.validation import validate
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "nearest",
     "parse_overrides",
     "parse_value",
-    "place",
+    "raised_at",
     "read_json",
     "read_json_lines",
     "read_toml",

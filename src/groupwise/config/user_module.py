@@ -11,7 +11,7 @@ from types import ModuleType
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
-def place(error: BaseException) -> str:
+def raised_at(error: BaseException) -> str:
     """Where a user's function raised, for the end of a message: the file as seen from the working directory, the line and the function.
 
     Args:
@@ -21,7 +21,7 @@ def place(error: BaseException) -> str:
         the place with a space before it; empty where the error was never raised, or by this package.
 
     Example:
-        >>> place(ValueError("never raised"))
+        >>> raised_at(ValueError("never raised"))
         ''
     """
     frames = traceback.extract_tb(error.__traceback__)

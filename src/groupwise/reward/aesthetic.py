@@ -27,6 +27,11 @@ _GET_HEAD = (
 class Aesthetic(Reward):
     """`R = head(f)`, `f` the unit image features of a CLIP model and the head a chain of affine maps: about 1 (poor) to 10 (beautiful), whatever the prompt.
 
+    Example:
+        >>> Aesthetic(path="nowhere", head="head.safetensors").open()  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        groupwise.reward.error.RewardError: aesthetic: path = 'nowhere' is no folder; ...
+
     Source: the LAION aesthetic predictor V2 (arXiv 2210.08402, section 3), as in DDPO, arXiv 2305.13301.
     """
 

@@ -23,6 +23,11 @@ class Reward(Config):
     """A reward that is its own configuration and its own function.
 
     Subclasses add a `kind`, their parameters, and `__call__(prompts, completions, **columns) -> list`.
+
+    Example:
+        >>> from groupwise.reward import ExactAnswer
+        >>> ExactAnswer(weight=2.0, timeout_seconds=5.0).needs
+        ('answer',)
     """
 
     weight: Annotated[float, Field(allow_inf_nan=False)] = 1.0

@@ -76,6 +76,11 @@ class ClipScore(Reward):
 
     A prompt longer than the model reads loses its end.
 
+    Example:
+        >>> ClipScore(path="nowhere").open()  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        groupwise.reward.error.RewardError: clip_score: path = 'nowhere' is no folder; it needs a CLIP model ... hf download openai/clip-vit-large-patch14 ...
+
     Source: CLIPScore, arXiv 2104.08718; here without its factor 2.5 and its floor at 0, which a comparison inside a group does not need.
     """
 

@@ -16,6 +16,11 @@ from groupwise.reward.text import Text
 class PickScore(Reward):
     """`R = s cos(image, prompt)`, with the model's own learned scale `s = exp(logit_scale)`: a difference of 1 is odds of e to 1 of being picked.
 
+    Example:
+        >>> PickScore(path="nowhere").open()  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        groupwise.reward.error.RewardError: pick_score: path = 'nowhere' is no folder; ... hf download yuvalkirstain/PickScore_v1 ...
+
     Source: Pick-a-Pic, arXiv 2305.01569, section 4.
     """
 

@@ -12,11 +12,11 @@ import queue
 import signal
 import sys
 import threading
-import traceback
 from typing import Any, TextIO
 
 from pydantic import TypeAdapter
 
+from groupwise.config import raised_at
 from groupwise.reward.columns import arguments_for
 from groupwise.reward.config import RewardConfig
 from groupwise.reward.noted import Noted
@@ -77,9 +77,7 @@ def _plain(entry: Any) -> Any:
 
 
 def _named(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
-    return f"{type(error).__name__}: {error}{where}"
+    return f"{type(error).__name__}: {error}{raised_at(error)}"
 
 
 def _answer(answers: TextIO, answer: dict[str, Any]) -> None:

@@ -20,6 +20,10 @@ class RewardModel(Reward):
 
     Chats are written with the tokenizer's chat template where it has one; otherwise the completion follows the prompt directly.
     A text longer than the model reads loses its beginning, and is counted as `truncated`.
+
+    Example:
+        >>> RewardModel(path="models/judge", weight=0.5).batch_size
+        8
     """
 
     kind: Literal["reward_model"] = "reward_model"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, final
 
+from groupwise.config import raised_at
 from groupwise.reward.base import Reward, RewardFunction
 from groupwise.reward.columns import arguments_for, check_columns, needed_columns
 from groupwise.reward.error import RewardError
@@ -131,6 +131,13 @@ class Rewards:
 
         Raises:
             RewardError: a missing column, a reward that raised, a value that is no reward; names reward, place and value.
+
+        Example:
+            >>> from groupwise.reward import ExactAnswer
+            >>> with Rewards({"exact": ExactAnswer()}) as rewards:
+            ...     table = rewards.score(["2 + 2"] * 2, ["4", "5"], {"answer": [4, 4]})
+            >>> table.values, table.metrics()["rewards/exact/mean"]
+            ({'exact': [1.0, 0.0]}, 0.5)
         """
         columns = dict(columns or {})
         lengths = {"prompts": len(prompts), "completions": len(completions), **{name: len(values) for name, values in columns.items()}}
@@ -219,16 +226,11 @@ class Rewards:
         if job.error is None:
             returned, maps = split_maps(reward.name, job.value.values if isinstance(job.value, Parted) else job.value)
             return *checked_values(reward.name, returned, prompts), maps
-        what = f"{type(job.error).__name__}: {job.error}{_place(job.error)}"
+        what = f"{type(job.error).__name__}: {job.error}{raised_at(job.error)}"
         if reward.on_error == "missing":
             return missing, [RewardEvent("error", reward.name, count=len(prompts), detail=what)], None
         message = f'reward {reward.name!r} raised {what}; mend it, or write on_error = "missing" to go on without it'
         raise RewardError(message, reward=reward.name) from job.error
-
-
-def _place(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    return f" (at {frames[-1].filename}:{frames[-1].lineno} in {frames[-1].name})" if frames else ""
 
 
 def score(
@@ -240,6 +242,16 @@ def score(
     judges: bool = False,
 ) -> RewardTable:
     """Scores one batch; see `Rewards.score`. Rewards given by name are opened for this batch alone.
+
+    Args:
+        rewards: opened rewards, or name -> reward as `Rewards` takes them.
+        prompts, completions, columns, judges: as of `Rewards.score`.
+
+    Returns:
+        every reward by itself, with weights, seconds and events.
+
+    Raises:
+        RewardError: as of `Rewards.score`.
 
     Example:
         >>> from groupwise.reward import ExactAnswer
@@ -254,6 +266,12 @@ def score(
 
 def needed_by(rewards: Mapping[str, Reward | RewardFunction]) -> dict[str, tuple[str, ...]]:
     """The data columns each reward needs, without opening any: for checks before anything is loaded.
+
+    Args:
+        rewards: name -> reward as `Rewards` takes them.
+
+    Returns:
+        name -> columns, in the order the reward names them.
 
     Example:
         >>> from groupwise.reward import ExactAnswer, Length

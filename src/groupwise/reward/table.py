@@ -22,6 +22,10 @@ class RewardEvent:
         member: its place in the batch, where one is meant (the first, where several are counted together).
         count: how many members.
         detail: what a reader wants to see once.
+
+    Example:
+        >>> RewardEvent("timeout", "judge", count=8).count
+        8
     """
 
     name: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from groupwise.config import ConfigError, user_module
+from groupwise.config import ConfigError, raised_at, user_module
 
 Callback = Callable[[int, Mapping[str, float]], object]
 
@@ -16,14 +16,15 @@ def load_callbacks(paths: Sequence[str]) -> list[Callback]:
         paths: `package.module:function`, each.
 
     Returns:
-        the functions, in order.
+        the functions, in order; what one raises is named with its path.
 
     Raises:
         ConfigError: no such module or function, or it cannot be called.
 
     Example:
-        >>> [function.__name__ for function in load_callbacks(["operator:add"])]
-        ['add']
+        >>> [function(1, {}) for function in load_callbacks(["builtins:max"])]  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: train.callbacks: "builtins:max" raised TypeError: ...; mend it, and go on with `groupwise resume`
     """
     found: list[Callback] = []
     for path in paths:
@@ -38,5 +39,17 @@ def load_callbacks(paths: Sequence[str]) -> list[Callback]:
             raise ConfigError(f"{message}; it must be installed or lie in the working directory") from error
         if not callable(function):
             raise ConfigError(f'train.callbacks: "{path}" is a {type(function).__name__}, which cannot be called; name a function')
-        found.append(function)
+        found.append(_named(path, function))
     return found
+
+
+def _named(path: str, function: Callback) -> Callback:
+    def call(step: int, metrics: Mapping[str, float]) -> object:
+        try:
+            return function(step, metrics)
+        # It is the user's and may fail in any way.
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}{raised_at(error)}"
+            raise ValueError(f'train.callbacks: "{path}" raised {what}; mend it, and go on with `groupwise resume`') from error
+
+    return call

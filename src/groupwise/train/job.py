@@ -134,6 +134,11 @@ class Job:
         controls: name -> stages that replace every stage from the first that samples on; each is trained from the same start for the same seconds,
             and the first one's result is `baseline` in `summary.json`.
         remarks: sentences to say once at the start (doubtful but legal settings).
+
+    Example:
+        >>> job = Job("two stages", 0, [Recipe("a", Objective.preset("grpo")), Recipe("b", Objective.preset("dapo"))], build_domain=None)
+        >>> [recipe.objective.name for recipe in job.recipes]
+        ['grpo', 'dapo']
     """
 
     name: str

@@ -48,6 +48,10 @@ class Result:
         interrupted: whether somebody ended it early; `groupwise resume` goes on.
         before_step, after_step: the steps of the evaluations that `before` and `after` are of; what the model did is in
             `rollouts/evaluation-STEP.jsonl`.
+
+    Example:
+        >>> Result(RunFolder(Path("runs/a")), {"metric": "greedy/correct", "after": 0.9}).summary["after"]
+        0.9
     """
 
     folder: RunFolder
@@ -70,6 +74,11 @@ def run(job: Job, path: Path | str) -> Result:
     Raises:
         ConfigError: the job, the folder or the domain cannot work; nothing was computed.
         StorageError: the disk is full; the message says what is safe.
+
+    Example:
+        >>> run(Job("nothing", 0, [], build_domain=None), "runs/nothing")
+        Traceback (most recent call last):
+        groupwise.config.errors.ConfigError: stages: there is none; give train.num_steps or at least one stage
     """
     check_configuration(job)
     folder = RunFolder(Path(path))
@@ -94,6 +103,13 @@ def resume(job: Job, path: Path | str) -> Result:
     Raises:
         ConfigError: there is no run in the folder.
         StorageError: the disk is full; the message says what is safe.
+
+    Example:
+        >>> from groupwise.objective import Objective
+        >>> from groupwise.train.job import Recipe
+        >>> resume(Job("lost", 0, [Recipe("grpo", Objective.preset("grpo"))], build_domain=None), "nowhere")
+        Traceback (most recent call last):
+        groupwise.config.errors.ConfigError: run folder nowhere: it holds no run (no config.json); give the folder that `groupwise train` printed
     """
     check_configuration(job)
     folder = open_existing(Path(path))

@@ -26,6 +26,15 @@ def open_engine(config: EngineConfig, backbone: Backbone, tokenizer: Any) -> Eng
 
     Raises:
         ConfigError: the engine cannot sample from this family of models.
+
+    Example:
+        >>> from groupwise.causal_lm.config import SmallModelConfig
+        >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
+        >>> from groupwise.causal_lm.config import SamplingConfig
+        >>> backbone = Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0))
+        >>> engine = open_engine(BuiltinEngine(max_members=2), backbone, None)
+        >>> len(engine.sample([[3, 4]], 4, SamplingConfig(max_new_tokens=2), seeds=range(4)).tokens)
+        4
     """
     if not isinstance(config, VllmEngine) and not _continues_from_keys(backbone):
         if not _leaves_padding_out(backbone):

@@ -16,6 +16,7 @@ from groupwise.domain.language.source import Row, Source
 from groupwise.domain.language.source.base import distinct
 from groupwise.domain.protocol import Prompt
 from groupwise.reward.callable import find
+from groupwise.reward.text import excerpt
 
 # Far enough apart that the repeats of one data seed are not those of the next.
 _SEED_STRIDE = 1_000_003
@@ -58,7 +59,7 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
     asked = (data.num_train or 0) + apart + (data.num_held_out if held_out is None else 0)
     rows = _drawn(data, asked) if source.endless else _prompted(source.rows(None, data.seed), data)
     if not rows:
-        raise ConfigError(f"data.source = {_named(source)} holds no rows; give a source with at least one prompt for training and one held out")
+        raise ConfigError(f"{_named(source)} holds no rows; give a source with at least one prompt for training and one held out")
     num_rows = len(rows)
     if held_out is None:
         held_out, rows = _first_prompts(rows, data.num_held_out, source)
@@ -71,8 +72,9 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
     train, shown = kept[:num_train], kept[num_train : num_train + apart]
     if not train or not held_out or (source.endless and len(train) < num_train) or len(shown) < apart:
         wanted = f"num_train = {data.num_train}, num_held_out = {data.num_held_out}" + (f", demonstrations.num = {apart}" if apart else "")
+        different = len({source.identity(row) for row in [*held_out, *rows]})
         raise ConfigError(
-            f"data: {wanted} ask for more different prompts than the {num_rows} rows of data.source = {_named(source)} have; write smaller numbers"
+            f"data: {wanted} ask for more different prompts than the {num_rows} rows of {_named(source)} have, which ask {different}; write smaller numbers"
         )
     written = () if demonstrations is None else tuple(_demonstrations(shown or train, demonstrations, source, data.seed))
     return Splits(_prompts(train, source), _prompts(held_out, source), written, num_removed)
@@ -91,19 +93,26 @@ def _drawn(data: DataConfig, num: int) -> list[Row]:
 
 
 def _named(source: Source) -> str:
-    return json.dumps(source.model_dump(mode="json"))
+    """A source as somebody wrote it: its kind and what differs from the defaults."""
+    written = {"kind": source.kind, **source.model_dump(mode="json", exclude_defaults=True)}  # type: ignore[attr-defined]
+    return f"data.source = {{{', '.join(f'{key} = {json.dumps(value)}' for key, value in written.items())}}}"
+
+
+def _shown(row: Mapping[str, Any]) -> str:
+    """A row in a message. Its content finds it in a file; its place does not, after shuffling."""
+    return f"the row {excerpt(str(dict(row)), 120)}"
 
 
 def _prompted(rows: Sequence[Row], data: DataConfig) -> list[Row]:
     """Every row with its `prompt`, and its `answer` where a column is named for it."""
     made = []
     change = None if data.map is None else find(data.map)
-    for number, row in enumerate(rows):
-        row = dict(row)
+    for given in rows:
+        row = dict(given)
         if change is not None:
             row = _called(change, f"data.map = {data.map!r}", row)
             if not isinstance(row, dict):
-                raise ConfigError(f"data.map = {data.map!r} gives {type(row).__name__} for row {number}; write a function that returns the row, a dict")
+                raise ConfigError(f"data.map = {data.map!r} gives {type(row).__name__} for {_shown(given)}; write a function that returns the row, a dict")
         if data.answer_column is not None:
             row["answer"] = column(row, data.answer_column, "data.answer_column")
         if data.prompt_template is not None:
@@ -111,12 +120,12 @@ def _prompted(rows: Sequence[Row], data: DataConfig) -> list[Row]:
                 row["prompt"] = data.prompt_template.format(**row)
             except (KeyError, IndexError, AttributeError, ValueError) as error:
                 raise ConfigError(
-                    f"data.prompt_template = {data.prompt_template!r} cannot be filled in for row {number}: {type(error).__name__}: {error}; "
+                    f"data.prompt_template = {data.prompt_template!r} cannot be filled in for {_shown(row)}: {type(error).__name__}: {error}; "
                     f"columns present: {', '.join(sorted(row))}; write a brace that is meant as itself twice"
                 ) from error
         else:
             row["prompt"] = column(row, data.prompt_column, "data.prompt_column")
-        _check_prompt(row["prompt"], number)
+        _check_prompt(row)
         made.append(row)
     return made
 
@@ -130,7 +139,7 @@ def column(row: Mapping[str, Any], name: str, key: str) -> Any:
     if name not in row:
         close = nearest(name, list(row))
         hint = f"; did you mean {close}?" if close else ""
-        raise ConfigError(f"{key} = {name!r}: the data have no such column; columns present: {', '.join(sorted(row))}{hint}")
+        raise ConfigError(f"{key} = {name!r}: the data have no such column; columns present: {', '.join(sorted(row))}{hint}; {_shown(row)}")
     return row[name]
 
 
@@ -139,18 +148,19 @@ def _called(function: Callable[..., Any], key: str, row: Row, *more: int) -> Any
         return function(row, *more)
     # It is the user's and may fail in any way.
     except Exception as error:
-        raise ConfigError(f"{key} fails for the row {str(row)[:120]}: {type(error).__name__}: {error}; columns present: {', '.join(sorted(row))}") from error
+        raise ConfigError(f"{key} fails for {_shown(row)}: {type(error).__name__}: {error}; columns present: {', '.join(sorted(row))}") from error
 
 
-def _check_prompt(prompt: Any, number: int) -> None:
+def _check_prompt(row: Row) -> None:
+    prompt = row["prompt"]
     if isinstance(prompt, str):
         if not prompt.strip():
-            raise ConfigError(f"data: the prompt of row {number} is empty; take the row out or write a prompt_template")
+            raise ConfigError(f"data: the prompt is empty in {_shown(row)}; take it out or write a prompt_template")
         return
     chat = isinstance(prompt, Sequence) and len(prompt) > 0 and all(isinstance(each, Mapping) and {"role", "content"} <= set(each) for each in prompt)
     if not chat:
         raise ConfigError(
-            f"data: the prompt of row {number} is {str(prompt)[:60]!r} ({type(prompt).__name__}); a prompt is a text, or a list of messages "
+            f"data: the prompt is {excerpt(repr(prompt))} (of type {type(prompt).__name__}) in {_shown(row)}; a prompt is a text, or a list of messages "
             'such as {"role": "user", "content": "2 + 2?"}'
         )
 

@@ -34,7 +34,7 @@ def test_shuffling_is_a_function_of_the_seed_and_keeps_every_row(tmp_path):
     [
         ("a.txt", "", r"ends in '.txt'; write a file that ends in one of .jsonl, .json, .parquet"),
         ("a.jsonl", '{"prompt": "x"}\n{"prompt": ', r"a.jsonl, line 2: is no JSON"),
-        ("a.jsonl", '["x"]', r"line 1: is a list; a row is an object"),
+        ("a.jsonl", '["x"]', r"line 1: is of type list; a row is an object"),
         ("a.json", '{"prompt": "x"}', r"holds a dict; a .json file of prompts is a list of objects"),
         ("a.parquet", "nonsense", r"cannot be read as Parquet"),
     ],
@@ -48,3 +48,11 @@ def test_what_cannot_be_read_says_where(tmp_path, name, text, message):
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"data.source.paths: there is no file '.*b.jsonl'"):
         Files(paths=(str(tmp_path / "b.jsonl"),)).rows(None, 0)
+
+
+def test_bytes_that_are_no_text_are_named_and_a_mark_of_the_encoding_is_left_out(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"prompt": "\xff"}\n')
+    with pytest.raises(ConfigError, match=r"a.jsonl cannot be read as UTF-8 text: .*byte 0xff in position 12"):
+        read(tmp_path / "a.jsonl")
+    (tmp_path / "a.jsonl").write_bytes(b'\xef\xbb\xbf{"prompt": "x"}\n')
+    assert read(tmp_path / "a.jsonl") == [{"prompt": "x"}]

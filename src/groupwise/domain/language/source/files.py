@@ -62,7 +62,10 @@ def read(path: Path, key: str = "data.source.paths") -> list[Row]:
         raise ConfigError(f"{key}: there is no file {str(path)!r} (working directory {str(Path.cwd())!r})")
     if path.suffix == ".parquet":
         return _parquet(path, key)
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{key}: {path} cannot be read as UTF-8 text: {error}") from None
     if path.suffix == ".jsonl":
         lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
         return [_object(_json(line, f"{key}: {path}, line {number}"), f"{key}: {path}, line {number}") for number, line in lines]
@@ -83,7 +86,7 @@ def _json(text: str, where: str) -> Any:
 
 def _object(value: Any, where: str) -> Row:
     if not isinstance(value, dict):
-        raise ConfigError(f'{where}: is a {type(value).__name__}; a row is an object such as {{"prompt": "2 + 2 =", "answer": "4"}}')
+        raise ConfigError(f'{where}: is of type {type(value).__name__}; a row is an object such as {{"prompt": "2 + 2 =", "answer": "4"}}')
     return value
 
 
