@@ -190,7 +190,6 @@ def test_a_callback_that_raises_is_named_and_the_run_goes_on_without_it(tmp_path
     assert resume(job(recipe(num_steps=3)), tmp_path / "run").summary["steps"] == 3
 
 
-
 def test_the_best_model_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "run"
     run(job(recipe(num_steps=20, evaluate_every=1, rate=0.2)), path)
