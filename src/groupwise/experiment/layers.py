@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from groupwise.config import ConfigError, Problem, merge, nearest
+from groupwise.experiment.source_names import in_our_names
 from groupwise.objective import Objective
 
 SLOTS = tuple(name for name in Objective.model_fields if name != "name")
@@ -18,7 +19,7 @@ Tree = dict[str, Any]
 
 
 def lift(tree: Mapping[str, Any]) -> Tree:
-    """The same table with the objective's slots below `objective`.
+    """The same table with the objective's slots below `objective`, and source 002's keys under our names.
 
     Args:
         tree: an experiment's table as a person writes it.
@@ -30,9 +31,10 @@ def lift(tree: Mapping[str, Any]) -> Tree:
         >>> lift({"seed": 1, "trust": {"kind": "clip"}, "objective": {"ratio": {"kind": "token"}}})
         {'seed': 1, 'objective': {'ratio': {'kind': 'token'}, 'trust': {'kind': 'clip'}}}
     """
+    tree = in_our_names(tree)
     slots = {key: value for key, value in tree.items() if key in SLOTS}
     if not slots:
-        return dict(tree)
+        return tree
     below = tree.get("objective", {})
     if not isinstance(below, Mapping):
         raise ConfigError(Problem(f"objective = {below!r}", "must be a table of slots, for example [objective.trust]"))
