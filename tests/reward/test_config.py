@@ -36,6 +36,7 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "aesthetic": {"path": "folder", "head": "head.safetensors"},
     "win_rate": {"function": "a:b"},
     "psnr": {"result": "map"},
+    "squared_error": {"jpeg_quality": 20, "result": "map"},
     "ssim": {"jpeg_quality": 50},
     "lpips": {},
     "vqa": {"mode": {"kind": "hybrid", "scale": {"kind": "x10"}}, "per_shot": {"1": {"kind": "legacy"}}},

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from importlib.util import find_spec
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,15 @@ from groupwise.reward import RewardError, Rewards
 from groupwise.reward.image import through_jpeg
 from groupwise.reward.lpips import Lpips
 from groupwise.reward.psnr import Psnr
+from groupwise.reward.squared_error import SquaredError
 from groupwise.reward.ssim import Ssim
+
+try:
+    import torchvision  # noqa: F401
+
+    TORCHVISION = True
+except (ImportError, OSError, RuntimeError):
+    TORCHVISION = False
 
 RANDOM = np.random.default_rng(0)
 TARGET = torch.from_numpy(RANDOM.integers(0, 256, (16, 16, 3), dtype="uint8"))
@@ -19,7 +27,7 @@ NEAR = (TARGET.int() + 3).clamp(0, 255).to(torch.uint8)
 FAR = 255 - TARGET
 
 
-@pytest.mark.parametrize("reward", [Psnr(), Ssim(), Psnr(jpeg_quality=50), Psnr(scale=0.1)], ids=repr)
+@pytest.mark.parametrize("reward", [Psnr(), Ssim(), Psnr(jpeg_quality=50), Psnr(scale=0.1), SquaredError()], ids=repr)
 def test_nearer_earns_more(reward: Psnr) -> None:
     near, far = reward(["", ""], [NEAR, FAR], clean=[TARGET, TARGET])
     assert near > far
@@ -40,6 +48,21 @@ def test_maps_become_a_number_and_an_array_a_member() -> None:
     assert table.values["near"] == pytest.approx([float(each.mean()) for each in table.maps["near"]])
     assert list(table.maps) == ["near"]
     assert table.select([1]).maps["near"][0] is table.maps["near"][1]
+
+
+def test_squared_errors_add_up_over_an_image_and_are_what_psnr_is_the_logarithm_of() -> None:
+    changed = TARGET.clone()
+    changed[:8, :8] = (changed[:8, :8].int() + 51).clamp(0, 255).to(torch.uint8)
+    for quality in (None, 20):
+        number = SquaredError(jpeg_quality=quality)([""], [changed], clean=[TARGET])[0]
+        pixels = SquaredError(jpeg_quality=quality, result="map")([""], [changed], clean=[TARGET])[0]
+        assert pixels.shape == (16, 16)
+        assert pixels.mean() == pytest.approx(number)
+        assert -10 * np.log10(-number) == pytest.approx(Psnr(jpeg_quality=quality)([""], [changed], clean=[TARGET])[0])
+    untouched = SquaredError(result="map", scale=3.0)([""], [changed], clean=[TARGET])[0]
+    assert (untouched[8:] == 0).all()
+    assert (untouched[:, 8:] == 0).all()
+    assert untouched.mean() == pytest.approx(3 * SquaredError()([""], [changed], clean=[TARGET])[0])
 
 
 def test_sizes_must_agree_and_the_target_must_be_there() -> None:
@@ -65,16 +88,28 @@ def test_maps_for_all_members_or_none() -> None:
         rewards.score(["a", "b"], [NEAR, FAR])
 
 
-def test_lpips_says_what_it_needs() -> None:
-    pytest.importorskip("torchmetrics")
-    try:
-        import torchvision  # noqa: F401
-    except ImportError:
-        with pytest.raises(RewardError, match=r"needs torchvision, which is not installed.*pip install torchvision"):
-            Lpips().open()
+def test_lpips_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    monkeypatch.setitem(sys.modules, "torchvision", None)  # what Python itself notes of a package that is not there
+    with pytest.raises(
+        RewardError, match=r"needs torchvision, which is not installed, and the weights of network = 'alex' \(alexnet-.*pip install torchvision"
+    ):
+        Lpips().open()
 
 
-@pytest.mark.skipif(find_spec("torchvision") is None, reason="an extra: pip install torchvision")
+def test_a_torchvision_that_was_built_for_another_torch_is_told_from_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package index's torchvision beside a torch without CUDA: its compiled part does not load, and importing it fails so."""
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')\n")
+    monkeypatch.delitem(sys.modules, "torchvision", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(
+        RewardError, match=r"does not fit torch .*\(RuntimeError: operator torchvision::nms does not exist\); write pip install --force-reinstall"
+    ):
+        Lpips().open()
+
+
+@pytest.mark.skipif(not TORCHVISION, reason="an extra: a torchvision that fits this torch")
 def test_lpips_with_a_network_of_random_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The real path, without the download: torchvision reads what lies in torch's hub folder."""
     from torchvision.models import squeezenet1_1

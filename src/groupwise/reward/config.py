@@ -27,6 +27,7 @@ from groupwise.reward.repetition import Repetition
 from groupwise.reward.reward_model import RewardModel
 from groupwise.reward.shot_cost import ShotCost
 from groupwise.reward.soft_overlong import SoftOverlong
+from groupwise.reward.squared_error import SquaredError
 from groupwise.reward.ssim import Ssim
 from groupwise.reward.unit_tests import UnitTests
 from groupwise.reward.vqa import Vqa
@@ -53,6 +54,7 @@ RewardConfig = Annotated[
     | Aesthetic
     | WinRate
     | Psnr
+    | SquaredError
     | Ssim
     | Lpips
     | Vqa

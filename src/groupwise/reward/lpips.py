@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, final
 
@@ -20,6 +20,8 @@ _FILES: dict[Network, tuple[str, int]] = {
     "squeeze": ("squeezenet1_1-b8a52dc0.pth", 5),
 }
 """What torchvision calls the weights of each network, and their size in MB."""
+
+_INDEX = " --index-url https://download.pytorch.org/whl/cpu (beside a torch without CUDA; PyPI's is built for CUDA)"
 
 
 @final
@@ -42,12 +44,7 @@ class Lpips(Reward):
         return (self.column,)
 
     def open(self) -> RewardFunction:
-        if find_spec("torchvision") is None:
-            file, size = _FILES[self.network]
-            raise RewardError(
-                f'kind = "lpips" needs torchvision, which is not installed, and the weights of network = {self.network!r} ({file}, {size} MB, fetched at first '
-                f'use into {_weights(self.network).parent}); write pip install torchvision, or use kind = "ssim"'
-            )
+        _import_torchvision(self.network)
         measure = _measure(self.network)
 
         def score(prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> list[float]:
@@ -64,6 +61,28 @@ class Lpips(Reward):
         return self.open()(prompts=prompts, completions=completions, **columns)
 
 
+def _import_torchvision(network: Network) -> None:
+    """Says what is missing: torchvision, or one that was built for another torch."""
+    file, size = _FILES[network]
+    needs = f"the weights of network = {network!r} ({file}, {size} MB, fetched at first use into {_weights(network).parent})"
+    try:
+        import_module("torchvision")
+    except ModuleNotFoundError as error:
+        if error.name != "torchvision":
+            raise
+        raise RewardError(
+            f'kind = "lpips" needs torchvision, which is not installed, and {needs}; write pip install torchvision{_INDEX}, or use kind = "ssim"'
+        ) from error
+    except (ImportError, OSError, RuntimeError) as error:
+        # Its compiled part does not load where torch has no CUDA and torchvision has: the package index holds CUDA builds only.
+        import torch
+
+        raise RewardError(
+            f'kind = "lpips" needs torchvision, and the one that is installed does not fit torch {torch.__version__} ({type(error).__name__}: {error}); write '
+            f'pip install --force-reinstall --no-deps torchvision{_INDEX}, or use kind = "ssim". It also needs {needs}'
+        ) from error
+
+
 def _weights(network: Network) -> Path:
     """Where torchvision looks for a network's weights before it fetches them."""
     import torch
@@ -78,6 +97,7 @@ def _measure(network: Network) -> Any:
     path = _weights(network)
     try:
         return LearnedPerceptualImagePatchSimilarity(net_type=network, normalize=True)
-    except (OSError, RuntimeError) as error:
+    except Exception as error:
+        # No network, a file cut short, a file of something else: each has an exception of its own.
         why = f"{type(error).__name__}: {error}"
         raise RewardError(f'kind = "lpips": the weights {path} could not be read or fetched ({why}); put the file there, or use kind = "ssim"') from error

@@ -19,6 +19,11 @@ TWO = {"in_channels": 1, "out_channels": 2, "kernel_size": 3}
 TABLES = pytest.mark.parametrize("table", [TABLE, merge(TABLE, {"policy": {"block": 4}}), GATED], ids=["pixels", "blocks", "gates"])
 
 
+def odd(name: str) -> dict[str, Any]:
+    """A network of one's own."""
+    return {"model": {"network": {"kind": "custom", "path": f"tests.domain.restoration.odd_networks:{name}", "channels": 1}}}
+
+
 def test_is_a_domain() -> None:
     whole: Domain = domain()
     assert isinstance(whole, ComparesExactly)
@@ -153,6 +158,50 @@ def test_concatenated_samples_keep_their_rows() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Pair", r"gives a tuple for images of \[1, 1, 8, 8\] \(float64\); write a network that gives the restored images alone"),
+        ("Half", r"gives \[1, 1, 8, 8\] \(float16\) for images of .*float64.*the same shape and type"),
+        ("Lost", r"gives NaN or infinity for image 'digit-\d+'"),
+        ("Detached", r"output has no gradient, and nothing would be trained"),
+        ("InPlace", r"changes the images it is given"),
+        ("Halving", r"fails on images of \[1, 1, 8, 8\] \(float64\): RuntimeError"),
+    ],
+)
+def test_a_network_that_does_not_suit_is_told_why(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        domain(odd(name))
+
+
+def test_what_behaves_otherwise_in_training_is_scored_as_it_sampled() -> None:
+    """Dropout and batch normalisation: the ratio of an unchanged network is 1, and its running statistics are not those of sampled groups."""
+    given = domain(odd("Normalised"))
+    before = {name: value.clone() for name, value in given.module.named_buffers()}
+    assert set(before) == {"scale", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
+    given.module.eval()
+    samples = sampled(given, reference=False)
+    given.module.train()
+    scored = given.score(samples, ROWS, frozenset({"log_prob"}))
+    assert torch.allclose(scored.log_prob, samples.old_log_prob)
+    assert given.module.training
+    assert all(torch.equal(value, before[name]) for name, value in given.module.named_buffers())
+    shown = given.demonstrations(5, streams=Streams(0), step=3)
+    given.score(shown, torch.arange(5), frozenset())
+    assert given.module.norm.num_batches_tracked == 1
+
+
+def test_four_gates_are_no_four_quarters_of_an_image() -> None:
+    """A map has no pixel of its own for a control parameter: every gate gets the mean."""
+    changes = {"model": {"network": {"bands": 4}}, "rewards": {"bright": {"path": "tests.domain.restoration.small:bright_map"}}}
+    given = domain(changes, table=GATED)
+    samples = sampled(given, reference=False)
+    assert samples.mask.shape == (6, 4)
+    table = given.reward(samples)
+    assert not table.maps
+    assert table.values["bright"] == pytest.approx([float(image.float().mean()) / 255 for image in samples.payload["images"]])
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"policy": {"block": 3}}, "policy.block = 3.*8 x 8 pixels"),
@@ -160,7 +209,7 @@ def test_concatenated_samples_keep_their_rows() -> None:
         ({"model": {"network": {"kind": "custom", "path": "torch.nn:Identity", "channels": 1}}}, "no parameter that could be trained"),
         (
             {"model": {"network": {"kind": "custom", "path": "torch.nn:Conv2d", "arguments": TWO, "channels": 1}}},
-            r"gives \[1, 2, 6, 6\] for images of \[1, 1, 8, 8\]",
+            r"gives \[1, 2, 6, 6\] \(float64\) for images of \[1, 1, 8, 8\]",
         ),
     ],
 )

@@ -95,8 +95,11 @@ def test_pt_files_are_read_as_tensors_alone(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="UnpicklingError"):
         read_weights(tmp_path / "b.pt")
     torch.save([1, 2], tmp_path / "c.pt")
-    with pytest.raises(ConfigError, match="no table of tensors by name"):
+    with pytest.raises(ConfigError, match="it holds a list and no table of tensors by name"):
         read_weights(tmp_path / "c.pt")
+    torch.save({"generator": {"a": torch.zeros(1)}, "epoch": 3}, tmp_path / "d.pt")
+    with pytest.raises(ConfigError, match=r"it holds \['generator', 'epoch'\] and no table"):
+        read_weights(tmp_path / "d.pt")
 
 
 def test_a_saved_folder_says_its_architecture_and_merges_the_adapter(tmp_path: Path) -> None:

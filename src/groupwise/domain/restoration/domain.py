@@ -17,6 +17,7 @@ from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Prompt, Samples
 from groupwise.domain.restoration import evaluate, loading
 from groupwise.domain.restoration.config import Distance, RestorationConfig
+from groupwise.domain.restoration.policy import Pixels
 from groupwise.domain.restoration.source.base import Picture, Pictures
 from groupwise.domain.restoration.tiles import restore
 from groupwise.domain.weights import hash_weights
@@ -128,21 +129,27 @@ class RestorationDomain:
         own = [self._of(samples.prompts[place]) for place in places]
         degraded = list(as_pictures(samples.payload["degraded"]))
         table = evaluate.score(self.rewards, own, list(samples.payload["images"]), list(samples.payload["clean"]), degraded, judges=False)
-        return evaluate.pooled(table, samples.payload["degraded"].shape[2:], samples.mask.shape[1])
+        return evaluate.pooled(table, self.config.policy.block if isinstance(self.config.policy, Pixels) else None)
 
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
-        """Fields `[B, T]` of members `rows`; `auxiliary["supervised"]` for demonstrations, `auxiliary["consistency"]` where the reference's output is known."""
+        """Fields `[B, T]` of members `rows`; `auxiliary["supervised"]` for demonstrations, `auxiliary["consistency"]` where the reference's output is known.
+
+        Members are scored by the network as it sampled them and as it ships: without dropout, and by a batch normalisation's running statistics.
+        """
         chosen = samples.select(rows.clamp(min=0))
         if "target" in chosen.payload:
             output = self.module(chosen.payload["degraded"])
             distance = _distance(output, chosen.payload["target"], self.config.supervised)
             return Scored(chosen.old_log_prob, auxiliary={"supervised": distance})
         degraded, row = _distinct(chosen)
+        training = self.module.training
+        self.module.eval()
         fields, output = self._policy.fields(self.module, degraded, row, chosen.payload, requires)
         auxiliary = {}
         if "consistency" in chosen.auxiliary_count:
             live = (self.module(degraded) if output is None else output)[row]
             auxiliary["consistency"] = _distance(live, chosen.payload["reference_output"], self.config.consistency)
+        self.module.train(training)
         return Scored(**fields, auxiliary=auxiliary)
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
@@ -269,12 +276,34 @@ class RestorationDomain:
             if patch is not None and min(size) < patch:
                 raise ConfigError(f"patch = {patch}: image {key!r} has {list(size)} pixels; write at most {min(size)}, or leave the image out")
         _, degraded = self._pairs(self._train[:1], self._streams, 0)
-        with torch.no_grad():
-            output = self.module(degraded)
-        if not isinstance(output, Tensor) or output.shape != degraded.shape:
-            got = list(output.shape) if isinstance(output, Tensor) else type(output).__name__
-            raise ConfigError(f"model: the network gives {got} for images of {list(degraded.shape)}; a restoration network gives the same shape")
+        self._try_network(degraded)
         self._policy.check(self.module, degraded)
+
+    def _try_network(self, degraded: Tensor) -> None:
+        """One image through the network as it will be called: what comes out must be an image like it, a number at every pixel, with a gradient."""
+        given, training = degraded.clone(), self.module.training
+        of = f"images of {list(given.shape)} ({str(given.dtype).removeprefix('torch.')})"
+        self.module.eval()
+        try:
+            with torch.enable_grad():
+                output = self.module(given)
+        except Exception as error:
+            raise ConfigError(
+                f"model: the network fails on {of}: {type(error).__name__}: {error}; it must take the source's images, or domain.patch"
+            ) from error
+        finally:
+            self.module.train(training)
+        if not isinstance(output, Tensor):
+            raise ConfigError(f"model: the network gives a {type(output).__name__} for {of}; write a network that gives the restored images alone")
+        if output.shape != given.shape or output.dtype != given.dtype:
+            got = f"{list(output.shape)} ({str(output.dtype).removeprefix('torch.')})"
+            raise ConfigError(f"model: the network gives {got} for {of}; a restoration network gives the same shape and type")
+        if not output.isfinite().all():
+            raise ConfigError(f"model: the network gives NaN or infinity for image {self._train[0].key!r}; are its weights whole?")
+        if not output.requires_grad:
+            raise ConfigError("model: the network's output has no gradient, and nothing would be trained; remove detach() or no_grad() from its forward")
+        if not torch.equal(given, degraded):
+            raise ConfigError("model: the network changes the images it is given; write a forward that does not work in place on its input")
 
 
 def _prompt(picture: Picture) -> Prompt:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -41,18 +40,14 @@ def score(
     return rewards.score([picture.key for picture in pictures], images, {**columns, "clean": clean, "degraded": degraded}, judges=judges)
 
 
-def pooled(table: RewardTable, size: Sequence[int], num_decisions: int) -> RewardTable:
+def pooled(table: RewardTable, block: int | None) -> RewardTable:
     """Maps `[H, W]` of rewards as `[T]`: means over the pixels of each decision, row by row of blocks.
 
     Args:
         table: with maps of pixels, or none.
-        size: height and width of the images.
-        num_decisions: `T`; where the decisions are no blocks of pixels, a map is one number.
+        block: pixels on the side of a decision; None where decisions are no blocks of pixels, and a map is one number, its mean.
     """
-    if not table.maps:
-        return table
-    block = round(math.sqrt(size[0] * size[1] / num_decisions))
-    if size[0] % block or size[1] % block or (size[0] // block) * (size[1] // block) != num_decisions:
+    if block is None or not table.maps:
         return replace(table, maps={})
     maps = {}
     for name, values in table.maps.items():

@@ -114,11 +114,12 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         raise ConfigError(f"model.checkpoint = {str(path)!r}: {why}; write tensors alone, as safetensors") from error
     # Training scripts keep the weights beside their optimiser.
-    for name in ("state_dict", "model", "params", "net"):
+    for name in ("state_dict", "model", "params_ema", "params", "net"):
         if isinstance(found, Mapping) and isinstance(found.get(name), Mapping):
             found = found[name]
     if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
-        raise ConfigError(f"model.checkpoint = {str(path)!r}: it holds no table of tensors by name")
+        what = f"{[str(name) for name in found][:5]}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
+        raise ConfigError(f"model.checkpoint = {str(path)!r}: it holds {what} and no table of tensors by name; write the network's state_dict() alone")
     return {name.removeprefix("module."): value for name, value in found.items()}
 
 

@@ -45,8 +45,8 @@ def test_a_corrupt_image_is_left_out_counted_and_named(pairs: Path) -> None:
     (pairs / "clean" / "image9.png").write_bytes(whole[: len(whole) // 2])
     found = source(pairs).read()
     assert len(found.train) + len(found.held_out) == 2
-    assert found.remarks == ["data: images left out because they cannot be read: 2 (image2.png, image9.png)"]
-    with pytest.raises(ConfigError, match=r"clean/image2.png or its partner cannot be read"):
+    assert found.remarks == ["data: images left out because they cannot be read: 2 (clean/image2.png, clean/image9.png)"]
+    with pytest.raises(ConfigError, match=r"clean/image2.png cannot be read"):
         source(pairs, on_corrupt="error").read()
 
 
@@ -71,5 +71,77 @@ def test_every_problem_names_its_file(pairs: Path) -> None:
         source(pairs).read()
     (pairs / "clean" / "image1.bmp").unlink()
     write(pairs / "degraded", "image2.jpg")
-    with pytest.raises(ConfigError, match="has 4 images that can be read, and 4 are to be held out"):
+    with pytest.raises(ConfigError, match=r"that can be read: 4, and 4 are to be held out; give at least 5, or a smaller source.num_held_out"):
         source(pairs, num_held_out=4).read()
+
+
+def broken_png(path: Path) -> None:
+    """A chunk whose name is no name: Pillow raises a SyntaxError."""
+    whole = bytearray(path.read_bytes())
+    place = whole.index(b"IDAT")
+    whole[place : place + 4] = b"-\x10\xd1\n"
+    path.write_bytes(whole)
+
+
+def test_whatever_a_decoder_raises_the_file_is_left_out_and_it_is_the_broken_one_of_a_pair_that_is_named(pairs: Path) -> None:
+    write(pairs / "degraded", "image1.png")
+    (pairs / "degraded" / "image1.jpg").unlink()
+    broken_png(pairs / "degraded" / "image1.png")
+    (pairs / "clean" / "image2.png").unlink()
+    (pairs / "clean" / "image2.png").symlink_to(pairs / "nowhere.png")
+    assert source(pairs).read().remarks == ["data: images left out because they cannot be read: 2 (degraded/image1.png, clean/image2.png)"]
+    broken_png(pairs / "clean" / "image9.png")
+    with pytest.raises(ConfigError, match=r"can be read: 1, and 1 are to be held out; give at least 2; images left out .*: 3 \(.*clean/image9.png\)"):
+        source(pairs).read()
+
+
+def test_names_of_any_kind(tmp_path: Path) -> None:
+    for name in ("a b.png", "e\u0301.PNG", "\u56fe 1.jpeg", "1\u00b23.png", "x.y.png"):
+        write(tmp_path / "clean", name)
+    for name in ("a b.jpg", "\u00e9.png", "\u56fe 1.png", "1\u00b23.png", "x.y.webp", "._a b.png"):
+        write(tmp_path / "degraded", name) if not name.startswith(".") else (tmp_path / "degraded" / name).write_bytes(b"no image")
+    found = source(tmp_path).read()
+    assert {picture.key for picture in [*found.train, *found.held_out]} == {"a b", "\u00e9", "\u56fe 1", "1\u00b23", "x.y"}
+    assert not found.remarks
+
+
+def test_kinds_of_pixels(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    colour = Image.fromarray(random.integers(0, 256, (5, 7, 3), dtype="uint8"))
+    grey = colour.convert("L")
+    folder = tmp_path / "clean"
+    folder.mkdir()
+
+    def read(image: Image.Image, channels: int, suffix: str = "png") -> np.ndarray:
+        for name in ("a", "b"):
+            image.save(folder / f"{name}.{suffix}")
+        try:
+            return Folder(clean=str(folder), num_held_out=1, channels=channels).read().train[0].clean  # type: ignore[arg-type]
+        finally:
+            for path in folder.iterdir():
+                path.unlink()
+
+    assert read(colour.quantize(8), 3).shape == (3, 5, 7)
+    assert np.array_equal(read(grey.convert("P"), 1), read(grey, 1))
+    assert read(grey.convert("P"), 3).shape == (3, 5, 7)
+    with pytest.raises(ConfigError, match=r"a.png is colour \(P\), and source.channels = 1; write channels = 3"):
+        read(colour.quantize(8), 1)
+    assert read(colour.convert("CMYK"), 3, "jpg").shape == (3, 5, 7)
+    # Opaque throughout is as good as none.
+    assert np.array_equal(read(colour.convert("RGBA"), 3), read(colour, 3))
+    assert np.array_equal(read(grey.convert("LA"), 1), read(grey, 1))
+    clear = colour.convert("RGBA")
+    clear.putpixel((0, 0), (1, 2, 3, 0))
+    with pytest.raises(ConfigError, match=r"a.png is transparent in places \(RGBA\)"):
+        read(clear, 3)
+    with pytest.raises(ConfigError, match=r"a.png has more than 8 bits a channel \(I;16\)"):
+        read(Image.fromarray(random.integers(0, 65536, (5, 7)).astype("uint16")), 1)
+
+
+def test_a_turned_photograph_is_turned(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    (tmp_path / "clean").mkdir()
+    for name in ("a", "b"):
+        Image.new("RGB", (9, 4)).save(tmp_path / "clean" / f"{name}.jpg", exif=exif)
+    assert Folder(clean=str(tmp_path / "clean"), num_held_out=1).read().train[0].clean.shape == (3, 9, 4)

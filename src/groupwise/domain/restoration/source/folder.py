@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, final
 
@@ -13,6 +14,7 @@ from groupwise.domain.restoration.source.base import Picture, Pictures
 
 if TYPE_CHECKING:
     import numpy as np
+    from PIL.Image import Image
 
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
 
@@ -21,10 +23,12 @@ _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
 class Folder(Config):
     """Images of a folder, in natural order (image9 before image10); a pair is two files of the same name, whatever their suffix.
 
+    Images are turned as their EXIF data say; hidden files are passed over.
+
     Args:
         clean: the folder with the targets.
         degraded: the folder with what is to be restored; unset, a degradation makes it.
-        channels: 3 reads colour, 1 grey; a file of the other kind is an error.
+        channels: 3 reads colour, 1 grey; a file of the other kind is an error, as are more than 8 bits and transparency.
         num_held_out: images kept for evaluation, spread evenly over the folder.
         on_corrupt: a file that cannot be read is an error, or is left out, counted and named.
 
@@ -56,22 +60,24 @@ class Folder(Config):
             try:
                 target = _read(clean[name], self.channels)
                 given = None if degraded is None else _read(degraded[name], self.channels)
-            except OSError as error:
+            except _Unreadable as error:
                 if self.on_corrupt == "error":
-                    raise ConfigError(f"source: {clean[name]} or its partner cannot be read ({error}); replace it, or write on_corrupt = 'skip'") from error
-                corrupt.append(clean[name].name)
+                    raise ConfigError(f"source: {error.path} cannot be read ({error}); replace it, or write on_corrupt = 'skip'") from error
+                corrupt.append(error.path.name if degraded is None else f"{error.path.parent.name}/{error.path.name}")
                 continue
             if given is not None and given.shape != target.shape:
                 sizes = f"{list(given.shape[1:])} and {list(target.shape[1:])}"
                 raise ConfigError(f"source: {degraded[name]} and {clean[name]} are a pair of sizes {sizes}; both must be of one size")  # type: ignore[index]
             pictures.append(Picture(name, target, given))
+        remarks = [f"data: images left out because they cannot be read: {len(corrupt)} ({', '.join(corrupt[:5])})"] if corrupt else []
         if len(pictures) <= self.num_held_out:
+            smaller = ", or a smaller source.num_held_out" if self.num_held_out > 1 and len(pictures) > 1 else ""
+            left_out = f"; {remarks[0].removeprefix('data: ')}" if remarks else ""
             raise ConfigError(
-                f"source: {self.clean} has {len(pictures)} images that can be read, and {self.num_held_out} are to be held out; give more images, or a smaller "
-                "source.num_held_out"
+                f"source: images in {self.clean} that can be read: {len(pictures)}, and {self.num_held_out} are to be held out; give at least "
+                f"{self.num_held_out + 1}{smaller}{left_out}"
             )
         held = {round((place + 0.5) * len(pictures) / self.num_held_out - 0.5) for place in range(self.num_held_out)}
-        remarks = [f"data: images left out because they cannot be read: {len(corrupt)} ({', '.join(corrupt[:5])})"] if corrupt else []
         return Pictures([each for place, each in enumerate(pictures) if place not in held], [pictures[place] for place in sorted(held)], remarks)
 
 
@@ -82,7 +88,7 @@ def natural(name: str) -> list[tuple[int, int, str]]:
         >>> sorted(["image10", "image9", "b"], key=natural)
         ['b', 'image9', 'image10']
     """
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
 
 
 def _files(folder: Path, key: str) -> dict[str, Path]:
@@ -90,25 +96,49 @@ def _files(folder: Path, key: str) -> dict[str, Path]:
         raise ConfigError(f"source.{key} = {str(folder)!r}: no such folder; write one with images")
     found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
-        if path.suffix.lower() in _SUFFIXES:
-            if path.stem in found:
-                raise ConfigError(f"source.{key}: {path} and {found[path.stem]} have the same name, and a pair is told by it; rename one")
-            found[path.stem] = path
+        if path.suffix.lower() in _SUFFIXES and not path.name.startswith("."):
+            # One system writes an accented letter as one character, another as two.
+            name = unicodedata.normalize("NFC", path.stem)
+            if name in found:
+                raise ConfigError(f"source.{key}: {path} and {found[name]} have the same name, and a pair is told by it; rename one")
+            found[name] = path
     if not found:
         raise ConfigError(f"source.{key} = {str(folder)!r}: no image in it ({', '.join(sorted(_SUFFIXES))} are read)")
     return found
 
 
-def _read(path: Path, channels: int) -> np.ndarray:
-    import numpy as np
-    from PIL import Image
+class _Unreadable(Exception):
+    def __init__(self, path: Path, why: Exception) -> None:
+        super().__init__(f"{type(why).__name__}: {why}")
+        self.path = path
 
-    with Image.open(path) as image:
-        grey = image.mode in ("1", "L", "I", "I;16", "F", "LA")
-        if grey != (channels == 1):
-            what = f"{path} is {'grey' if grey else 'colour'} ({image.mode})"
-            raise ConfigError(f"source: {what}, and source.channels = {channels}; write channels = {1 if grey else 3}")
-        if image.mode in ("I", "I;16", "F"):
-            raise ConfigError(f"source: {path} has more than 8 bits a channel ({image.mode}); store it with 8 bits, white at 255")
-        array = np.asarray(image.convert("L" if channels == 1 else "RGB"), dtype="float32") / 255
+
+def _read(path: Path, channels: int) -> np.ndarray:
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(path) as image:
+            return _pixels(path, ImageOps.exif_transpose(image), channels)
+    except ConfigError:
+        raise
+    except Exception as error:
+        # Pillow's decoders raise OSError, SyntaxError, DecompressionBombError and more for files that are no images of theirs.
+        raise _Unreadable(path, error) from error
+
+
+def _pixels(path: Path, image: Image, channels: int) -> np.ndarray:
+    """`[C, H, W]` in [0, 1] of an opened image, where it is of the kind that is wanted."""
+    import numpy as np
+
+    # A palette of greys can be either.
+    grey = image.mode in ("L", "LA", "1", "I", "I;16", "I;16B", "F")
+    either = image.mode == "P" and all(r == g == b for _, (r, g, b) in image.convert("RGB").getcolors(maxcolors=256) or [])  # type: ignore[misc]
+    if grey != (channels == 1) and not either:
+        what = f"{path} is {'grey' if grey else 'colour'} ({image.mode})"
+        raise ConfigError(f"source: {what}, and source.channels = {channels}; write channels = {1 if grey else 3}, or convert it")
+    if image.mode in ("I", "I;16", "I;16B", "F"):
+        raise ConfigError(f"source: {path} has more than 8 bits a channel ({image.mode}); store it with 8 bits, white at 255")
+    if image.has_transparency_data and np.asarray(image.convert("RGBA"))[:, :, 3].min() < 255:
+        raise ConfigError(f"source: {path} is transparent in places ({image.mode}), and a network restores {channels} channels; store it without transparency")
+    array = np.asarray(image.convert("L" if channels == 1 else "RGB"), dtype="float32") / 255
     return array[None] if channels == 1 else array.transpose(2, 0, 1)
