@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -31,14 +32,16 @@ def test_a_grid_runs_continues_and_prints_intervals(groupwise, tiny_file: Path, 
 @pytest.mark.slow
 def test_a_comparison_that_was_killed_leaves_nobody_at_work_and_goes_on(groupwise, tiny_file: Path, tmp_path: Path):
     grid = tmp_path / "grid"
-    command = ["compare", tiny_file, "stages.grpo.num_steps=200", "--vary", "trust.high=0.3,0.4", "--seeds", 1, "--out", grid]
-    process = subprocess.Popen([sys.executable, "-m", "groupwise", *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = ["compare", tiny_file, "stages.grpo.num_steps=200", "--vary", "trust.high=0.3", "--seeds", 1, "--out", grid]
     first = grid / "trust.high=0.3" / "seed-0"
+    process = subprocess.Popen([sys.executable, "-m", "groupwise", *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until = time.monotonic() + 120
     while not (first / "checkpoints" / "step-6").exists():
         assert time.monotonic() < until
         assert process.poll() is None
         time.sleep(0.05)
+    # Beside it nobody else runs the grid.
+    assert "another `groupwise compare` runs this grid now" in groupwise(*command).err
     process.kill()
     process.wait()
     # No waiting: what is still at work there ends after its step, and the new process waits for that.
@@ -47,6 +50,26 @@ def test_a_comparison_that_was_killed_leaves_nobody_at_work_and_goes_on(groupwis
     rows = [json.loads(line) for line in (first / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == list(range(204))
     assert len(json.loads((first / "environment.json").read_text())["starts"]) == 2
+
+
+@pytest.mark.slow
+def test_ctrl_c_says_what_is_finished_and_how_to_go_on(tiny_file: Path, tmp_path: Path):
+    grid = tmp_path / "grid"
+    command = ["compare", tiny_file, "stages.grpo.num_steps=2000", "--vary", "trust.high=0.3,0.4", "--seeds", 1, "--out", grid]
+    process = subprocess.Popen([sys.executable, "-m", "groupwise", *map(str, command)], stdout=subprocess.PIPE, text=True)
+    first = grid / "trust.high=0.3" / "seed-0"
+    until = time.monotonic() + 120
+    while not (first / "checkpoints" / "step-6").exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Ended early, 0 of 2 runs are finished. The same command goes on where it stopped." in out
+    # What ran ended with a checkpoint of its last step.
+    last = json.loads((first / "metrics.jsonl").read_text().splitlines()[-1])["step"]
+    assert (first / "checkpoints" / f"step-{last}").is_dir()
+    assert not (grid / "trust.high=0.4" / "seed-0").exists()
 
 
 @pytest.mark.slow

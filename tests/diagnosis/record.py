@@ -33,7 +33,7 @@ def record(folder: Path, command: str) -> dict[str, Any]:
     return {
         "command": command,
         "rows_of_the_run": len(run.rows),
-        "objective": {"trust": objective["trust"]},
+        "objective": {slot: objective[slot] for slot in ("advantage", "ratio", "trust")},
         "roles": {name: reward["role"] for name, reward in rewards.items()},
         "step": [row["step"] for row in rows],
         "stage": [row["stage"] for row in rows],

@@ -76,10 +76,10 @@ def test_a_cell_that_cannot_be_started_is_reported(cells: list[Cell]):
 
 def test_leaving_early_stops_what_runs(cells: list[Cell]):
     began = time.monotonic()
-    outcomes = run_grid(cells, workers=2, command=script(f"if seed == 0 and 'grpo' in str(folder): {FINISH}\nelse: time.sleep(20)"))
+    outcomes = run_grid(cells, workers=2, command=script(f"if seed == 0 and 'grpo' in str(folder): {FINISH}\nelse: time.sleep(120)"))
     next(outcomes)
     outcomes.close()
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert sum(cell.finished for cell in cells) == 1
 
 

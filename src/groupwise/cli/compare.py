@@ -69,11 +69,15 @@ def compare(
     at_a_time = f", {workers or 1} at a time" if on == "local" else f", {workers} at a time on Ray" if workers else " on Ray"
     out_.print(Text(f"{len(found)} variants x {num_seeds} seeds = {len(cells)} runs in {folder}{at_a_time}"))
     failed = {}
-    with alone(folder):
-        for number, outcome in enumerate(_outcomes(cells, on, workers, address, gpus_per_run), start=1):
-            out_.print(Text(f"[{number}/{len(cells)}] {outcome.cell.variant.name}, seed {outcome.cell.seed}: {_ended(outcome)}"))
-            if outcome.error:
-                failed[outcome.cell.folder] = outcome.error
+    try:
+        with alone(folder):
+            for number, outcome in enumerate(_outcomes(cells, on, workers, address, gpus_per_run), start=1):
+                out_.print(Text(f"[{number}/{len(cells)}] {outcome.cell.variant.name}, seed {outcome.cell.seed}: {_ended(outcome)}"))
+                if outcome.error:
+                    failed[outcome.cell.folder] = outcome.error
+    except KeyboardInterrupt:
+        out_.print(Text(f"Ended early, {sum(cell.finished for cell in cells)} of {len(cells)} runs are finished. The same command goes on where it stopped."))
+        raise
     comparison = read_comparison(cells, shipped.show if shipped else (), failed, name)
     if comparison is not None:
         _show(comparison)
