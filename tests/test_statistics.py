@@ -73,6 +73,8 @@ def test_percentiles_are_exact_to_a_bin_and_one_on_policy() -> None:
     numbers = finish({"ratio": Percentiles.of(log_ratio, torch.ones(2001, dtype=torch.bool))})
     for percent in (1, 5, 50, 95, 99):
         assert math.log(numbers[f"ratio/p{percent}"]) == pytest.approx(-1 + 2 * percent / 100, abs=0.011)
+    between = finish({"ratio": Percentiles.of(torch.tensor([0.015, -0.015, 0.004, -0.004, 0.004]), torch.ones(5, dtype=torch.bool))})
+    assert [math.log(between[f"ratio/p{percent}"]) for percent in (1, 50, 99)] == pytest.approx([-0.02, 0.0, 0.02], abs=1e-6)
     outer = finish({"ratio": Percentiles.of(torch.tensor([-50.0, 50.0]), torch.ones(2, dtype=torch.bool))})
     assert (outer["ratio/p1"], outer["ratio/p99"]) == pytest.approx((math.exp(-4), math.exp(4)))
 

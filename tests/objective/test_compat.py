@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from groupwise.config import ConfigError
 from groupwise.objective import Objective, Plan
 from groupwise.records import Scored
+from groupwise.statistics import finish
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "golden_verl_rl.json").read_text())
 CASES = [(setting, number) for setting in GOLDEN["settings"] for number in range(len(GOLDEN["cases"]))]
@@ -91,3 +93,17 @@ def test_micro_batches_sum_to_the_whole(setting: str) -> None:
 def test_what_the_original_lacked_is_refused(keys: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         Objective.preset("bnpo", **({"compat": "verl_rl"} | keys))
+
+
+def test_an_advantage_of_mean_zero_counts_as_negative() -> None:
+    # Ratios 1.2, advantages 1 and -1: their mean 0 takes the narrow width, so the mean ratio is held at 1.1 and carries nothing.
+    objective = original(use_asymmetric_clipping=True)
+    case = {"mask": [[1, 1]], "old_log_prob": [[-1.0, -1.0]], "advantage": [[1.0, -1.0]]}
+    now = torch.full((1, 2), -1.0 + math.log(1.2), dtype=torch.float64, requires_grad=True)
+    loss = objective.loss(Scored(now), plan_of(objective, case))
+    (gradient,) = torch.autograd.grad(loss.total, now)
+    assert gradient.tolist() == [[0.0, 0.0]]
+    found = finish(loss.statistics)
+    assert (found["zero_gradient_fraction/positive"], found["zero_gradient_fraction/negative"]) == (1.0, 1.0)
+    inside = torch.full((1, 2), -1.0 + math.log(1.05), dtype=torch.float64)
+    assert finish(objective.loss(Scored(inside), plan_of(objective, case)).statistics)["zero_gradient_fraction/positive"] == 0.0

@@ -352,6 +352,16 @@ def test_an_entropy_bonus_has_a_gradient_and_is_trls_on_one_micro_batch(folder: 
     assert float((ours[1][0] - run(GRPOTrainer, folder, keys | {"entropy_coef": 0.0})[1][0]).norm()) > 1e-3
 
 
+def test_schedules_follow_the_optimiser_steps_and_a_step_without_a_term_changes_nothing(folder: Path) -> None:
+    # 0, then a half: both on one generation, which was prepared at step 0.
+    keys = {"num_iterations": 2, "max_steps": 2}
+    edits = {"policy_weight": {"kind": "linear", "start": 0.0, "end": 1.0, "num_steps": 2}}
+    steps = run(GRPOTrainer, folder, keys, rollout_func=answers(True), objective="bnpo", edits=edits)[1]
+    whole = run(GRPOTrainer, folder, {"max_steps": 1}, rollout_func=answers(True), objective="bnpo")[1]
+    assert not steps[0].any()
+    torch.testing.assert_close(steps[1], whole[0] / 2, rtol=1e-4, atol=1e-7)
+
+
 def test_metrics_have_our_names_and_trls_stay(folder: Path) -> None:
     trainer, _ = run(
         GRPOTrainer, folder, {"num_iterations": 2, "eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4}, eval_dataset=tiny.data(2)

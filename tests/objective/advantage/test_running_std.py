@@ -46,6 +46,13 @@ def test_the_spread_inside_groups_gives_advantages_of_deviation_one() -> None:
     assert overall.abs().max() < 0.02
 
 
+def test_a_batch_without_any_reward_is_not_remembered() -> None:
+    before = Running().follow(mean=1.0, std=2.0, decay=0.9)
+    found, running = RunningStd(decay=0.9)(grouped([None, None]), before)
+    assert running == before
+    assert found[:, 0].tolist() == [0.0, 0.0]
+
+
 def test_two_baselines_are_refused() -> None:
     with pytest.raises(ValueError, match='write baseline = "group"'):
         RunningStd(of="advantage", baseline="running")

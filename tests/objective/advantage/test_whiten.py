@@ -29,6 +29,15 @@ def test_a_flat_batch_is_zero_and_a_missing_reward_does_not_count() -> None:
     assert advantages(Whiten(), [0.0, None, 2.0]) == pytest.approx([-1 / math.sqrt(2), 0.0, 1 / math.sqrt(2)])
 
 
+def test_a_missing_reward_and_a_flat_group_are_exactly_zero_after_the_groups_mean() -> None:
+    # 0 and 2 about 1, and a third member without a reward; the flat group's mean rounds.
+    found = advantages(Whiten(baseline="group"), [0.0, None, 2.0], [0.1, 0.1, 0.1])
+    assert found[1] == 0.0
+    assert found[3:] == [0.0, 0.0, 0.0]
+    # -1, 1, 0, 0, 0: squares 2 over 4.
+    assert found[:3] == pytest.approx([-math.sqrt(2), 0.0, math.sqrt(2)])
+
+
 def test_floor_and_bound() -> None:
     assert advantages(Whiten(min_std=10.0), [0.0, 2.0]) == pytest.approx([-0.1, 0.1])
     assert advantages(Whiten(clip=0.5), [0.0, 2.0]) == [-0.5, 0.5]

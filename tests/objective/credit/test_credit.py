@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import torch
 from tests.objective.small import close, member_ratios
 
 from groupwise.objective.credit import Credit, GradientAdaptive, TemporalDecay
@@ -25,3 +28,10 @@ def test_a_raw_link_leaves_the_product_as_it_is() -> None:
     chain = Credit(temporal_decay=TemporalDecay(gamma=0.5, raw=True), gradient_adaptive=GradientAdaptive())
     assert chain.raw
     close(chain(member_ratios([1.5, 0.5])), [[0.5, 0.75]])
+
+
+def test_a_product_that_vanishes_everywhere_is_uniform() -> None:
+    # The first credit leaves nothing after the second decision, the other nothing before the third; a masked decision gets none.
+    given = member_ratios([1.0, 1.0, 1.0, None])
+    given = replace(given, log_prob=given.log_prob.detach() - torch.tensor([[0.0, 0.0, 900.0, 0.0]]))
+    close(Credit(temporal_decay=TemporalDecay(gamma=1e-200), gradient_adaptive=GradientAdaptive())(given), [[1.0, 1.0, 1.0, 0.0]])
