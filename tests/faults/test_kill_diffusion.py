@@ -15,11 +15,14 @@ pytestmark = pytest.mark.slow
 
 TINY = {
     "method": "flow_grpo",
-    # Two updates a batch, a moving reference in the loss, a window that moves, a supervised term: every kind of state at once.
+    # Two updates a batch, a moving reference in the loss, a window that moves, a supervised term, averaged weights, prompts with a past by which they are
+    # drawn and scaled, groups that shrink: every kind of state at once.
     "trust": {"kind": "clip", "low": 0.01, "high": 0.01},
+    "advantage": {"kind": "per_prompt", "buffer_size": 4, "min_count": 2},
     "auxiliary": {"supervised": 0.1},
     "domain": {**TABLE, "window": {"size": 2, "place": "random"}},
-    "train": {"prompts_per_step": 3, "group_size": 3, "updates_per_batch": 2, "minibatches": 2, "micro_batch_members": 4, "evaluate_every": 2},
+    "train": {"prompts_per_step": 3, "group_size": 3, "updates_per_batch": 2, "minibatches": 2, "micro_batch_members": 4, "evaluate_every": 2}
+    | {"weight_average": {"decay": 0.5}, "adaptive_sampling": {"threshold": 0.5}, "dynamic_group_size": {"minimum": 2, "maximum": 6}},
     "stages": [
         {"name": "warm_up", "num_steps": 3, "set": {"policy_weight": 0.0, "auxiliary": {"supervised": 1.0}}},
         {"name": "flow_grpo", "num_steps": 5, "set": {"reference": {"kind": "periodic", "sync_steps": 2, "alpha": 0.5}}},
