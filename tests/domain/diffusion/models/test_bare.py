@@ -92,9 +92,19 @@ def test_a_folder_is_opened_in_the_dtype_it_was_saved_in(tmp_path: Path) -> None
     for dtype in ("bfloat16", "float64"):
         domain({"model": {"dtype": dtype}}).save(tmp_path / dtype)
         assert next(open_bare(tmp_path / dtype, "auto", "uniform", torch.device("cpu")).module.parameters()).dtype == getattr(torch, dtype)
+    file = next((tmp_path / "bfloat16" / "transformer").glob("*.safetensors"))
+    file.rename(file.with_name("diffusion_pytorch_model.half.safetensors"))
+    assert next(open_bare(tmp_path / "bfloat16", "auto", "uniform", torch.device("cpu"), "half").module.parameters()).dtype == torch.bfloat16
     next((tmp_path / "float64" / "transformer").glob("*.safetensors")).write_bytes(b"broken")
     with pytest.raises(ConfigError, match="cannot be loaded as DiTTransformer2DModel with FlowMatchEulerDiscreteScheduler"):
         open_bare(tmp_path / "float64", "auto", "uniform", torch.device("cpu"))
+
+
+def test_a_denoiser_alone_takes_no_adapter_and_has_one_size(tmp_path: Path) -> None:
+    domain().save(tmp_path)
+    for key, value in (("lora", {"rank": 2}), ("size", [16, 16])):
+        with pytest.raises(ConfigError, match=f"model.{key}: .* holds a denoiser without a pipeline"):
+            open_unet({"kind": "pretrained", "path": str(tmp_path), key: value})
 
 
 def test_a_class_that_needs_a_pipeline_is_refused(tmp_path: Path) -> None:

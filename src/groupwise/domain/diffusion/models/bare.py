@@ -145,7 +145,7 @@ def scratch(config: Scratch, spacing: Spacing, seed: int, device: torch.device) 
     return BareDenoiser(module, scheduler, spacing)
 
 
-def open_bare(folder: Path, dtype: str, spacing: Spacing, device: torch.device) -> BareDenoiser:
+def open_bare(folder: Path, dtype: str, spacing: Spacing, device: torch.device, variant: str | None = None) -> BareDenoiser:
     """A denoiser from a folder that `save` wrote, or that has the same parts.
 
     Raises:
@@ -160,10 +160,10 @@ def open_bare(folder: Path, dtype: str, spacing: Spacing, device: torch.device) 
     name = read_json(folder / part / "config.json").get("_class_name")
     if name not in _FOLDERS:
         raise ConfigError(f"model.path = {str(folder)!r}: {part}/ holds a {name}; without a pipeline around it, {' or '.join(_FOLDERS)} can be drawn from")
-    wanted = stored_dtype(folder / part) if dtype == "auto" else getattr(torch, dtype)
+    wanted = stored_dtype(folder / part, variant) if dtype == "auto" else getattr(torch, dtype)
     named = read_json(folder / "scheduler" / "scheduler_config.json").get("_class_name")
     try:
-        module = getattr(diffusers, name).from_pretrained(folder, subfolder=part, use_safetensors=True, dtype=wanted)
+        module = getattr(diffusers, name).from_pretrained(folder, subfolder=part, use_safetensors=True, dtype=wanted, variant=variant)
         scheduler = getattr(diffusers, str(named)).from_pretrained(folder, subfolder="scheduler")
     except (OSError, ValueError, TypeError, KeyError, RuntimeError, AttributeError) as error:
         raise ConfigError(f"model.path = {str(folder)!r} cannot be loaded as {name} with {named}: {error}; weights must be safetensors") from error

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from groupwise.config import ConfigError
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Denoiser
 from groupwise.domain.diffusion.model import Scratch
@@ -15,6 +16,8 @@ from groupwise.domain.diffusion.models.bare import BareDenoiser, open_bare, scra
 from groupwise.domain.diffusion.models.pipeline import is_pipeline, open_pipeline
 from groupwise.domain.diffusion.models.quiet import quiet
 from groupwise.streams import Streams
+
+_OWN = {"lora": "no format for adapters, and is trained whole", "size": "one size of images"}
 
 
 def open_denoiser(config: DiffusionConfig, streams: Streams, device: torch.device) -> Denoiser:
@@ -47,4 +50,7 @@ def _open(config: DiffusionConfig, streams: Streams, device: torch.device) -> De
         return found
     if is_pipeline(model):
         return open_pipeline(model, config.spacing, device)
-    return open_bare(Path(model.path), model.dtype, config.spacing, device)
+    for key in ("lora", "size"):
+        if getattr(model, key) is not None:
+            raise ConfigError(f"model.{key}: {model.path!r} holds a denoiser without a pipeline, which has {_OWN[key]}; leave it out")
+    return open_bare(Path(model.path), model.dtype, config.spacing, device, model.variant)
