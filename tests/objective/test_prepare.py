@@ -63,6 +63,13 @@ def test_a_masked_place_of_a_reward_map_is_no_comparison() -> None:
     assert batch.advantage[:, 1].tolist() == [0.0, 0.0]
 
 
+def test_where_there_was_no_decision_no_entry_of_a_map_is_missing() -> None:
+    mask = torch.tensor([[True, True], [True, False]])
+    given = rollouts([0, 0], {"map": torch.tensor([[0.0, 2.0], [2.0, 0.0]]), "whole": [1.0, None]}, mask=mask)
+    numbers = finish(OBJECTIVE.prepare(given, OBJECTIVE.init()).statistics)
+    assert (numbers["rewards/map/missing"], numbers["rewards/whole/missing"]) == (0.0, 0.5)
+
+
 def test_a_divergence_in_the_reward_is_subtracted() -> None:
     # beta 0.5: R - 0.5 sum(lp_old - lp_ref) over valid decisions: 1 - 0.5 * 2, 1 - 0.
     objective = Objective.preset("rloo", **{"divergence.beta": 0.5})
@@ -168,3 +175,9 @@ def test_members_that_differ_only_in_what_is_missing_are_a_flat_group() -> None:
 def test_rewards_that_all_weigh_nothing_are_refused() -> None:
     with pytest.raises(ValueError, match="reward_weights are all 0"):
         OBJECTIVE.prepare(rollouts([0, 0], {"a": [1.0, 0.0]}, {"a": 0.0}), OBJECTIVE.init())
+
+
+def test_a_missing_reward_of_negative_weight_counts_by_its_size() -> None:
+    # Weights 1 and -0.5: with both 2 - 0.5 * 2; only the second, -0.5 * 2 scaled by 1.5 / 0.5; only the first, 2 scaled by 1.5.
+    given = rollouts([0, 0, 0], {"correct": [2.0, None, 2.0], "length": [2.0, 2.0, None]}, {"length": -0.5})
+    assert grouped_rewards(given, "renormalise", alone).value.tolist() == [[1.0], [-3.0], [3.0]]

@@ -122,7 +122,9 @@ def measure_rewards(rewards: Grouped, advantage: Float[Tensor, "B K"], admitted:
     for name, part in rewards.parts.items():
         statistics[f"rewards/{name}/mean"] = Mean.of(part.value, part.present)
         statistics[f"rewards/{name}/std"] = Deviation.of(part.value, part.present)
-        statistics[f"rewards/{name}/missing"] = Mean.share(~part.present, torch.ones_like(part.present))
+        # A map has no entry where there was no decision, and none is missing there.
+        asked = rollouts.mask if part.present.shape[1] > 1 else torch.ones_like(part.present)
+        statistics[f"rewards/{name}/missing"] = Mean.share(~part.present, asked)
         statistics[f"rewards/{name}/weight"] = Mean.number(weight := rewards.weights[name])
         if weight != 0:
             own = weight * torch.where(part.present, part.value - part.mean, 0.0)
