@@ -51,7 +51,7 @@ def test_it_shows_every_number_and_what_failed(tmp_path: Path):
     page.feed(write_page(comparison(), tmp_path, command="groupwise compare language", num_cells=9).read_text(encoding="utf-8"))
     for text in ("0.900", "-0.200 *", "-0.300 to -0.100", "0.010", "worse than method=grpo", "domain.stop=['</s>']", "exit status 1\n<no luck>"):
         assert text in page.texts, text
-    assert any("6 finished runs of 9" in text for text in page.texts)
+    assert any("6 of 9 runs finished" in text for text in page.texts)
     assert page.fetched == []
 
 
