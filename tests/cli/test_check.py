@@ -19,8 +19,8 @@ def test_one_group_is_shown(groupwise, tiny_file: Path, tmp_path: Path):
 
 
 def test_a_model_before_its_warm_up_is_called_so(groupwise, tiny_file: Path):
-    assert "note        the model answers as it begins: warm_up is not run here" in groupwise("check", tiny_file).out
-    assert "as it begins" not in groupwise("check", tiny_file, "stages=[]", "train.num_steps=2", "controls={}").out
+    assert "note        the model answers as it is before warm_up, which no earlier run left here and check does not run" in groupwise("check", tiny_file).out
+    assert "as it is before" not in groupwise("check", tiny_file, "stages=[]", "train.num_steps=2", "controls={}").out
 
 
 def test_what_training_would_refuse_is_refused(groupwise, tiny_file: Path):

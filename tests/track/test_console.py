@@ -24,27 +24,28 @@ def test_lines_away_from_a_terminal() -> None:
     tracker.close()
     assert out.getvalue().splitlines() == [
         "step 0/4  held-out accuracy 0.250",
-        "step 1/4  reward 0.500  held-out accuracy 0.250  1.25 s",
-        "step 2/4  reward 0.500  held-out accuracy 0.250  ! all_flat",
-        "step 3/4  reward 0.500  held-out accuracy 0.250",
+        "step 1/4  reward 0.500  1.25 s",
+        "step 2/4  reward 0.500  ! all_flat",
+        "step 3/4  reward 0.500",
         "all groups were flat [bold]",
     ]
 
 
-def test_a_long_run_prints_about_fifty_lines_and_every_evaluation() -> None:
+def test_a_long_run_prints_about_fifty_lines_every_evaluation_and_how_each_kind_of_step_begins() -> None:
     out = io.StringIO()
     tracker = ConsoleTracker(1000, "accuracy", console=Console(file=out, width=200))
     for step in range(1, 1001):
-        tracker.metrics(step, {"reward": 0.0} | ({"eval/accuracy": 0.5} if step == 7 else {}))
-    lines = out.getvalue().splitlines()
-    assert len(lines) == 51
-    assert lines[0].startswith("step 7/1000")
+        kind = "loss_sup" if step <= 490 else "reward"
+        tracker.metrics(step, {kind: 0.0} | ({"eval/accuracy": 0.5} if step in (7, 333) else {}))
+    steps = [int(line.split("/")[0].removeprefix("step ")) for line in out.getvalue().splitlines()]
+    assert steps == sorted({*range(20, 1001, 20), *range(1, 11), *range(491, 501), 333})
+    assert "step 333/1000  supervised loss 0.000  held-out accuracy 0.500" in out.getvalue()
 
 
 @pytest.mark.parametrize("width", [120, 80, 40])
 def test_a_terminal_gets_a_bar_no_wider_than_itself(width: int) -> None:
     out = io.StringIO()
-    tracker = ConsoleTracker(1000, "restored/with_a_long_name", console=Console(file=out, width=width, force_terminal=True))
+    tracker = ConsoleTracker(1000, "restored/with_a_long_name", live=True, console=Console(file=out, width=width, force_terminal=True))
     tracker.alarm("learning_rate_too_high")
     tracker.metrics(500, {"reward": 0.5, "eval/restored/with_a_long_name": 0.25})
     tracker.close()
@@ -59,6 +60,15 @@ def test_a_terminal_gets_a_bar_no_wider_than_itself(width: int) -> None:
 
 def test_a_resumed_run_shows_the_score_it_had() -> None:
     out = io.StringIO()
-    tracker = ConsoleTracker(9, None, console=Console(file=out, width=200), start=4, held_out={"accuracy": 0.25})
+    tracker = ConsoleTracker(9, None, live=True, console=Console(file=out, width=200, force_terminal=True), start=4, held_out={"accuracy": 0.25})
     tracker.metrics(5, {"reward": 0.5})
-    assert out.getvalue() == "step 5/9  reward 0.500  held-out accuracy 0.250\n"
+    tracker.close()
+    assert "reward 0.500  held-out accuracy 0.250" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+
+
+def test_colours_that_are_forced_make_no_terminal() -> None:
+    out = io.StringIO()
+    tracker = ConsoleTracker(4, None, console=Console(file=out, width=200, force_terminal=True, highlight=False))
+    tracker.metrics(4, {"reward": 0.5})
+    tracker.close()
+    assert out.getvalue() == "step 4/4  reward 0.500\n"

@@ -94,7 +94,7 @@ def check_folder(path: str) -> None:
     """
     folder = Path(path)
     if not folder.is_dir():
-        if folder.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1:
+        if folder.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1 or ("/" in path and folder.parent.is_dir()):
             raise ConfigError(f"path = {path!r}: no such folder; give a folder saved by save_pretrained, or a hub id like Qwen/Qwen2.5-0.5B")
         return
     if not (folder / "config.json").is_file():
@@ -119,7 +119,8 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
     try:
         return AutoTokenizer.from_pretrained(path, revision=revision or "main")
     except (OSError, ValueError, KeyError, ImportError) as error:
-        raise ConfigError(f"path = {path!r}: its tokenizer cannot be loaded: {_first_line(error)}") from error
+        where = "" if Path(path).is_dir() else "there is no such folder here, and as a name on the hub "
+        raise ConfigError(f"path = {path!r}: {where}its tokenizer cannot be loaded: {_first_line(error)}") from error
 
 
 def fit_tokenizer(tokenizer: Any, model: Any, path: str = "") -> None:

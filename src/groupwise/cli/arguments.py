@@ -10,7 +10,9 @@ import typer
 if TYPE_CHECKING:
     from groupwise.experiment import Experiment
 
-ExperimentName = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="A shipped name (`groupwise experiments`), a .toml file, or a run's config.json.")]
+ExperimentName = Annotated[
+    str, typer.Argument(metavar="EXPERIMENT", help="A shipped name (`groupwise experiments`), a .toml file, a run folder, or its config.json.")
+]
 Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes, for example method=dapo trust.high=0.3 train.group_size=16.")]
 Model = Annotated[str | None, typer.Option(help="A model folder or hub id, in place of the experiment's model.")]
 Prompts = Annotated[

@@ -9,7 +9,13 @@ import typer
 from groupwise.cli.arguments import ExperimentName, Model, Overrides, Prompts, Seed
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import torch
+
+    from groupwise.domain.protocol import Domain
     from groupwise.experiment.one_group import OneGroup
+    from groupwise.train.job import Job, Recipe
 
 
 def check(
@@ -53,10 +59,26 @@ def check(
         say(f"note        {remark}")
     sampling = next((recipe for recipe in job.recipes if recipe.samples), job.recipes[-1])
     before = [each.name for each in loaded.spans[: loaded.spans.index(span)]]
+    warmed = bool(before) and _warmed_up(job, domain, job.recipes[: len(before)], device)
     if before:
-        say(f"note        the model answers as it begins: {', '.join(before)} is not run here")
-    _show(one_group(span, sampling.adapt(domain), prompt), untrained=bool(before))
+        called = ", ".join(before)
+        kept = f"the model answers as it is after {called}, kept from an earlier run"
+        say(f"note        {kept if warmed else f'the model answers as it is before {called}, which no earlier run left here and check does not run'}")
+    _show(one_group(span, sampling.adapt(domain), prompt), untrained=bool(before) and not warmed)
     say("Everything was read; nothing was trained.")
+
+
+def _warmed_up(job: Job, domain: Domain, before: Sequence[Recipe], device: torch.device) -> bool:
+    """Gives the model the weights that an earlier run kept of these stages, where there are any."""
+    from groupwise.train.distributed import World
+    from groupwise.train.state import load_tensors
+    from groupwise.train.warm_up import load_warm_up, warm_up_key
+
+    key = warm_up_key(domain, before, job.seed, device, World())
+    kept = None if key is None else load_warm_up(key)
+    if kept is not None:
+        load_tensors(domain.module, kept.record["weights"])
+    return kept is not None
 
 
 def _show(group: OneGroup, *, untrained: bool) -> None:
@@ -82,8 +104,8 @@ def _show(group: OneGroup, *, untrained: bool) -> None:
     for event in group.events:
         say(event)
     if group.flat:
-        advice = "which is to be expected of a model that is not trained yet" if untrained else "try --prompt 1 or another reward"
-        say(f"All members got the same reward, so this group teaches nothing; {advice}.")
+        advice = ", as is to be expected of a model that is not trained yet" if untrained else "; try --prompt 1 or another reward"
+        say(f"All members got the same reward, so this group teaches nothing{advice}.")
 
 
 def _text(member: object) -> str:

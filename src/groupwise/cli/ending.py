@@ -13,7 +13,7 @@ _NUM_TEXTS = 3
 
 
 def ending(run: Path, steps: tuple[int, int]) -> None:
-    """Prints the end of a run from its folder; a run that was interrupted says how it goes on.
+    """Prints the end of a run from its folder; one that was interrupted has said already how it goes on.
 
     Args:
         run: the run folder.
@@ -27,7 +27,6 @@ def ending(run: Path, steps: tuple[int, int]) -> None:
 
     out = console()
     if not (run / "summary.json").is_file():
-        out.print(Text(f"\nThe run has not ended. Go on with it: groupwise resume {shlex.quote(str(run))}"))
         return
     summary = read_summary(run)
     config = run_config(run)

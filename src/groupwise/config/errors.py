@@ -26,6 +26,9 @@ def nearest(name: object, allowed: Iterable[object]) -> str | None:
     return found[0] if found else None
 
 
+_WALL = 12
+
+
 @final
 @dataclass(frozen=True)
 class Problem:
@@ -49,11 +52,11 @@ class Problem:
 
     def __str__(self) -> str:
         text = f"{self.path}: {self.message}" if self.path else self.message
-        if self.allowed:
-            text += f"; allowed: {', '.join(self.allowed)}"
-        if self.suggestion is not None:
-            text += f"; did you mean {self.suggestion}?"
-        return text
+        allowed = f"allowed: {', '.join(self.allowed)}" if self.allowed else ""
+        meant = "" if self.suggestion is None else f"did you mean {self.suggestion}?"
+        # Behind a wall of names nobody reads on.
+        ordered = f"{meant} {allowed}" if meant and len(self.allowed) > _WALL else "; ".join(filter(None, (allowed, meant)))
+        return f"{text}; {ordered}" if ordered else text
 
 
 @final

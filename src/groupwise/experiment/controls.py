@@ -26,7 +26,8 @@ def gains(runs: Mapping[int, Path]) -> Gains:
         runs: seed -> run folder.
 
     Returns:
-        estimates of `run - control`; a control that has not ended, a metric that one side lacks, and a difference that is 0 throughout are left out.
+        estimates of `run - control`; a control that has not ended and a metric that one side lacks are left out, and so is a difference that is 0 throughout,
+        unless it is that of the deciding metric.
 
     Example:
         >>> gains({0: Path("nowhere")})
@@ -48,7 +49,7 @@ def gains(runs: Mapping[int, Path]) -> Gains:
         first_metric = next((str(read_summary(run)["metric"]) for run in runs.values() if (run / "summary.json").is_file()), "")
         listed = sorted(sides, key=lambda metric: (metric != first_metric, metric))
         estimates = {metric: paired_difference(*sides[metric]) for metric in listed}
-        found[name] = {metric: estimate for metric, estimate in estimates.items() if estimate.mean or estimate.low or estimate.high}
+        found[name] = {metric: each for metric, each in estimates.items() if metric == first_metric or each.mean or each.low or each.high}
     return {name: estimates for name, estimates in found.items() if estimates}
 
 
@@ -63,9 +64,14 @@ def told(estimates: Mapping[str, Estimate]) -> str:
         >>> told({"restored/read": Estimate(0.1, 0.08, 0.12, Spread(0.0, 0.0001, 1, 597))})
         'above it by restored/read +0.1 [+0.08, +0.12]; 95 % over 597 held-out prompts'
     """
-    listed = ", ".join(f"{metric} {each.mean:+.3g} [{each.low:+.3g}, {each.high:+.3g}]" for metric, each in estimates.items())
     first = next(iter(estimates.values()))
-    return f"above it by {listed}; 95 % over {f'{first.num_seeds} seeds and ' if first.num_seeds > 1 else ''}{first.spread.num_prompts} held-out prompts"
+    apart = {metric: each for metric, each in estimates.items() if each.mean or each.low or each.high}
+    prompts = f"{f'{first.num_seeds} seeds and ' if first.num_seeds > 1 else ''}{first.spread.num_prompts} held-out prompts"
+    said = [f"the same by {metric} on each of {prompts}" for metric in estimates if metric not in apart]
+    if apart:
+        listed = ", ".join(f"{metric} {each.mean:+.3g} [{each.low:+.3g}, {each.high:+.3g}]" for metric, each in apart.items())
+        said.append(f"above it by {listed}; 95 % over {prompts}")
+    return "; ".join(said)
 
 
 def note(run: Path) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def overlay_names() -> tuple[str, ...]:
 
 def _unknown(what: str, name: str, allowed: tuple[str, ...]) -> Problem:
     """Names are compared as people write them: in any case, with hyphens."""
-    near = difflib.get_close_matches(str(name).lower().replace("-", "_"), allowed, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(str(name).lower().replace("-", "_"), allowed, n=3, cutoff=0.6)
     return Problem("method", f"no {what} is called {name!r}", allowed, " or ".join(near) or None)
 
 

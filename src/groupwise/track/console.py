@@ -11,15 +11,18 @@ from rich.text import Text
 
 SCORE_PREFIX = "eval/"
 _NARROW = 60
+_FIRST_ROWS = 10
 
 
 class ConsoleTracker:
-    """Shows the step, the time left, the reward, the newest held-out score and the worst thing that live diagnosis finds.
+    """Shows the step, the time left, the reward, the held-out score and the worst thing that live diagnosis finds.
+
+    The bar keeps the newest held-out score in sight; a line shows it where it was measured.
 
     Args:
         total_steps: the steps the run will take.
         score: the metric whose held-out value is shown (without its prefix `eval/`); unset takes the first one seen.
-        live: a bar that redraws itself; off prints plain lines, few on a long run (about fifty in all).
+        live: a bar that redraws itself; off prints plain lines: some fifty on a long run, and each of the first ten of a kind.
         console: where to.
         start: steps already done, for a resumed run.
         held_out: the newest held-out metrics of a resumed run, by name without the prefix.
@@ -43,11 +46,13 @@ class ConsoleTracker:
         held_out: Mapping[str, float] | None = None,
     ) -> None:
         self.console = console or Console(stderr=False, highlight=False)
-        self.live = self.console.is_terminal if live is None else live
+        # Colours can be forced where nobody looks, and a terminal without a cursor cannot redraw.
+        self.live = self.console.file.isatty() and self.console.is_terminal and not self.console.is_dumb_terminal if live is None else live
         self.total_steps = total_steps
         self.score = score or next(iter(held_out or {}), None)
         self._held_out = {SCORE_PREFIX + name: value for name, value in (held_out or {}).items()}
         self._every = max(1, total_steps // 50)
+        self._kind, self._rows_of_kind = "", 0
         self._view: _View | None = None
         self._alarm = ""
         if self.live:
@@ -61,11 +66,15 @@ class ConsoleTracker:
         if self.score is None and scored:
             self.score = scored[0].removeprefix(SCORE_PREFIX)
         self._held_out |= {name: values[name] for name in scored}
-        parts = self._parts(values)
         if self._view is not None:
-            self._view.parts = parts or self._view.parts
+            self._view.parts = self._parts(values, self._held_out) or self._view.parts
             self._view.update(self._task, completed=step)
-        elif step % self._every == 0 or step == self.total_steps or scored:
+            return
+        # Where rewards begin a run learns fastest.
+        kind = "reward" if "reward" in values else "supervised" if "loss_sup" in values else self._kind
+        self._kind, self._rows_of_kind = kind, self._rows_of_kind + 1 if kind == self._kind else 1
+        parts = self._parts(values, values)
+        if step % self._every == 0 or step == self.total_steps or scored or self._rows_of_kind <= _FIRST_ROWS:
             took = [f"{values['step_time']:.2f} s"] if "step_time" in values else []
             alarm = [f"! {self._alarm}"] if self._alarm else []
             self.console.print(f"step {step}/{self.total_steps}  {'  '.join([*parts, *took, *alarm])}", soft_wrap=True)
@@ -89,11 +98,11 @@ class ConsoleTracker:
             self._view.stop()
             self._view = None
 
-    def _parts(self, values: Mapping[str, float]) -> list[str]:
+    def _parts(self, values: Mapping[str, float], held_out: Mapping[str, float]) -> list[str]:
         parts = [f"{label} {values[name]:.3f}" for name, label in (("reward", "reward"), ("loss_sup", "supervised loss")) if name in values]
         name = SCORE_PREFIX + self.score if self.score else ""
-        if name in self._held_out:
-            parts.append(f"held-out {self.score} {self._held_out[name]:.3f}")
+        if name in held_out:
+            parts.append(f"held-out {self.score} {held_out[name]:.3f}")
         return parts
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from groupwise.checkpoint import new_folder, save_tree
-from groupwise.domain.protocol import Domain
 from groupwise.reference import AbsentReference, ReferenceConfig, resolve_reference
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.train.activation_checkpointing import checkpoint_activations
@@ -39,7 +38,7 @@ def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) 
         recipe = job.recipes[index]
         session.domain = domains.of(recipe)
         fresh = state.progress.stage_step == 0 and not state.progress.stage_ended
-        key = _cache_key(session, job, domains.base, index)
+        key = warm_up_key(domains.base, job.recipes[: index + 1], job.seed, session.device, session.world)
         if fresh and key is not None and _restore_warm_up(session, job, state, index, key):
             continue
         checkpoint_activations(domains.base.module, recipe.train.gradient_checkpointing)
@@ -122,14 +121,6 @@ def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: i
         problem = keep_warm_up(key, measured, record, session.folder.metrics, session.folder.rollouts) if session.world.first else None
         if problem:
             session.say(problem)
-
-
-def _cache_key(session: Session, job: Job, domain: Domain, index: int) -> str | None:
-    """The key of a stage whose result may be kept: it and all before it sample nothing, and depend on nothing but their settings."""
-    before = job.recipes[: index + 1]
-    if any(recipe.samples or not recipe.cache or recipe.train.max_seconds or recipe.train.callbacks for recipe in before):
-        return None
-    return warm_up_key(domain, before, job.seed, session.device, session.world)
 
 
 def _restore_warm_up(session: Session, job: Job, state: TrainState, index: int, key: str) -> bool:

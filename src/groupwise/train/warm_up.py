@@ -55,12 +55,14 @@ class WarmUp:
     measured: str
 
 
-def warm_up_key(domain: Domain, recipes: Sequence[Recipe], seed: int, device: torch.device, world: World) -> str:
+def warm_up_key(domain: Domain, recipes: Sequence[Recipe], seed: int, device: torch.device, world: World) -> str | None:
     """Hash of what the state after these stages depends on: model and corpus, the stages' own settings, seed, code, torch, kind of device, number of processes.
+
+    `None` where a result may not be kept: a stage samples, is not to be kept, or depends on more than its settings (a time limit, callbacks).
 
     Args:
         domain: built, untrained.
-        recipes: the stages so far, the one in question last; none of them samples.
+        recipes: the stages so far, the one in question last.
         seed: of the run.
         device: where it trains.
         world: its processes; sums over more of them round differently.
@@ -68,6 +70,8 @@ def warm_up_key(domain: Domain, recipes: Sequence[Recipe], seed: int, device: to
     Returns:
         32 hexadecimal digits.
     """
+    if any(recipe.samples or not recipe.cache or recipe.train.max_seconds or recipe.train.callbacks for recipe in recipes):
+        return None
     stages = []
     for recipe in recipes:
         stage: dict[str, Any] = {

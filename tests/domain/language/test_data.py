@@ -116,7 +116,7 @@ def test_a_function_may_change_rows_and_what_fails_in_it_is_said(tmp_path):
             "data.prompt_column = 'questions': the data have no such column; columns present: question, solution, work; did you mean question?",
         ),
         (numbered(1, 2), {"prompt_column": "question", "answer_column": "answer"}, "data.answer_column = 'answer': the data have no such column"),
-        (numbered(1, 2), {"prompt_column": "question", "num_held_out": 2}, "ask for more different prompts than the 2 rows"),
+        (numbered(1, 2), {"prompt_column": "question", "num_held_out": 2}, "ask for more different prompts than there are: the 2 rows"),
         ([{"prompt": " "}], {}, "the prompt is empty in the row"),
         ([{"prompt": 3}], {}, r"the prompt is 3 \(of type int\) in the row \{'prompt': 3\}; a prompt is a text, or a list of messages"),
         ([{"prompt": [{"text": "hi"}]}], {}, "a prompt is a text, or a list of messages"),
@@ -128,7 +128,7 @@ def test_data_that_cannot_be_used_say_why(tmp_path, rows, settings, message):
 
 
 def test_a_task_that_has_too_few_prompts_is_an_error():
-    with pytest.raises(ConfigError, match=r"ask for more different prompts than the 4 rows"):
+    with pytest.raises(ConfigError, match=r"ask for more different prompts than there are: the 4 rows"):
         split(DataConfig(source=Cups(num_cups=2, num_swaps=1), num_train=10, num_held_out=2))
 
 

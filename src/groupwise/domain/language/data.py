@@ -74,7 +74,7 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
         wanted = f"num_train = {data.num_train}, num_held_out = {data.num_held_out}" + (f", demonstrations.num = {apart}" if apart else "")
         different = len({source.identity(row) for row in [*held_out, *rows]})
         raise ConfigError(
-            f"data: {wanted} ask for more different prompts than the {num_rows} rows of {_named(source)} have, which ask {different}; write smaller numbers"
+            f"data: {wanted} ask for more different prompts than there are: the {num_rows} rows of {_named(source)} hold {different}; write smaller numbers"
         )
     written = () if demonstrations is None else tuple(_demonstrations(shown or train, demonstrations, source, data.seed))
     return Splits(_prompts(train, source), _prompts(held_out, source), written, num_removed)
