@@ -48,6 +48,8 @@ def _equation(latex: str) -> str:
 
     # A part too wide for the page scrolls; a phone shows the rest of the page unmoved.
     drawn = "".join(convert(line, display="block") for line in equation_lines(latex.replace("\n", " ")))
+    # The name of a function keeps its distance, as LaTeX has it: mu log pi and not mulogpi.
+    drawn = re.sub(r"<mi>(log|ln)</mi>", r'<mo lspace="0.17em" rspace="0.17em">\1</mo>', drawn)
     return f'<div class="equation" style="display: grid; row-gap: 0.8em; overflow-x: auto; padding: 0.3em 0">{drawn}</div>'
 
 

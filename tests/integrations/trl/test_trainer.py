@@ -148,6 +148,16 @@ def test_a_flat_group_is_exactly_zero_here_and_not_in_trl(folder: Path) -> None:
     assert ours.state.log_history[0]["grad_norm"] == 0
 
 
+def test_an_answer_that_no_reward_scores_is_compared_with_nothing(folder: Path) -> None:
+    trainer = run(GRPOTrainer, folder, {"max_steps": 1}, tiny.length, rollout_func=answers(False), objective="bnpo")[0]
+    found, texts = list(trainer._logs["advantages"]), list(trainer._logs["completion"])
+    assert texts[0].startswith("a")
+    assert found[0] == 0.0
+    assert trainer.state.log_history[0]["members/unscorable"] == sum(text.startswith("a") for text in texts)
+    scored = torch.tensor([len(text) / 4 for text in texts[1:4]], dtype=torch.float64)
+    assert found[1:4] == pytest.approx(((scored - scored.mean()) / scored.std()).tolist())
+
+
 def answers(behaviour: bool) -> Callable[..., dict[str, Any]]:
     """A sampler of its own: answers that depend on the place of the prompt among those of all processes, with another engine's log-probs."""
 
