@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -136,6 +138,20 @@ def test_kinds_of_pixels(tmp_path: Path) -> None:
         read(clear, 3)
     with pytest.raises(ConfigError, match=r"a.png has more than 8 bits a channel \(I;16\)"):
         read(Image.fromarray(random.integers(0, 65536, (5, 7)).astype("uint16")), 1)
+
+
+def test_sixteen_bits_of_colour_are_not_cut_to_eight(tmp_path: Path) -> None:
+    """Pillow would do it silently; the file is written by hand because Pillow cannot."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", 2, 2, 16, 2, 0, 0, 0))
+    rows = zlib.compress(b"".join(b"\0" + bytes(range(12)) for _ in range(2)))
+    (tmp_path / "clean").mkdir()
+    (tmp_path / "clean" / "deep.png").write_bytes(b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", rows) + chunk(b"IEND", b""))
+    with pytest.raises(ConfigError, match=r"deep.png has more than 8 bits a channel \(RGB\); store it with 8 bits"):
+        Folder(clean=str(tmp_path / "clean"), num_held_out=1).read()
 
 
 def test_a_turned_photograph_is_turned(tmp_path: Path) -> None:

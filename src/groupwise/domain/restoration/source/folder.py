@@ -118,7 +118,9 @@ def _read(path: Path, channels: int) -> np.ndarray:
 
     try:
         with Image.open(path) as image:
-            return _pixels(path, ImageOps.exif_transpose(image), channels)
+            # Pillow reads a colour file of 16 bits as one of 8, without a word.
+            deep = image.mode in ("I", "I;16", "I;16B", "F") or ";16" in str(image.tile)
+            return _pixels(path, ImageOps.exif_transpose(image), channels, deep)
     except ConfigError:
         raise
     except Exception as error:
@@ -126,7 +128,7 @@ def _read(path: Path, channels: int) -> np.ndarray:
         raise _Unreadable(path, error) from error
 
 
-def _pixels(path: Path, image: Image, channels: int) -> np.ndarray:
+def _pixels(path: Path, image: Image, channels: int, deep: bool) -> np.ndarray:
     """`[C, H, W]` in [0, 1] of an opened image, where it is of the kind that is wanted."""
     import numpy as np
 
@@ -136,7 +138,7 @@ def _pixels(path: Path, image: Image, channels: int) -> np.ndarray:
     if grey != (channels == 1) and not either:
         what = f"{path} is {'grey' if grey else 'colour'} ({image.mode})"
         raise ConfigError(f"source: {what}, and source.channels = {channels}; write channels = {1 if grey else 3}, or convert it")
-    if image.mode in ("I", "I;16", "I;16B", "F"):
+    if deep:
         raise ConfigError(f"source: {path} has more than 8 bits a channel ({image.mode}); store it with 8 bits, white at 255")
     if image.has_transparency_data and np.asarray(image.convert("RGBA"))[:, :, 3].min() < 255:
         raise ConfigError(f"source: {path} is transparent in places ({image.mode}), and a network restores {channels} channels; store it without transparency")
