@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.reward.sandbox import Finished, Limits, can_isolate, python, run_limited
+from groupwise.reward.sandbox import Finished, Limits, can_count, can_isolate, python, run_limited
 
 
 def run(program: str, folder: Path, limits: Limits | None = None, stdin: str = "") -> Finished:
@@ -51,7 +51,7 @@ def test_output(tmp_path: Path) -> None:
 
 def test_environment_holds_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "sesame")
-    done = run("import os; print(os.environ.get('MY_KEY'), os.environ['HOME'] == os.getcwd())", tmp_path)
+    done = run("import os, tempfile; print(os.environ.get('MY_KEY'), os.environ['HOME'] == os.getcwd() == tempfile.gettempdir())", tmp_path)
     assert done.output == "None True\n"
 
 
@@ -63,6 +63,25 @@ def test_network(tmp_path: Path) -> None:
         program = f"import socket; socket.create_connection(('127.0.0.1', {server.getsockname()[1]}), 2); print('in')"
         assert run(program, tmp_path).status == 1
         assert run(program, tmp_path, Limits(network=True)).output == "in\n"
+
+
+@pytest.mark.skipif(not can_count(), reason="this system cannot count the processes of a user namespace")
+@pytest.mark.parametrize("network", [False, True])
+def test_number_of_processes(tmp_path: Path, network: bool) -> None:
+    program = """
+import os, time
+try:
+    for number in range(40):
+        if os.fork() == 0:
+            time.sleep(5)
+            os._exit(0)
+except OSError as error:
+    print(number, type(error).__name__)
+"""
+    for _ in range(2):
+        # Counted for each program by itself.
+        number, error = run(program, tmp_path, Limits(num_processes=16, network=network)).output.split()
+        assert (int(number) in range(10, 16), error) == (True, "BlockingIOError")
 
 
 @pytest.mark.parametrize("leave", ["", "os.setsid();"])

@@ -99,7 +99,7 @@ def test_data_without_tests_are_an_error(tests: Any) -> None:
 
 
 def test_a_system_that_cannot_take_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits.shutil, "which", lambda name: None)
+    monkeypatch.setattr(limits, "_ISOLATE", ("no-such-command",))
     limits.can_isolate.cache_clear()
     try:
         with pytest.raises(RewardError, match='network = "deny" cannot be kept'):

@@ -1,4 +1,4 @@
-"""Limits around a program that a model wrote: processor time, memory, wall time, file size, and no network where the system allows it."""
+"""Limits around a program that a model wrote: processor time, memory, wall time, file size, and no network and few processes where the system allows it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import math
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,14 +20,31 @@ from typing import final
 _ISOLATE = ("unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child")
 _LIMITED = 'ulimit -c 0; ulimit -t "$1" && ulimit -v "$2" && ulimit -f "$3" || exit 125; shift 3; exec "$@"'
 
+# Root is held to no number of processes, whatever its limit says; a real user of another number is, and files are read by the effective one.
+_AS_NOBODY = ("setpriv", "--ruid", "65534")
+# Whose users differ is not told when its parent dies. So a shell stays the first process: it is in the caller's process group, and takes all with it.
+_FIRST = ("/bin/sh", "-c", '"$@"; exit $?', "sh")
+
 
 @cache
 def can_isolate() -> bool:
     """Whether this system lets an ordinary process give up the network (Linux with user namespaces)."""
-    if shutil.which(_ISOLATE[0]) is None:
-        return False
+    return _works([*_ISOLATE, "true"])
+
+
+@cache
+def can_count() -> bool:
+    """Whether processes of a program can be counted by themselves: inside a user namespace, since Linux 5.14."""
+    return can_isolate() and _works([*_alone(8), "/bin/sh", "-c", "true & wait $!"])
+
+
+def _alone(num_processes: int) -> list[str]:
+    return [*(_AS_NOBODY if os.geteuid() == 0 else ()), *_ISOLATE, *_FIRST, "prlimit", f"--nproc={num_processes}:{num_processes}", "--"]
+
+
+def _works(command: list[str]) -> bool:
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        return subprocess.run([*_ISOLATE, "true"], capture_output=True, timeout=10, check=False).returncode == 0
+        return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
     return False
 
 
@@ -43,6 +59,7 @@ class Limits:
         wall_seconds: time on the clock.
         output_mb: size of each file it writes, its output included.
         network: leave it the network.
+        num_processes: processes and threads at one time, where they can be counted.
     """
 
     cpu_seconds: float = 5.0
@@ -50,6 +67,7 @@ class Limits:
     wall_seconds: float = 10.0
     output_mb: int = 8
     network: bool = False
+    num_processes: int = 64
 
 
 @final
@@ -84,12 +102,15 @@ async def run_limited(command: list[str], folder: Path, limits: Limits, stdin: s
         Finished(status=0, output='hello\\n', timed_out=False)
     """
     limited = ["/bin/sh", "-c", _LIMITED, "sh", str(math.ceil(limits.cpu_seconds)), str(limits.memory_mb * 1024), str(limits.output_mb * 2048), *command]
-    if not limits.network and can_isolate():
-        limited = [*_ISOLATE, *limited]
+    if can_isolate():
+        isolate = [*(_alone(limits.num_processes) if can_count() else _ISOLATE), *limited]
+        limited = [part for part in isolate if part != "--net"] if limits.network else isolate
     # Ends the program also where this process was killed and can no longer do it.
     limited = ["timeout", "-s", "KILL", str(math.ceil(limits.wall_seconds) + 1), *limited]
     home = str(folder)
-    environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, "TMPDIR": home, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
+    # Where users differ the loader drops the first of the three names of the temporary directory.
+    temporary = {"TMPDIR": home, "TEMP": home, "TMP": home}
+    environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, **temporary, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
     # One thread each: many run at once, and every thread's stack counts as memory.
     environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     # Output goes to files: the file size limit then also bounds a program that never stops printing. The input is a file without a name.

@@ -84,6 +84,8 @@ class UnitTests(Reward):
     cpu_seconds: Annotated[float, Field(gt=0)] = 5.0
     memory_mb: Annotated[int, Field(ge=64)] = 1024
     wall_seconds: Annotated[float, Field(gt=0)] = 10.0
+    num_processes: Annotated[int, Field(ge=1)] = 64
+    """Processes and threads of one program at a time, where the system can count them: a program that starts itself again and again ends there."""
     network: Literal["deny", "deny_if_possible", "allow"] = "deny_if_possible"
     """`deny` is an error where the system cannot; `deny_if_possible` warns once."""
     num_parallel: Annotated[int, Field(ge=1)] | None = None
@@ -123,7 +125,7 @@ class UnitTests(Reward):
         return self
 
     def _limits(self) -> Limits:
-        return Limits(self.cpu_seconds, self.memory_mb, self.wall_seconds, network=self.network == "allow")
+        return Limits(self.cpu_seconds, self.memory_mb, self.wall_seconds, network=self.network == "allow", num_processes=self.num_processes)
 
     async def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Value]:
         free = asyncio.Semaphore(self.num_parallel or len(os.sched_getaffinity(0)))
