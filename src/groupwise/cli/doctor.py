@@ -75,7 +75,7 @@ def _print(run: Run, findings: list[Finding]) -> None:
     for remark in run.remarks:
         _indented(2, f"missing: {remark}")
     if len(run.rows) < WINDOW:
-        _indented(2, f"Only {len(run.rows)} steps; most rules judge the last {WINDOW} of a stage.")
+        _indented(2, f"Only {len(run.rows)} step{'' if len(run.rows) == 1 else 's'}; most rules judge the last {WINDOW} of a stage.")
     for finding in findings:
         _finding(finding)
     alarms = sum(finding.severity != "note" for finding in findings)

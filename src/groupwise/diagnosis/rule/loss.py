@@ -13,7 +13,7 @@ def _zero(stage: Stage) -> Seen | None:
     loss, norm, spread = stage.first("loss_pg", _FEW), stage.first("grad_norm", _FEW), stage.first("advantages_std", _FEW)
     if loss is None or norm is None or spread is None or min(norm.values) <= 0 or spread.mean <= 0 or max(map(abs, loss.values)) > 1e-3 * spread.mean:
         return None
-    what = f"The policy loss of the first {_FEW} steps is {number(max(loss.values, key=abs))} at most, with a gradient of norm {number(norm.mean)}."
+    what = f"The policy loss of the first {_FEW} steps is {number(max(map(abs, loss.values)))} at most in size, with a gradient of norm {number(norm.mean)}."
     return Seen(what, [loss, norm])
 
 
