@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from groupwise.processes import is_first_process
@@ -44,6 +45,19 @@ def say(text: str) -> None:
 
     out = console()
     out.print(Text(text), soft_wrap=not out.is_terminal)
+
+
+def within(path: Path) -> str:
+    """A path as seen from the working directory, where it lies in it.
+
+    Args:
+        path: any.
+
+    Example:
+        >>> within(Path.cwd() / "runs" / "a"), within(Path("/tmp"))
+        ('runs/a', '/tmp')
+    """
+    return str(path.relative_to(Path.cwd()) if Path.cwd() in path.parents else path)
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None, numbers: Sequence[str] = ()) -> Table:
