@@ -88,7 +88,7 @@ def test_the_command_exists(command: str) -> None:
     verb, *arguments = shlex.split(command[command.index("groupwise ") :])[1:]
     known = get_command(app).commands
     assert verb in known
-    options = {option for parameter in known[verb].params for option in parameter.opts}
+    options = {option for parameter in known[verb].params for option in (*parameter.opts, *parameter.secondary_opts)}
     assert {argument for argument in arguments if argument.startswith("--")} <= options
     # LoRA belongs to a model folder, which `--model` names on the same line.
     changes = [argument for argument in arguments[1:] if re.match(r"[a-z_.]+=[^,]*$", argument) and "lora" not in argument]
