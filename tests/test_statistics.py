@@ -79,6 +79,12 @@ def test_percentiles_are_exact_to_a_bin_and_one_on_policy() -> None:
     assert (outer["ratio/p1"], outer["ratio/p99"]) == pytest.approx((math.exp(-4), math.exp(4)))
 
 
+def test_what_is_no_number_stops_no_percentile() -> None:
+    found = finish({"ratio": Percentiles.of(torch.tensor([NAN, 0.0, 1.0, float("-inf")]), torch.ones(4, dtype=torch.bool))})
+    assert (found["ratio/p1"], found["ratio/p50"], found["ratio/p99"]) == pytest.approx((math.exp(-4), 1.0, math.e))
+    assert finish({"ratio": Percentiles.of(torch.tensor([NAN, NAN]), torch.tensor([True, True]))}) == {}
+
+
 def test_nothing_gives_no_number() -> None:
     nowhere = torch.zeros(4, dtype=torch.bool)
     makers = (Mean.of, Variance.of, Deviation.of, EffectiveSampleSize.of_logs, Percentiles.of)

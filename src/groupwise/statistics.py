@@ -251,9 +251,10 @@ _BIN_NATS = 2 * _EDGE / (_NUM_BINS - 1)
 
 
 def _histogram(log_values: Tensor, where: Tensor) -> Tensor:
-    # Half a bin more, so that the integer part is the nearest bin; what `where` leaves out goes to one bin more, which is dropped.
+    # Half a bin more, so that the integer part is the nearest bin; what `where` leaves out and what is no number goes to one bin more, which is dropped.
     scaled = (log_values / _BIN_NATS).add_((_NUM_BINS - 1) / 2 + 0.5).clamp_(0.5, _NUM_BINS - 0.5)
-    bins = torch.where(where, scaled, torch.full((), _NUM_BINS + 0.5, dtype=scaled.dtype, device=scaled.device)).to(torch.int64).reshape(-1)
+    kept = torch.where(where, scaled, torch.full((), _NUM_BINS + 0.5, dtype=scaled.dtype, device=scaled.device))
+    bins = kept.nan_to_num_(nan=_NUM_BINS + 0.5).to(torch.int64).reshape(-1)
     counts = torch.zeros(_NUM_BINS + 1, dtype=torch.float64, device=log_values.device)
     return counts.index_add_(0, bins, counts.new_ones(()).expand(len(bins)))[:_NUM_BINS]
 

@@ -160,3 +160,13 @@ def test_a_score_in_one_member_leaves_the_others_metrics_alone() -> None:
     whole = finish(objective.loss(scored, plan).statistics)
     parts = [objective.loss(Scored.from_tensors(scored.select(part).tensors()), plan.select(part)).statistics for part in torch.arange(7).split(2)]
     assert finish(add(parts)) == pytest.approx(whole, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["grpo", "gspo_token", "aggressive", "all_compatible", "clip_cov", "vespo"])
+def test_a_live_log_prob_that_is_no_number_shows_in_the_loss_and_stops_no_metric(name: str) -> None:
+    objective, given = Objective.preset(name), world()
+    now = given.wide["log_prob"].clone()
+    now[0, 0] = float("nan")
+    loss = objective.cotangents(Scored(now), plan_of(objective, given)).loss
+    assert loss.total.isnan()
+    assert "ratio/p50" in finish(loss.statistics)
