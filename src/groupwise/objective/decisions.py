@@ -21,15 +21,15 @@ _HELD = 0.45
 """A decision's ratio is held to this power of the largest number: its square, and the ratio of two, are finite (40 nats in fp32, 319 in fp64)."""
 
 
-class _Held(torch.autograd.Function):
+class _LogRatio(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, value: Tensor) -> Tensor:
-        limit = _HELD * math.log(torch.finfo(value.dtype).max)
-        return value.clamp(-limit, limit)
+    def forward(ctx: Any, log_prob: Tensor, old_log_prob: Tensor) -> Tensor:
+        limit = _HELD * math.log(torch.finfo(log_prob.dtype).max)
+        return torch.sub(log_prob, old_log_prob).clamp_(-limit, limit)
 
     @staticmethod
-    def backward(ctx: Any, *cotangents: Tensor) -> Tensor:
-        return cotangents[0]
+    def backward(ctx: Any, *cotangents: Tensor) -> tuple[Tensor, None]:
+        return cotangents[0], None
 
 
 @final
@@ -68,7 +68,7 @@ class Decisions:
     @cached_property
     def log_ratio(self) -> Float[Tensor, "B T"]:
         """`d = lp - lp_old`, held to 40 nats in fp32 and 319 in fp64. Its gradient is not: a bad decision that grew beyond it is still corrected."""
-        held: Tensor = _Held.apply(self.log_prob - self.old_log_prob)  # type: ignore[no-untyped-call]
+        held: Tensor = _LogRatio.apply(self.log_prob, self.old_log_prob)  # type: ignore[no-untyped-call]
         return held
 
     @cached_property

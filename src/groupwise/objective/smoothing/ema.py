@@ -86,9 +86,10 @@ class _Smooth(torch.autograd.Function):
     def backward(ctx: Any, *cotangents: Float[Tensor, "B T"]) -> tuple[Float[Tensor, "B T"], None, None]:
         ratio, smoothed = ctx.saved_tensors
         # A cotangent as large as a product of ratios, over a small ratio, overflows on the way to a gradient that does not: its size is taken out and put back.
-        size = torch.linalg.vector_norm(cotangents[0], ord=float("inf"), dim=1, keepdim=True).clamp(min=torch.finfo(ratio.dtype).tiny)
+        given = cotangents[0]
+        size = torch.maximum(given.amax(1, keepdim=True), -given.amin(1, keepdim=True)).clamp(min=torch.finfo(ratio.dtype).tiny)
         # What is as good as zero is made zero: products with denormal numbers are slow.
-        back = torch.nn.functional.hardshrink((cotangents[0] / size).div_(smoothed), torch.finfo(ratio.dtype).tiny ** 0.5)
+        back = torch.nn.functional.hardshrink((given / size).div_(smoothed), torch.finfo(ratio.dtype).tiny ** 0.5)
         gradient = scan(back, ctx.beta, torch.zeros_like(back[:, :1]), backwards=True)
         if ctx.first:
             # The first ratio also stands for what precedes it, which weighs `1 - beta` in the first average.
