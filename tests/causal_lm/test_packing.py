@@ -75,6 +75,14 @@ def test_a_model_that_would_answer_otherwise_is_found_out(model_of):
     assert not packing.can_pack(backbone)
 
 
+@pytest.mark.parametrize("extra", ["softcap", "position_bias", "s_aux"])
+def test_attention_with_a_cap_a_bias_or_sinks_is_left_to_the_model(extra):
+    # Small logits hide a cap, so trying the model out would not find it.
+    states = torch.zeros(1, 1, 2, 4)
+    with pytest.raises(NotImplementedError, match="left to the model"):
+        packing._attention(None, states, states, states, None, packing=None, **{extra: torch.ones(1)})
+
+
 def test_attention_drops_out_in_training_as_the_model_would():
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(MistralConfig(**SIZES, **IDS, num_key_value_heads=2, sliding_window=None, attention_dropout=0.5))
