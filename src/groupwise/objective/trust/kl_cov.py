@@ -33,5 +33,9 @@ class KlCov(Config):
     def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         spread = covariance(decisions)
         held = largest(spread, decisions.mask, share_of(self.share, decisions), decisions.reduce)
-        value = log_ratio.exp() * decisions.advantage - self.coefficient * torch.where(held, decisions.log_ratio.abs(), 0.0)
+        value = log_ratio.exp() * decisions.advantage
+        # Few are held: the penalty is worked out at their places alone.
+        places = held.flatten().nonzero()[:, 0]
+        penalty = self.coefficient * decisions.log_ratio.flatten()[places].abs()
+        value = value.flatten().index_add(0, places, -penalty).view_as(held)
         return Surrogate(value, torch.ones_like(decisions.mask), {"kl_cov/held_mean": decisions.share(held)})
