@@ -59,3 +59,10 @@ def test_rewards_by_their_weight() -> None:
 def test_settings_that_are_no_table_set_nothing() -> None:
     for stages in (3, "grpo", [None, {"name": "grpo", "set": 7}], {"name": "grpo"}, None):
         assert Stage("grpo", {"stages": stages, "objective": {"trust": {"low": 0.2}}}).setting("objective.trust.low") == 0.2
+
+
+def test_a_stage_that_changes_a_kind_has_none_of_the_old_keys() -> None:
+    settings = {"objective": {"trust": {"kind": "clip", "low": 0.2}}, "stages": [{"name": "b", "set": {"objective": {"trust": {"kind": "gaussian"}}}}]}
+    assert Stage("b", settings).setting("objective.trust.low") is None
+    assert Stage("b", settings).setting("objective.trust.kind") == "gaussian"
+    assert Stage("a", settings).setting("objective.trust.low") == 0.2

@@ -135,8 +135,10 @@ class Stage:
         stages = self.settings.get("stages")
         listed = [stage for stage in stages if isinstance(stage, Mapping)] if isinstance(stages, list | tuple) else []
         own = next((stage.get("set") for stage in listed if stage.get("name") == self.name), None)
-        found = _at(own, key)
-        return _at(self.settings, key) if found is None else found
+        found, slot = _at(own, key), key.rpartition(".")[0]
+        # Another kind has keys of its own, and those below it do not count.
+        replaced = _at(own, f"{slot}.kind") not in (None, _at(self.settings, f"{slot}.kind"))
+        return _at(self.settings, key) if found is None and not replaced else found
 
     def rewards(self, *, weighted: bool) -> list[str]:
         """Names of rewards that are trained on, or of those that are only watched (judges).
