@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 
 class Plain(nn.Module):
@@ -32,6 +33,13 @@ class Normalised(Plain):
 
     def inside(self, value: Tensor) -> Tensor:
         return nn.functional.dropout(self.norm(value), 0.5, self.training) * self.scale
+
+
+class Recomputed(Normalised):
+    """As large networks do to save memory."""
+
+    def inside(self, value: Tensor) -> Tensor:
+        return checkpoint(super().inside, value, use_reentrant=False)
 
 
 class Pair(Plain):

@@ -183,11 +183,23 @@ def test_what_behaves_otherwise_in_training_is_scored_as_it_sampled() -> None:
     given.module.train()
     scored = given.score(samples, ROWS, frozenset({"log_prob"}))
     assert torch.allclose(scored.log_prob, samples.old_log_prob)
-    assert given.module.training
     assert all(torch.equal(value, before[name]) for name, value in given.module.named_buffers())
     shown = given.demonstrations(5, streams=Streams(0), step=3)
     given.score(shown, torch.arange(5), frozenset())
     assert given.module.norm.num_batches_tracked == 1
+
+
+def test_activations_that_are_computed_again_are_those_that_were_scored() -> None:
+    """Dropout and batch normalisation in a part that recomputes in the backward pass: the same gradient, and running statistics that stay."""
+    gradients = []
+    for name in ("Normalised", "Recomputed"):
+        given = domain(odd(name))
+        samples = sampled(given, reference=False)
+        given.module.train()
+        given.score(samples, ROWS, frozenset({"log_prob"})).log_prob.sum().backward()
+        assert given.module.norm.num_batches_tracked == 0
+        gradients.append([parameter.grad for parameter in given.module.parameters()])
+    assert all(torch.equal(plain, again) for plain, again in zip(*gradients, strict=True))
 
 
 def test_four_gates_are_no_four_quarters_of_an_image() -> None:

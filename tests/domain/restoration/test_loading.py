@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,16 @@ from groupwise.domain.restoration.model import Network
 from groupwise.streams import Streams
 
 LORA = {"r": 2, "alpha": 4}
+
+
+class Touch:
+    """Makes a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.path,)
 
 
 def network(**changes: Any) -> Network:
@@ -92,8 +103,16 @@ def test_pt_files_are_read_as_tensors_alone(tmp_path: Path) -> None:
     torch.save({"state_dict": {f"module.{name}": value for name, value in module.state_dict().items()}, "epoch": 3}, tmp_path / "a.pt")
     assert torch.equal(opened(checkpoint=str(tmp_path / "a.pt")).last.bias, module.last.bias)
     torch.save({"state_dict": module}, tmp_path / "b.pt")
-    with pytest.raises(ConfigError, match="UnpicklingError"):
+    with pytest.raises(ConfigError, match="it holds code or objects, none of which is run; write tensors alone, as safetensors"):
         read_weights(tmp_path / "b.pt")
+    marker = tmp_path / "marker"
+    (tmp_path / "e.pt").write_bytes(pickle.dumps({"weight": Touch(marker)}))
+    with pytest.raises(ConfigError, match="none of which is run"):
+        read_weights(tmp_path / "e.pt")
+    assert not marker.exists()
+    torch.save({1: torch.zeros(1)}, tmp_path / "f.pt")
+    with pytest.raises(ConfigError, match="no table of tensors by name"):
+        read_weights(tmp_path / "f.pt")
     torch.save([1, 2], tmp_path / "c.pt")
     with pytest.raises(ConfigError, match="it holds a list and no table of tensors by name"):
         read_weights(tmp_path / "c.pt")
@@ -123,3 +142,5 @@ def test_a_folder_without_weights_is_named(tmp_path: Path) -> None:
 def test_an_adapter_needs_layers(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"lora.target_modules = 'nothing'.*layers that can have an adapter are \['features.0'"):
         opened(lora={**LORA, "target_modules": "nothing"})
+    with pytest.raises(ConfigError, match=r"lora.target_modules = '\('.*write a regular expression, or a list of endings"):
+        opened(lora={**LORA, "target_modules": "("})

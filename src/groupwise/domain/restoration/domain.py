@@ -134,22 +134,22 @@ class RestorationDomain:
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
         """Fields `[B, T]` of members `rows`; `auxiliary["supervised"]` for demonstrations, `auxiliary["consistency"]` where the reference's output is known.
 
-        Members are scored by the network as it sampled them and as it ships: without dropout, and by a batch normalisation's running statistics.
+        Members are scored by the network as it sampled them and as it ships: without dropout, and by a batch normalisation's running statistics. It stays in
+        that mode for the backward pass, in which a network may compute its activations again; demonstrations are scored, and trained on, in training mode.
         """
         chosen = samples.select(rows.clamp(min=0))
-        if "target" in chosen.payload:
+        shown = "target" in chosen.payload
+        self.module.train(shown)
+        if shown:
             output = self.module(chosen.payload["degraded"])
             distance = _distance(output, chosen.payload["target"], self.config.supervised)
             return Scored(chosen.old_log_prob, auxiliary={"supervised": distance})
         degraded, row = _distinct(chosen)
-        training = self.module.training
-        self.module.eval()
         fields, output = self._policy.fields(self.module, degraded, row, chosen.payload, requires)
         auxiliary = {}
         if "consistency" in chosen.auxiliary_count:
             live = (self.module(degraded) if output is None else output)[row]
             auxiliary["consistency"] = _distance(live, chosen.payload["reference_output"], self.config.consistency)
-        self.module.train(training)
         return Scored(**fields, auxiliary=auxiliary)
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -77,7 +78,10 @@ def add_lora(module: nn.Module, config: LoraConfig) -> nn.Module:
     if isinstance(target, str):
         import re
 
-        target = [name for name in fit if re.fullmatch(target, name)]
+        try:
+            target = [name for name in fit if re.fullmatch(target, name)]
+        except re.error as error:
+            raise ConfigError(f"lora.target_modules = {config.target_modules!r}: {error}; write a regular expression, or a list of endings") from error
     try:
         return cast(nn.Module, get_peft_model(module, PeftConfig(r=config.r, lora_alpha=config.alpha, target_modules=target)))  # type: ignore[arg-type]
     except ValueError as error:
@@ -111,13 +115,15 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             return load_file(path)
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+        # What torch says of pickled code begins with how to run it all the same.
+        code = isinstance(error, pickle.UnpicklingError) or "TorchScript" in str(error)
+        why = "it holds code or objects, none of which is run" if code else f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         raise ConfigError(f"model.checkpoint = {str(path)!r}: {why}; write tensors alone, as safetensors") from error
     # Training scripts keep the weights beside their optimiser.
     for name in ("state_dict", "model", "params_ema", "params", "net"):
         if isinstance(found, Mapping) and isinstance(found.get(name), Mapping):
             found = found[name]
-    if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
+    if not isinstance(found, Mapping) or not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in found.items()):
         what = f"{[str(name) for name in found][:5]}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
         raise ConfigError(f"model.checkpoint = {str(path)!r}: it holds {what} and no table of tensors by name; write the network's state_dict() alone")
     return {name.removeprefix("module."): value for name, value in found.items()}
