@@ -60,7 +60,8 @@ def test_python_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.syspath_prepend(str(tmp_path))
     if "ticket-selector" in page.read_text(encoding="utf-8"):
         small_selector().save(tmp_path / "ticket-selector")
-        monkeypatch.chdir(tmp_path)
+    # What a page writes stays out of the repository.
+    monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
     for block in blocks(page, "python"):
         exec(compile(block, str(page), "exec"), namespace)
@@ -71,6 +72,10 @@ def test_toml_is_an_experiment(page: Path, tmp_path: Path) -> None:
     for block in blocks(page, "toml"):
         tree = tomllib.loads(block)
         domain = tree.get("domain", {})
+        if "extends" in tree:
+            (tmp_path / "experiment.toml").write_text(block, encoding="utf-8")
+            load_experiment(tmp_path / "experiment.toml")
+            continue
         if domain.get("kind", "language") != "language" and "rewards" not in domain:
             # A part of the domain's own experiment.
             load_experiment(domain["kind"], tree)
