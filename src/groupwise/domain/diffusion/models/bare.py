@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, cast, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from groupwise.config import ConfigError, read_json
 from groupwise.domain.diffusion.denoiser import Condition
 from groupwise.domain.diffusion.model import Scratch
-from groupwise.domain.diffusion.models.files import stored_dtype
+from groupwise.domain.diffusion.models.files import settings_of, stored_dtype
 from groupwise.domain.diffusion.noise_schedule import Parametrisation, Schedule, is_flow, read_parametrisation, read_schedule
 from groupwise.domain.weights import hash_weights
 
@@ -183,7 +183,7 @@ def _is_dit(module: nn.Module) -> bool:
 
 def _hash(module: nn.Module, scheduler: Any) -> str:
     found = hashlib.blake2b(digest_size=16)
-    configuration = [dict(cast(Any, module).config), dict(scheduler.config)]
+    configuration = [settings_of(module), settings_of(scheduler)]
     found.update(json.dumps(configuration, sort_keys=True, default=str).encode())
     found.update(hash_weights(module).encode())
     return found.hexdigest()

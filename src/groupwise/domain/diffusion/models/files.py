@@ -1,8 +1,9 @@
-"""What is known of a part's weights before they are loaded."""
+"""What is known of a part beside its weights: their dtype before they are loaded, and its settings."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -38,3 +39,22 @@ def stored_dtype(folder: Path, variant: str | None = None) -> torch.dtype:
             # What is wrong with the file is said when it is loaded.
             continue
     return torch.float32
+
+
+def settings_of(part: Any) -> dict[str, Any]:
+    """A part's settings, without what diffusers and transformers note for themselves: its path, and which keys were left at their defaults, in an order
+    that differs between processes.
+
+    Args:
+        part: of a pipeline: a model, a scheduler; anything else has none.
+
+    Example:
+        >>> from diffusers import DDIMScheduler
+        >>> sorted(settings_of(DDIMScheduler()))[:2], settings_of(None)
+        (['_class_name', 'beta_end'], {})
+    """
+    config = getattr(part, "config", None)
+    if config is None:
+        return {}
+    given = config.to_dict() if hasattr(config, "to_dict") else dict(config)
+    return {"_class_name": type(part).__name__} | {name: value for name, value in given.items() if not name.startswith("_")}

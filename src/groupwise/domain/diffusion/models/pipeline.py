@@ -18,7 +18,7 @@ from groupwise.domain.diffusion.models import autoencoder
 from groupwise.domain.diffusion.models.bare import Spacing
 from groupwise.domain.diffusion.models.dit import DiT
 from groupwise.domain.diffusion.models.family import Family
-from groupwise.domain.diffusion.models.files import stored_dtype
+from groupwise.domain.diffusion.models.files import settings_of, stored_dtype
 from groupwise.domain.diffusion.models.flux import Flux
 from groupwise.domain.diffusion.models.lora import Adapted, load_lora, save_lora
 from groupwise.domain.diffusion.models.quiet import quiet
@@ -142,8 +142,8 @@ class PipelineDenoiser:
         """Hash of the denoiser's weights (as they are when it is first asked), of all configurations, and of how it was asked for."""
         if self._initial_hash is None:
             found = hashlib.blake2b(digest_size=16)
-            parts = {name: str(getattr(part, "config", "")) for name, part in self.pipe.components.items()}
-            found.update(json.dumps([parts, self._model.model_dump(mode="json")], sort_keys=True).encode())
+            parts = {name: settings_of(part) for name, part in self.pipe.components.items()}
+            found.update(json.dumps([parts, self._model.model_dump(mode="json")], sort_keys=True, default=str).encode())
             found.update(hash_weights(self.module).encode())
             self._initial_hash = found.hexdigest()
         return self._initial_hash
