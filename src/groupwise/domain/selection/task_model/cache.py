@@ -42,7 +42,7 @@ class CachedTaskModel:
     Args:
         model: any task model.
         folder: where answers are kept; unset takes `task_model_answers` in Groupwise's cache.
-        machine: what else its numbers depend on, in their last digits: the device, the version of torch.
+        machine: what else its numbers depend on, in their last digits: the device, its threads, the versions of what computes.
 
     A cache is a convenience: where nothing can be written, that is said once and the run goes on.
     """
@@ -121,6 +121,14 @@ class CachedTaskModel:
         if known is None:
             known = self._digests[id(record)] = (record, digest(record))
         return known[1]
+
+
+def machine() -> str:
+    """What the last digits of a model's numbers depend on beside the model and its device."""
+    import torch
+    import transformers
+
+    return f"torch {torch.__version__}, transformers {transformers.__version__}, {torch.get_num_threads()} threads"
 
 
 def digest(record: Example | Query) -> bytes:

@@ -36,11 +36,9 @@ class _Pretrained(Config):
             model: opened.
             computed: how it computes.
         """
-        import torch
+        from groupwise.domain.selection.task_model.cache import CachedTaskModel, machine
 
-        from groupwise.domain.selection.task_model.cache import CachedTaskModel
-
-        return CachedTaskModel(model, machine=f"torch {torch.__version__}, {computed}") if self.cache else model
+        return CachedTaskModel(model, machine=f"{machine()}, {computed}") if self.cache else model
 
 
 @final
