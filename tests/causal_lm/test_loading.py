@@ -61,13 +61,15 @@ def test_random_weights_leave_the_global_generator_alone():
     ("spoil", "message"),
     [
         (lambda f: (f / "config.json").unlink(), r"no config\.json"),
+        (lambda f: (f / "config.json").rename(f / "adapter_config.json"), "an adapter without its model; merge it once"),
+        (lambda f: edit(f / "config.json", intermediate_size=7), r"other shapes than its config\.json says"),
         (lambda f: (f / "tokenizer.json").unlink(), "no tokenizer in it"),
         (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), r"pickle files \(\.bin\)"),
         (lambda f: (f / "model.safetensors").unlink(), "no weights"),
         (lambda f: (f / "model.safetensors").write_bytes(b"not safetensors"), "cannot load"),
         (lambda f: edit(f / "config.json", model_type="bert"), "cannot load|lack"),
         (lambda f: edit(f / "config.json", num_hidden_layers=3, layer_types=["full_attention"] * 3), r"lack \d+ tensors \(model\.layers\.2"),
-        (lambda f: edit(f / "config.json", vocab_size=5), "cannot load|embeddings"),
+        (lambda f: edit(f / "config.json", vocab_size=5), "other shapes than"),
     ],
 )
 def test_a_spoilt_folder_is_refused_with_the_reason(folder, spoil, message):

@@ -72,6 +72,10 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
         with without_progress_bars():
             model, report = cast(Any, AutoModelForCausalLM.from_pretrained(config.path, **arguments))
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+        if "ignore_mismatched_sizes" in str(error):
+            raise ConfigError(
+                f"path = {config.path!r}: its weights have other shapes than its config.json says; save the model anew"
+            ) from error
         raise ConfigError(f"path = {config.path!r}: transformers cannot load a causal language model from it: {_first_line(error)}") from error
     if missing := sorted(report["missing_keys"]):
         shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
@@ -97,6 +101,11 @@ def check_folder(path: str) -> None:
         if folder.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1 or ("/" in path and folder.parent.is_dir()):
             raise ConfigError(f"path = {path!r}: no such folder; give a folder saved by save_pretrained, or a hub id like Qwen/Qwen2.5-0.5B")
         return
+    if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
+        raise ConfigError(
+            f"path = {path!r}: an adapter without its model; merge it once: peft.AutoPeftModelForCausalLM.from_pretrained(path).merge_and_unload(), "
+            "save that with its tokenizer, and give the new folder"
+        )
     if not (folder / "config.json").is_file():
         raise ConfigError(f"path = {path!r}: no config.json in it; save the model there with model.save_pretrained({path!r})")
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES) and not any(folder.glob("*.tiktoken")):
