@@ -73,9 +73,7 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
             model, report = cast(Any, AutoModelForCausalLM.from_pretrained(config.path, **arguments))
     except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
         if "ignore_mismatched_sizes" in str(error):
-            raise ConfigError(
-                f"path = {config.path!r}: its weights have other shapes than its config.json says; save the model anew"
-            ) from error
+            raise ConfigError(f"path = {config.path!r}: its weights have other shapes than its config.json says; save the model anew") from error
         raise ConfigError(f"path = {config.path!r}: transformers cannot load a causal language model from it: {_first_line(error)}") from error
     if missing := sorted(report["missing_keys"]):
         shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
