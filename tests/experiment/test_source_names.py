@@ -34,6 +34,11 @@ def test_what_is_laid_on_later_wins_in_either_name() -> None:
     assert (ours.alpha, ours.sync_steps) == (0.3, 7)
 
 
+def test_a_slot_that_is_written_below_objective_is_continued_there() -> None:
+    changed = load_experiment("source_002", ["train.beta=0.1", "objective.divergence.kind=k3", "train.epsilon=0.3", "objective.trust.low=0.3"]).objective
+    assert (changed.divergence.kind, changed.divergence.beta.value, changed.trust.low, changed.trust.high) == ("k3", 0.1, 0.3, 0.3)
+
+
 def test_switched_off() -> None:
     experiment = load_experiment("source_002", ["train.use_reference_model=false", "train.scale_rewards=false"])
     assert (experiment.reference.kind, experiment.objective.divergence.kind, experiment.objective.advantage.kind) == ("absent", "none", "centred")

@@ -40,7 +40,7 @@ def read_json_lines(path: str | Path, key: str) -> list[tuple[str, dict[str, Any
             row = json.loads(text) if text else None
         except UnicodeDecodeError as error:
             raise ConfigError(f"{where}: is no UTF-8 ({error}); write the file in that encoding") from None
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise ConfigError(f"{where}: is no JSON: {error}") from None
         if not text:
             continue

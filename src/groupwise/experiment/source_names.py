@@ -34,7 +34,10 @@ def in_our_names(tree: Mapping[str, Any]) -> dict[str, Any]:
         for name in [each for each in _READ if each in train]:
             ours = _READ[name](_checked(name, train[name]))
             _refuse_both(name, train[name], ours, tree)
-            found = merge(found, ours)
+            # A slot that is written below `objective` is continued there.
+            below = tree.get("objective")
+            inside = {table: keys for table, keys in ours.items() if isinstance(below, Mapping) and table in below}
+            found = merge(found, {**{table: keys for table, keys in ours.items() if table not in inside}, **({"objective": inside} if inside else {})})
             if name not in _MIXING:
                 _say(f"train.{name} = {_written(train[name])} is read as {', '.join(_keys(ours))}")
         if _READ.keys() & train.keys():
@@ -80,7 +83,9 @@ def _refuse_both(name: str, value: Any, ours: Mapping[str, Any], tree: Mapping[s
         for place in (tree.get(table), below.get(table) if isinstance(below, Mapping) else None):
             for key, own in keys.items():
                 if isinstance(place, Mapping) and key in place and place[key] != own:
-                    raise ConfigError(Problem(f"train.{name} = {value!r}", f"is {table}.{key} here, which is set to {place[key]!r}; keep {table}.{key}"))
+                    raise ConfigError(
+                        Problem(f"train.{name} = {_written(value)}", f"is {table}.{key} here, which is set to {place[key]!r}; keep {table}.{key}")
+                    )
 
 
 def _keys(tree: Mapping[str, Any]) -> list[str]:

@@ -194,6 +194,7 @@ def test_activations_that_are_computed_again_are_those_that_were_scored() -> Non
     gradients = []
     for name in ("Normalised", "Recomputed"):
         given = domain(odd(name))
+        given.module.eval()
         samples = sampled(given, reference=False)
         given.module.train()
         given.score(samples, ROWS, frozenset({"log_prob"})).log_prob.sum().backward()

@@ -36,7 +36,7 @@ def open_engine(config: EngineConfig, backbone: Backbone, tokenizer: Any) -> Eng
         >>> len(engine.sample([[3, 4]], 4, SamplingConfig(max_new_tokens=2), seeds=range(4)).tokens)
         4
     """
-    if not isinstance(config, VllmEngine) and not _continues_from_keys(backbone):
+    if not isinstance(config, VllmEngine) and not continues_from_keys(backbone):
         if not _leaves_padding_out(backbone):
             raise ConfigError(
                 f"{_name(backbone)} reads padding as text: prompts of different lengths cannot be sampled together, so this family is not supported; "
@@ -59,8 +59,18 @@ def _name(backbone: Backbone) -> str:
     return type(model.get_base_model() if hasattr(model, "peft_config") else model).__name__
 
 
-def _continues_from_keys(backbone: Backbone) -> bool:
-    """Tried, not looked up: two tokens fill a cache of keys and values, or they do not."""
+def continues_from_keys(backbone: Backbone) -> bool:
+    """Whether the model goes on from keys and values that it left. Tried, not looked up: two tokens fill a cache of them, or they do not.
+
+    Args:
+        backbone: the model.
+
+    Example:
+        >>> from groupwise.causal_lm.config import SmallModelConfig
+        >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
+        >>> continues_from_keys(Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)))
+        True
+    """
     cache = prompt_cache(backbone.config)
     with backbone.evaluating():
         try:

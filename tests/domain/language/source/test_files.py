@@ -34,7 +34,10 @@ def test_shuffling_is_a_function_of_the_seed_and_keeps_every_row(tmp_path):
     [
         ("a.txt", "", r"ends in '.txt'; write a file that ends in one of .jsonl, .json, .parquet"),
         ("a.jsonl", '{"prompt": "x"}\n{"prompt": ', r"a.jsonl, line 2: is no JSON"),
-        ("a.jsonl", '["x"]', r"line 1: is of type list; a row is an object"),
+        ("a.jsonl", '["x"]', r"line 1: is a list; write one JSON object a line"),
+        ("a.jsonl", "\n", r"data.source.paths: '.*a.jsonl' is empty"),
+        ("a.json", '[["x"]]', r"item 0: is of type list; a row is an object"),
+        ("a.json", "[" * 100_000, r"a.json is no JSON in UTF-8"),
         ("a.json", '{"prompt": "x"}', r"holds a dict; a .json file of prompts is a list of objects"),
         ("a.parquet", "nonsense", r"cannot be read as Parquet"),
     ],
@@ -50,9 +53,17 @@ def test_a_missing_file_is_named(tmp_path):
         Files(paths=(str(tmp_path / "b.jsonl"),)).rows(None, 0)
 
 
-def test_bytes_that_are_no_text_are_named_and_a_mark_of_the_encoding_is_left_out(tmp_path):
-    (tmp_path / "a.jsonl").write_bytes(b'{"prompt": "\xff"}\n')
-    with pytest.raises(ConfigError, match=r"a.jsonl cannot be read as UTF-8 text: .*byte 0xff in position 12"):
-        read(tmp_path / "a.jsonl")
-    (tmp_path / "a.jsonl").write_bytes(b'\xef\xbb\xbf{"prompt": "x"}\n')
-    assert read(tmp_path / "a.jsonl") == [{"prompt": "x"}]
+@pytest.mark.parametrize("ending", ["jsonl", "json"])
+def test_bytes_that_are_no_text_are_named_and_a_mark_of_the_encoding_is_left_out(tmp_path, ending):
+    path, text = tmp_path / f"a.{ending}", b'{"prompt": "%s"}' if ending == "jsonl" else b'[{"prompt": "%s"}]'
+    path.write_bytes(text % b"\xff")
+    with pytest.raises(ConfigError, match=rf"a.{ending}.* is no .*UTF-8.*byte 0xff"):
+        read(path)
+    path.write_bytes(b"\xef\xbb\xbf" + text % b"x")
+    assert read(path) == [{"prompt": "x"}]
+
+
+def test_only_a_line_feed_ends_a_line(tmp_path):
+    rows = [{"prompt": "one\u2028line\u0085still"}, {"prompt": "the next"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
+    assert read(tmp_path / "a.jsonl") == rows

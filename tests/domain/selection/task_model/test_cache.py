@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from groupwise.causal_lm.config import CausalLMConfig
 from groupwise.causal_lm.loading import load
@@ -18,7 +19,7 @@ from groupwise.domain.selection.example import Example, Query
 from groupwise.domain.selection.task_model.cache import AnswerFile, CachedTaskModel, digest
 from groupwise.domain.selection.task_model.causal_lm import CausalLMTaskModel
 from groupwise.domain.selection.task_model.image_text import open_model
-from groupwise.domain.selection.task_model.pretrained import ImageText
+from groupwise.domain.selection.task_model.pretrained import CausalLM, ImageText
 from groupwise.domain.selection.task_model.template import TextTemplate
 
 from .conftest import example, picture, query
@@ -215,3 +216,14 @@ def test_numbers_come_back_exactly(tmp_path):
     AnswerFile(tmp_path / "a.jsonl").add({"k": {str(place): value for place, value in enumerate(values)}})
     found = AnswerFile(tmp_path / "a.jsonl")["k"]
     assert [json.dumps(value) for value in found.values()] == [json.dumps(value) for value in values]
+
+
+def test_what_was_computed_by_other_threads_is_not_read(causal_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path))
+    before = torch.get_num_threads()
+    paths = []
+    for threads in (1, 2, 1):
+        torch.set_num_threads(threads)
+        paths.append(CausalLM(path=str(causal_folder)).open().file.path)
+    torch.set_num_threads(before)
+    assert paths[0] == paths[2] != paths[1]

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from groupwise.causal_lm.config import CausalLMConfig
+from groupwise.causal_lm.engine.choice import continues_from_keys
 from groupwise.causal_lm.loading import load
 from groupwise.config import ConfigError
 from groupwise.domain.selection.task_model import causal_lm
@@ -80,6 +81,15 @@ def test_greedy_answers_equal_transformers_own(causal_folder, causal):
         written = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=6, do_sample=False)[0, ids.shape[1] :]
         assert text == tokenizer.decode(written, skip_special_tokens=True).strip()
     assert len(set(found)) > 2
+
+
+def test_how_it_writes_is_found_out_once(causal, monkeypatch):
+    tried = []
+    monkeypatch.setattr(causal_lm, "continues_from_keys", lambda backbone: tried.append(backbone) or continues_from_keys(backbone))
+    model = CausalLMTaskModel(causal, max_new_tokens=2)
+    for asked in QUERIES:
+        model.generate([asked], [[]])
+    assert tried == [causal.backbone]
 
 
 def test_a_generated_answer_ends_before_a_stop_text(causal):

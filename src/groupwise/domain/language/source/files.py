@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import Any, Literal, final
 
-from groupwise.config import ConfigError
+from groupwise.config import ConfigError, read_json_lines
 from groupwise.domain.language.source.base import Row, Source
 
 _ENDINGS = (".jsonl", ".json", ".parquet")
@@ -62,26 +62,17 @@ def read(path: Path, key: str = "data.source.paths") -> list[Row]:
         raise ConfigError(f"{key}: there is no file {str(path)!r} (working directory {str(Path.cwd())!r})")
     if path.suffix == ".parquet":
         return _parquet(path, key)
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{key}: {path} cannot be read as UTF-8 text: {error}") from None
     if path.suffix == ".jsonl":
-        lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-        return [_object(_json(line, f"{key}: {path}, line {number}"), f"{key}: {path}, line {number}") for number, line in lines]
-    found = _json(text, f"{key}: {path}")
+        return [row for _, row in read_json_lines(path, key)]
+    try:
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"{key}: {path} is no JSON in UTF-8: {error}") from None
     if not isinstance(found, list):
         raise ConfigError(
             f"{key}: {path} holds a {type(found).__name__}; a .json file of prompts is a list of objects (or end it in .jsonl, one object a line)"
         )
     return [_object(item, f"{key}: {path}, item {number}") for number, item in enumerate(found)]
-
-
-def _json(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{where}: is no JSON: {error}") from None
 
 
 def _object(value: Any, where: str) -> Row:

@@ -9,7 +9,8 @@ from typing import Any, final
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig, TransformersEngine
 from groupwise.causal_lm.continuation import continuation_log_probs
 from groupwise.causal_lm.engine.base import Engine
-from groupwise.causal_lm.engine.choice import open_engine
+from groupwise.causal_lm.engine.builtin import Builtin
+from groupwise.causal_lm.engine.choice import continues_from_keys
 from groupwise.causal_lm.engine.generate import Generate
 from groupwise.causal_lm.loading import LoadedLM
 from groupwise.config import ConfigError
@@ -42,6 +43,7 @@ class CausalLMTaskModel:
         self._backbone, self._tokenizer = loaded.backbone, loaded.tokenizer
         self._answers = Answers(loaded.tokenizer, self.template)
         self._fingerprint: str | None = None
+        self._keeps_keys: bool | None = None
         if self.template.num_images:
             raise ConfigError("template.question holds {image}, which a causal language model cannot see; write task_model.kind = 'image_text'")
         if isinstance(self.template, ChatTemplate) and not getattr(loaded.tokenizer, "chat_template", None):
@@ -89,10 +91,11 @@ class CausalLMTaskModel:
 
     def _engine(self, longest: int) -> Engine:
         """What writes answers to prompts of at most so many tokens; a family that keeps a state, not keys and values, writes one at a time."""
-        try:
-            return open_engine(BuiltinEngine(max_members=max(1, self.batch_tokens // longest)), self._backbone, self._tokenizer)
-        except ConfigError:
-            return Generate(self._backbone, self._tokenizer, TransformersEngine(max_members=1))
+        if self._keeps_keys is None:
+            self._keeps_keys = continues_from_keys(self._backbone)
+        if self._keeps_keys:
+            return Builtin(self._backbone, self._tokenizer, BuiltinEngine(max_members=max(1, self.batch_tokens // longest)))
+        return Generate(self._backbone, self._tokenizer, TransformersEngine(max_members=1))
 
     def fingerprint(self) -> str:
         """A hash of the weights, the tokenizer, the template and `max_new_tokens`."""
