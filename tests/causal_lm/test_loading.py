@@ -8,10 +8,11 @@ import sys
 
 import pytest
 import torch
+from huggingface_hub import constants
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SmallModelConfig
-from groupwise.causal_lm.loading import add_lora, load, save
+from groupwise.causal_lm.loading import add_lora, check_folder, load, save
 from groupwise.causal_lm.scratch import character_tokenizer, small_model
 from groupwise.config import ConfigError
 
@@ -90,6 +91,13 @@ def without(path, *keys):
 def test_a_missing_folder_is_not_looked_for_on_the_hub(tmp_path):
     with pytest.raises(ConfigError, match="no such folder"):
         load(CausalLMConfig(path=str(tmp_path / "nowhere")))
+
+
+def test_a_name_of_a_hub_that_does_not_answer_is_an_error_at_once(monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(ConfigError, match=r"'somebody/small': there is no such folder here, .* the hub cannot be reached"):
+        check_folder("somebody/small")
 
 
 def test_pad_falls_back_to_eos_and_eos_to_the_model(folder):

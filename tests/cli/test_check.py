@@ -18,9 +18,12 @@ def test_one_group_is_shown(groupwise, tiny_file: Path, tmp_path: Path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_model_before_its_warm_up_is_called_so(groupwise, tiny_file: Path):
-    assert "note        the model answers as it is before warm_up, which no earlier run left here and check does not run" in groupwise("check", tiny_file).out
-    assert "as it is before" not in groupwise("check", tiny_file, "stages=[]", "train.num_steps=2", "controls={}").out
+def test_a_model_before_its_warm_up_is_called_so_and_one_after_it_too(groupwise, tiny_file: Path, tmp_path: Path):
+    # A seed of its own: what another test's run kept serves this one as well.
+    assert "the model answers as it is before warm_up, which no earlier run left here" in groupwise("check", tiny_file, "--seed", 604).out
+    assert groupwise("train", tiny_file, "--seed", 604, "--out", tmp_path / "run", "--no-controls").status == 0
+    assert "the model answers as it is after warm_up, kept from an earlier run" in groupwise("check", tiny_file, "--seed", 604).out
+    assert "the model answers as it is" not in groupwise("check", tiny_file, "stages=[]", "train.num_steps=2", "controls={}").out
 
 
 def test_what_training_would_refuse_is_refused(groupwise, tiny_file: Path):

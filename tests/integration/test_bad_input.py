@@ -103,7 +103,7 @@ def test_a_tokenizer_without_an_end_takes_the_models_or_is_refused(qwen: Path, t
 @pytest.mark.parametrize(
     ("prompts", "overrides", "message"),
     [
-        ([], [], "holds no rows"),
+        ([], [], "prompts.jsonl' is empty"),
         (["a", "b"], [], "ask for more different prompts than there are: the 2 rows"),
         (["a", "b", "c", "d"], [], "train.prompts_per_step = 3: the training set has 2 prompts"),
         (["a", "b", "", "d", "e"], [], "the prompt is empty in the row {'prompt': ''}"),

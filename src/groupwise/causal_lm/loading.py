@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast, final
 
+import httpx
 import torch
+from huggingface_hub import constants, try_to_load_from_cache
 from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -98,6 +100,7 @@ def check_folder(path: str) -> None:
     if not folder.is_dir():
         if folder.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1 or ("/" in path and folder.parent.is_dir()):
             raise ConfigError(f"path = {path!r}: no such folder; give a folder saved by save_pretrained, or a hub id like Qwen/Qwen2.5-0.5B")
+        _check_hub(path)
         return
     if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
         raise ConfigError(
@@ -115,6 +118,23 @@ def check_folder(path: str) -> None:
                 "Convert them once where you trust them: AutoModelForCausalLM.from_pretrained(path).save_pretrained(path)"
             )
         raise ConfigError(f"path = {path!r}: no weights in it (no *.safetensors); save the model there with model.save_pretrained({path!r})")
+
+
+def _check_hub(path: str) -> None:
+    """A hub that does not answer is an error at once, not after half a minute of others' attempts."""
+    try:
+        kept = try_to_load_from_cache(path, "config.json")
+    except ValueError:  # no name of the hub: transformers says so
+        return
+    if constants.HF_HUB_OFFLINE or isinstance(kept, str):
+        return
+    try:
+        httpx.head(constants.ENDPOINT, timeout=10)
+    except httpx.HTTPError as error:
+        raise ConfigError(
+            f"path = {path!r}: there is no such folder here, no model of this name was fetched before, and the hub cannot be reached ({error}); "
+            "give a folder saved by save_pretrained"
+        ) from error
 
 
 def load_tokenizer(path: str, revision: str | None = None) -> Any:

@@ -88,7 +88,7 @@ def _locate(name: str, beside: Path) -> Path:
     raise ConfigError(
         Problem(
             "",
-            f"{name!r} is neither a shipped experiment nor a file; give a name, a .toml file or a run's config.json",
+            f"{name!r} is neither a shipped experiment nor a file; give a name, a .toml file, a run folder or its config.json",
             tuple(shipped()),
             nearest(name, shipped()),
         )

@@ -41,7 +41,7 @@ def run(experiment: Experiment | str | Path, out: str | Path | None = None, *, c
     Example:
         >>> run("langage")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        groupwise.config.errors.ConfigError: 'langage' is neither a shipped experiment nor a file; ...did you mean language?
+        groupwise.config.errors.ConfigError: 'langage' is neither a shipped experiment nor a file; ...did you mean language?...
     """
     from groupwise.train.launch import run as train
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import logging
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -116,7 +115,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
         found: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         # What torch says of pickled code begins with how to run it all the same.
-        code = isinstance(error, pickle.UnpicklingError) or "TorchScript" in str(error)
+        code = type(error).__name__ == "UnpicklingError" or "TorchScript" in str(error)
         why = "it holds code or objects, none of which is run" if code else f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         raise ConfigError(f"model.checkpoint = {str(path)!r}: {why}; write tensors alone, as safetensors") from error
     # Training scripts keep the weights beside their optimiser.
