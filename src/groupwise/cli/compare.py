@@ -37,7 +37,7 @@ def compare(
     from rich.text import Text
 
     from groupwise.cli.arguments import load
-    from groupwise.cli.output import console
+    from groupwise.cli.output import console, counted
     from groupwise.config import ConfigError
     from groupwise.experiment.comparison import compare as read_comparison
     from groupwise.experiment.comparison import save
@@ -67,7 +67,7 @@ def compare(
     folder = out or Path("runs") / f"compare-{name}"
     cells = lay_out(folder, name, configurations, range(num_seeds))
     at_a_time = f", {workers or 1} at a time" if on == "local" else f", {workers} at a time on Ray" if workers else " on Ray"
-    out_.print(Text(f"{_of(len(found), 'variant')} x {_of(num_seeds, 'seed')} = {_of(len(cells), 'run')} in {folder}{at_a_time}"))
+    out_.print(Text(f"{counted(len(found), 'variant')} x {counted(num_seeds, 'seed')} = {counted(len(cells), 'run')} in {folder}{at_a_time}"))
     failed = {}
     try:
         with alone(folder):
@@ -179,10 +179,6 @@ def _cells(row: Row) -> list[str]:
     per_second = "" if row.per_second is None else f"{row.per_second.mean:+.3g}"
     scores = [_number(row.before), f"{row.after.mean:.3f}", interval(row.after)]
     return [row.variant, *scores, *difference, tested, per_second, f"{row.training_seconds:.1f}", str(len(row.seeds))]
-
-
-def _of(count: int, word: str) -> str:
-    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def _number(value: float | None) -> str:

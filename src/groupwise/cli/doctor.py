@@ -67,7 +67,7 @@ def _not_judged(run: Run) -> list[str]:
 def _print(run: Run, findings: list[Finding]) -> None:
     from rich.text import Text
 
-    from groupwise.cli.output import console
+    from groupwise.cli.output import console, counted
     from groupwise.diagnosis import WINDOW
 
     out = console()
@@ -75,7 +75,7 @@ def _print(run: Run, findings: list[Finding]) -> None:
     for remark in run.remarks:
         _indented(2, f"missing: {remark}")
     if len(run.rows) < WINDOW:
-        _indented(2, f"Only {len(run.rows)} step{'' if len(run.rows) == 1 else 's'}; most rules judge the last {WINDOW} of a stage.")
+        _indented(2, f"Only {counted(len(run.rows), 'step')}; most rules judge the last {WINDOW} of a stage.")
     for finding in findings:
         _finding(finding)
     alarms = sum(finding.severity != "note" for finding in findings)

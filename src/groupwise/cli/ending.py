@@ -59,6 +59,7 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
         summary: what `summary.json` holds.
         config: the resolved configuration.
     """
+    from groupwise.cli.output import counted
     from groupwise.experiment.controls import gains, told
     from groupwise.experiment.held_out import read_summary
 
@@ -75,7 +76,7 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
             lines.append(f"    {told(over[name])}")
     seconds = summary.get("seconds", {})
     parts = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.items() if spent >= 0.5)
-    lines.append(f"{summary['steps']} step{'' if summary['steps'] == 1 else 's'}, {sum(seconds.values()):.0f} s" + (f" ({parts})" if parts else ""))
+    lines.append(f"{counted(summary['steps'], 'step')}, {sum(seconds.values()):.0f} s" + (f" ({parts})" if parts else ""))
     return lines
 
 

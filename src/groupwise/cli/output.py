@@ -47,6 +47,20 @@ def say(text: str) -> None:
     out.print(Text(text), soft_wrap=not out.is_terminal)
 
 
+def counted(number: int, word: str) -> str:
+    """A number of things in words.
+
+    Args:
+        number: of them.
+        word: one of them, whose plural ends in s.
+
+    Example:
+        >>> counted(1, "step"), counted(2, "step")
+        ('1 step', '2 steps')
+    """
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
 def within(path: Path) -> str:
     """A path as seen from the working directory, where it lies in it.
 

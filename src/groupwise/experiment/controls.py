@@ -49,7 +49,7 @@ def gains(runs: Mapping[int, Path]) -> Gains:
         first_metric = next((str(read_summary(run)["metric"]) for run in runs.values() if (run / "summary.json").is_file()), "")
         listed = sorted(sides, key=lambda metric: (metric != first_metric, metric))
         estimates = {metric: paired_difference(*sides[metric]) for metric in listed}
-        found[name] = {metric: each for metric, each in estimates.items() if metric == first_metric or each.mean or each.low or each.high}
+        found[name] = {metric: each for metric, each in estimates.items() if metric == first_metric or not each.is_zero}
     return {name: estimates for name, estimates in found.items() if estimates}
 
 
@@ -65,7 +65,7 @@ def told(estimates: Mapping[str, Estimate]) -> str:
         'above it by restored/read +0.1 [+0.08, +0.12]; 95 % over 597 held-out prompts'
     """
     first = next(iter(estimates.values()))
-    apart = {metric: each for metric, each in estimates.items() if each.mean or each.low or each.high}
+    apart = {metric: each for metric, each in estimates.items() if not each.is_zero}
     prompts = f"{f'{first.num_seeds} seeds and ' if first.num_seeds > 1 else ''}{first.spread.num_prompts} held-out prompts"
     said = [f"the same by {metric} on each of {prompts}" for metric in estimates if metric not in apart]
     if apart:

@@ -61,6 +61,11 @@ class Estimate:
         return self.spread.num_prompts
 
     @property
+    def is_zero(self) -> bool:
+        """Whether it is 0 with both ends: of a difference, that the two sides are equal prompt by prompt."""
+        return self.mean == self.low == self.high == 0
+
+    @property
     def p_value(self) -> float | None:
         """The chance of a mean this far from 0 where it is 0; None with one seed."""
         return p_value(self.mean, self.spread)
