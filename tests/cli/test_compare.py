@@ -115,3 +115,54 @@ def test_a_grid_that_cannot_be_made(groupwise, tiny_file: Path, finished: Path):
     assert "write for example --vary" in groupwise("compare", tiny_file, "--vary", "method").err
     assert "is not a comparison" in groupwise("compare", tiny_file, "--vary", "method=grpo,dapo", "--out", finished).err
     assert "write --on ray as well" in groupwise("compare", tiny_file, "--address", "head:6379").err
+
+
+BEGIN = """
+import os, sys, time
+from pathlib import Path
+import typer
+from groupwise.cli.compare import compare
+from groupwise.config import ConfigError
+from groupwise.experiment import grids
+
+def cell(cell, command, running):
+    with (cell.folder.parents[1] / "began").open("a") as file:
+        print(os.getpid(), file=file)
+    until = time.monotonic() + 20
+    while not (cell.folder.parents[1] / "on").exists() and time.monotonic() < until:
+        time.sleep(0.002)
+    return grids.Outcome(cell, error="no training here")
+
+grids._run = cell
+out = os.fdopen(os.dup(1), "w")
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+print("ready", file=out, flush=True)
+for line in sys.stdin:
+    try:
+        compare(sys.argv[1], vary=["method=grpo,dapo"], seeds=1, out=Path(line.strip()))
+    except typer.Exit:
+        print("ran", file=out, flush=True)
+    except ConfigError as error:
+        print(error, file=out, flush=True)
+        (Path(line.strip()) / "on").touch()
+"""
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def test_of_two_that_begin_in_the_same_instant_one_runs(tiny_file: Path, tmp_path: Path):
+    command = [sys.executable, "-c", BEGIN, str(tiny_file)]
+    both = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [said(process) for process in both] == ["ready\n"] * 2
+    for turn in range(10):
+        for process in both[:: 1 if turn % 2 else -1]:
+            print(tmp_path / str(turn), file=process.stdin, flush=True)
+        ran, refused = sorted((said(process) for process in both), key=len)
+        assert ran == "ran\n"
+        assert "another `groupwise compare` runs this grid now" in refused
+        assert len(set((tmp_path / str(turn) / "began").read_text().split())) == 1
+    for process in both:
+        process.communicate(timeout=60)

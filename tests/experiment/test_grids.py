@@ -90,21 +90,22 @@ def test_another_grid_in_the_same_folder_is_refused_and_more_seeds_are_not(cells
         lay_out(tmp_path / "grid", "language", {variant: {"method": "other"}}, [0])
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("precious")
-    with pytest.raises(ConfigError, match="cannot be written"):
-        lay_out(tmp_path / "full" / "thesis.txt" / "grid", "language", {Variant(()): {}}, [0])
-    with pytest.raises(ConfigError, match="is not a comparison"):
-        lay_out(tmp_path / "full", "language", {Variant(()): {}}, [0])
+    for place, why in (("full/thesis.txt/grid", "cannot be written"), ("full", "is not a comparison"), ("full/thesis.txt", "is not a comparison")):
+        with pytest.raises(ConfigError, match=why):
+            lay_out(tmp_path / place, "language", {Variant(()): {}}, [0])
+        with pytest.raises(ConfigError, match=why), alone(tmp_path / place):
+            pass
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["thesis.txt"]
 
 
-def test_a_grid_that_another_process_runs_is_refused(cells: list[Cell], tmp_path: Path):
-    held = "import fcntl, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", held, str(tmp_path / "grid" / "comparison.json")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+def test_a_grid_that_another_process_runs_is_refused(tmp_path: Path):
+    held = "import sys; from pathlib import Path; from groupwise.experiment.grids import alone\n"
+    held += "with alone(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", held, str(tmp_path / "grid")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         with pytest.raises(ConfigError, match="another `groupwise compare` runs this grid now"), alone(tmp_path / "grid"):
             pass
-        with pytest.raises(ConfigError, match="another `groupwise compare`"):
-            lay_out(tmp_path / "grid", "language", {cells[0].variant: {"method": "method=grpo"}}, [0, 1, 2])
         other.communicate(b"")
     with alone(tmp_path / "grid"):
         pass

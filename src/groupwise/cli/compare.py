@@ -65,19 +65,21 @@ def compare(
         configurations[variant] = configuration
     name = next(iter(configurations.values()))["name"]
     folder = out or Path("runs") / f"compare-{name}"
-    cells = lay_out(folder, name, configurations, range(num_seeds))
     at_a_time = f", {workers or 1} at a time" if on == "local" else f", {workers} at a time on Ray" if workers else " on Ray"
-    out_.print(Text(f"{counted(len(found), 'variant')} x {counted(num_seeds, 'seed')} = {counted(len(cells), 'run')} in {folder}{at_a_time}"))
     failed = {}
-    try:
-        with alone(folder):
+    with alone(folder):
+        cells = lay_out(folder, name, configurations, range(num_seeds))
+        out_.print(Text(f"{counted(len(found), 'variant')} x {counted(num_seeds, 'seed')} = {counted(len(cells), 'run')} in {folder}{at_a_time}"))
+        try:
             for number, outcome in enumerate(_outcomes(cells, on, workers, address, gpus_per_run), start=1):
                 out_.print(Text(f"[{number}/{len(cells)}] {outcome.cell.variant.name}, seed {outcome.cell.seed}: {_ended(outcome)}"))
                 if outcome.error:
                     failed[outcome.cell.folder] = outcome.error
-    except KeyboardInterrupt:
-        out_.print(Text(f"Ended early, {sum(cell.finished for cell in cells)} of {len(cells)} runs are finished. The same command goes on where it stopped."))
-        raise
+        except KeyboardInterrupt:
+            out_.print(
+                Text(f"Ended early, {sum(cell.finished for cell in cells)} of {len(cells)} runs are finished. The same command goes on where it stopped.")
+            )
+            raise
     comparison = read_comparison(cells, shipped.show if shipped else (), failed, name)
     if comparison is not None:
         _show(comparison)

@@ -1,6 +1,7 @@
 """A grid: every variant of an experiment with every seed, run by worker processes, continued where it stopped.
 
     OUT/comparison.json                 what is compared
+    OUT/comparison.lock                 held while the grid is laid out and runs
     OUT/<variant>/experiment.json       the variant's resolved configuration
     OUT/<variant>/seed-<n>/             a run folder
     OUT/<variant>/seed-<n>.log          what its process printed
@@ -35,6 +36,7 @@ from groupwise.runs.find import is_run
 Command = Sequence[str]
 
 _RECORD = "comparison.json"
+_LOCK = "comparison.lock"
 _PATIENCE_SECONDS = 30.0
 
 
@@ -103,7 +105,7 @@ class Outcome:
 
 
 def lay_out(out: Path, experiment: str, configurations: Mapping[Variant, Mapping[str, Any]], seeds: Sequence[int]) -> list[Cell]:
-    """Writes what a grid is and returns its cells, seed by seed, so that every variant has a result early.
+    """Writes what a grid is and returns its cells, seed by seed, so that every variant has a result early. To be called within `alone`.
 
     Args:
         out: the folder of the grid, new or one of the same grid; more seeds and more variants may join an old one.
@@ -115,7 +117,7 @@ def lay_out(out: Path, experiment: str, configurations: Mapping[Variant, Mapping
         the cells, seed by seed.
 
     Raises:
-        ConfigError: `out` holds a variant of the same name with another configuration, or something else; or another process runs the grid in it.
+        ConfigError: `out` holds a variant of the same name with another configuration, or something else.
 
     Example:
         >>> import tempfile
@@ -124,11 +126,7 @@ def lay_out(out: Path, experiment: str, configurations: Mapping[Variant, Mapping
         >>> [cell.seed for cell in cells]
         [0, 1]
     """
-    record = out / _RECORD
-    with alone(out):
-        pass
-    if out.exists() and not record.is_file() and (not out.is_dir() or any(out.iterdir())):
-        raise ConfigError(f"{out} exists and is not a comparison; give another folder with --out")
+    _refuse_other(out)
     for variant, configuration in configurations.items():
         written = out / variant.folder / "experiment.json"
         if written.is_file():
@@ -141,31 +139,47 @@ def lay_out(out: Path, experiment: str, configurations: Mapping[Variant, Mapping
             (out / variant.folder).mkdir(parents=True, exist_ok=True)
             (out / variant.folder / "experiment.json").write_text(json.dumps(configuration, indent=2) + "\n", encoding="utf-8")
         names = {variant.folder: list(variant.overrides) for variant in configurations}
-        record.write_text(json.dumps({"experiment": experiment, "variants": names, "seeds": list(seeds)}, indent=2) + "\n", encoding="utf-8")
+        (out / _RECORD).write_text(json.dumps({"experiment": experiment, "variants": names, "seeds": list(seeds)}, indent=2) + "\n", encoding="utf-8")
     except OSError as error:
         raise ConfigError(f"{out} cannot be written ({error.strerror}); give another folder with --out") from None
     return [Cell(variant, seed, out / variant.folder / f"seed-{seed}") for seed in seeds for variant in configurations]
 
 
+def _refuse_other(out: Path) -> None:
+    """A folder that holds something, and neither a grid nor one that is being laid out."""
+    if not out.exists():
+        return
+    names = {path.name for path in out.iterdir()} if out.is_dir() else {out.name}
+    if names and not names & {_RECORD, _LOCK}:
+        raise ConfigError(f"{out} exists and is not a comparison; give another folder with --out")
+
+
 @contextmanager
 def alone(out: Path) -> Iterator[None]:
-    """Within the block no other process runs the grid of this folder. The system gives it back with the process, however that ends.
+    """Within the block no other process lays out or runs the grid of this folder. The system gives it back with the process, however that ends.
 
     Args:
-        out: the folder of a grid; one that is not laid out yet is nobody's.
+        out: the folder of a grid; made where it does not exist.
 
     Raises:
-        ConfigError: another process runs it.
+        ConfigError: another process runs it, it holds something else, or it cannot be written.
 
     Example:
-        >>> with alone(Path("nowhere")):
-        ...     pass
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp()) / "grid"
+        >>> with alone(folder), alone(folder):  # doctest: +ELLIPSIS
+        ...     print("never reached")
+        Traceback (most recent call last):
+        groupwise.config.errors.ConfigError: ...: another `groupwise compare` runs this grid now; wait for it or end it, or give another folder with --out
     """
-    record = out / _RECORD
-    if not record.is_file():
-        yield
-        return
-    with record.open("rb") as file:
+    _refuse_other(out)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        # Open for writing: file systems of clusters lock no file that is only read. It stays where it is, as another process may wait to open it.
+        file = (out / _LOCK).open("ab")
+    except OSError as error:
+        raise ConfigError(f"{out} cannot be written ({error.strerror}); give another folder with --out") from None
+    with file:
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
