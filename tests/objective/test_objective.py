@@ -172,7 +172,7 @@ def test_running_statistics_travel_through_the_metrics() -> None:
 def test_state_survives_a_stage_unless_its_kind_changed() -> None:
     adaptive = {"kind": "k3", "beta": {"kind": "adaptive", "initial": 0.1, "target": 0.05}}
     before = make(advantage={"kind": "running_std"}, divergence=adaptive)
-    running = Running().follow(mean=1.0, std=2.0, decay=0.9)
+    running = Running().follow(mean=1.0, std=2.0, centred_std=0.5, decay=0.9)
     state = before.init().model_copy(update={"step": 5, "beta": 0.3, "running": running})
     assert before.adopt(state, before) == state.model_copy(update={"step": 0})
     after = make(divergence={"kind": "k3", "beta": 0.1})
@@ -236,8 +236,9 @@ def test_what_is_no_score_is_named() -> None:
         objective.loss(Scored(given_scores.log_prob.long(), given_scores.entropy), plan)
 
 
-def test_running_statistics_are_logged_by_the_sources_names() -> None:
-    objective = make(advantage={"kind": "running_std"})
+@pytest.mark.parametrize("of", ["reward", "advantage"])
+def test_running_statistics_are_logged_by_the_sources_names(of: str) -> None:
+    objective = make(advantage={"kind": "running_std", "of": of})
     batch = prepared(objective, world())
     numbers = finish(objective.loss(world().scored(), objective.plan(batch)).statistics)
     # The first batch: exactly its own mean and deviation.

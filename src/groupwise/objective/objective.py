@@ -270,8 +270,11 @@ class Objective(Config):
                 count = reduce(update.auxiliary_count[name].double().sum())
                 auxiliary[name] = torch.where(count > 0, schedule.at(now.step) / count, 0.0)
         running = update.state.running
-        constants = {"state/running_mean_sum": running.mean_sum, "state/running_std_sum": running.std_sum, "state/running_weight": running.weight}
-        constants |= {"global_reward_mean": running.mean, "global_reward_std": running.std}
+        constants: dict[str, float] = {}
+        if running.weight > 0:
+            constants = {"state/running_mean_sum": running.mean_sum, "state/running_std_sum": running.std_sum}
+            constants |= {"state/running_centred_std_sum": running.centred_std_sum, "state/running_weight": running.weight}
+            constants |= {"global_reward_mean": running.mean, "global_reward_std": running.std, "global_centred_std": running.centred_std}
         return Plan(
             mask=mask,
             real=real,
@@ -285,7 +288,7 @@ class Objective(Config):
             beta=self.divergence.beta.at(now.step, now.beta) if self.divergence.place == "loss" else 0.0,
             entropy=self.entropy.at(now.step),
             auxiliary=auxiliary,
-            constants=constants if running.weight > 0 else {},
+            constants=constants,
             behaviour_log_prob=update.behaviour_log_prob,
             reference_log_prob=update.reference_log_prob,
             step_size=update.step_size,
@@ -345,7 +348,7 @@ class Objective(Config):
         beta = self.divergence.beta.init() if state.beta is None else state.beta
         running = state.running
         if "state/running_weight" in metrics:
-            running = Running(mean_sum=metrics["state/running_mean_sum"], std_sum=metrics["state/running_std_sum"], weight=metrics["state/running_weight"])
+            running = Running(**{name: metrics[f"state/running_{name}"] for name in Running.model_fields})
         return ObjectiveState(step=state.step + 1, beta=self.divergence.beta.observe(beta, measured), running=running)
 
     def _checked(self, scored: Scored, plan: Plan) -> Scored:

@@ -9,25 +9,27 @@ from groupwise.config import Config
 
 @final
 class Running(Config):
-    """An exponential average of the batch mean and the batch standard deviation.
+    """Exponential averages of the batch's mean, its standard deviation, and that of what is left when each group's mean is taken away.
 
     `s <- decay s + (1 - decay) x`, `w <- decay w + (1 - decay)`, value `s / w`: the first batch gives exactly its own numbers.
 
     Example:
-        >>> running = Running().follow(mean=1.0, std=2.0, decay=0.9).follow(mean=1.0, std=4.0, decay=0.9)
-        >>> round(running.mean, 6), round(running.std, 6)
-        (1.0, 3.052632)
+        >>> running = Running().follow(mean=1.0, std=2.0, centred_std=0.5, decay=0.9).follow(mean=1.0, std=4.0, centred_std=0.5, decay=0.9)
+        >>> round(running.mean, 6), round(running.std, 6), round(running.centred_std, 6)
+        (1.0, 3.052632, 0.5)
     """
 
     mean_sum: float = 0.0
     std_sum: float = 0.0
+    centred_std_sum: float = 0.0
     weight: float = 0.0
 
-    def follow(self, mean: float, std: float, decay: float) -> Running:
+    def follow(self, mean: float, std: float, centred_std: float, decay: float) -> Running:
         """The average after one more batch."""
         return Running(
             mean_sum=decay * self.mean_sum + (1 - decay) * mean,
             std_sum=decay * self.std_sum + (1 - decay) * std,
+            centred_std_sum=decay * self.centred_std_sum + (1 - decay) * centred_std,
             weight=decay * self.weight + (1 - decay),
         )
 
@@ -38,3 +40,7 @@ class Running(Config):
     @property
     def std(self) -> float:
         return self.std_sum / self.weight if self.weight > 0 else 0.0
+
+    @property
+    def centred_std(self) -> float:
+        return self.centred_std_sum / self.weight if self.weight > 0 else 0.0

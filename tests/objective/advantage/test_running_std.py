@@ -40,14 +40,16 @@ def test_the_spread_inside_groups_gives_advantages_of_deviation_one() -> None:
     rewards = grouped([0.0, 2.0], [100.0, 102.0])
     inside, running = RunningStd(of="advantage")(rewards, Running())
     assert inside[:, 0].tolist() == pytest.approx([-math.sqrt(3) / 2, math.sqrt(3) / 2] * 2)
-    assert (running.mean, running.std) == pytest.approx((51.0, 2 / math.sqrt(3)))
+    assert (running.mean, running.centred_std) == pytest.approx((51.0, 2 / math.sqrt(3)))
+    # Whatever scales the advantages, the rewards' own deviation is followed beside it: sqrt((51 squared * 2 + 49 squared * 2 ) / 3).
+    assert running.std == pytest.approx(math.sqrt((51**2 * 2 + 49**2 * 2) / 3))
     # The rewards' own deviation is that of the two groups: the comparison inside them all but vanishes.
     overall, _ = RunningStd()(rewards, Running())
     assert overall.abs().max() < 0.02
 
 
 def test_a_batch_without_any_reward_is_not_remembered() -> None:
-    before = Running().follow(mean=1.0, std=2.0, decay=0.9)
+    before = Running().follow(mean=1.0, std=2.0, centred_std=0.5, decay=0.9)
     found, running = RunningStd(decay=0.9)(grouped([None, None]), before)
     assert running == before
     assert found[:, 0].tolist() == [0.0, 0.0]

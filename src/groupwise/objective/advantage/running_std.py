@@ -59,11 +59,10 @@ class RunningStd(Config):
     def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         centred = rewards.value - rewards.mean
         count, mean, std = rewards.batch_moments(rewards.value)
-        if self.of == "advantage":
-            std = rewards.batch_moments(rewards.compared(centred))[2]
         if count > 0:
-            running = running.follow(float(mean), float(std), self.decay)
-        scale = max(running.std, self.min_std)
+            centred_std = rewards.batch_moments(rewards.compared(centred))[2]
+            running = running.follow(float(mean), float(std), float(centred_std), self.decay)
+        scale = max(running.std if self.of == "reward" else running.centred_std, self.min_std)
         if self.baseline == "running":
             scaled = (rewards.value - running.mean) / scale
             return bounded(scaled.where(rewards.present, scaled.new_zeros(())), self.clip), running
