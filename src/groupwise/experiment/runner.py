@@ -203,11 +203,11 @@ def remarks(experiment: Experiment) -> list[str]:
         if span.samples:
             updates = span.train.updates_per_batch * span.train.minibatches
             said |= dict.fromkeys(warnings(span.objective, updates, frozenset(f"objective.{key}" for key in edits(span))))
-        total = span.train.num_steps * (span.train.updates_per_batch * span.train.minibatches if span.samples else 1)
-        if span.optimiser.warm_up_steps >= total:
+        # The rate follows the steps of the loop, however many updates each of them makes.
+        if span.optimiser.warm_up_steps >= span.train.num_steps:
             said[
-                f"stage {span.name}: optimiser.warm_up_steps = {span.optimiser.warm_up_steps} is no shorter than the stage ({total} optimiser steps), so its "
-                "learning rate is never reached"
+                f"stage {span.name}: optimiser.warm_up_steps = {span.optimiser.warm_up_steps} is no shorter than the stage ({span.train.num_steps} steps), so "
+                "its learning rate is not reached before the end"
             ] = None
     return list(said)
 

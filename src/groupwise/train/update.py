@@ -250,7 +250,7 @@ def supervised_gradient(domain: Domain, recipe: Recipe, state: TrainState, sampl
         loss = alone.loss(domain.score(samples, rows[chosen], alone.requires), plan.select(chosen))
         if loss.total.requires_grad:
             loss.backward()
-        parts.append({name: loss.statistics[name] for name in ("loss_sup",)})
+        parts.append({name: loss.statistics[name] for name in ("loss", "loss_sup")})
     return parts
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from sklearn.datasets import load_digits
 from tests.domain.restoration.small import EVERYTHING, GATED, TABLE, domain, gradient, nudge, sampled
 
 from groupwise import Objective
+from groupwise.checkpoint import load_tree
 from groupwise.config import merge
 from groupwise.domain.restoration.network import Gated
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import remarks, run
+from groupwise.objective.running import Running
 from groupwise.records import Rollouts, Scored
+from groupwise.statistics import finish
+from groupwise.streams import Streams
 from groupwise.track import read_metrics
 
 ROWS = torch.arange(6)
@@ -27,8 +33,6 @@ def trained(folder: Path, table: dict[str, Any], domain_table: dict[str, Any] = 
 
 
 def load_experiment_from(folder: Path, table: dict[str, Any]) -> Any:
-    import json
-
     (folder / "table.json").write_text(json.dumps(table))
     return load_experiment(folder / "table.json")
 
@@ -44,9 +48,17 @@ def test_1_inference_uses_what_the_policy_learnt() -> None:
 
 def test_2_the_start_is_the_plain_network() -> None:
     """(2) a start that destroys the image."""
-    network = Gated(width=4).build()
-    images = torch.rand(2, 1, 8, 8)
-    assert torch.equal(network(images), network.stack(images))
+    given = domain(table=GATED)
+    network = given.module
+    images = torch.rand(2, 1, 8, 8, dtype=torch.float64)
+    plain = network.stack(images)
+    assert torch.equal(network(images), plain)
+    # What is drawn there lies around it as well: Beta(0.69, 0.69) has its peaks at 0 and 1, where a band of the correction is gone, or there twice.
+    gates = sampled(given, group_size=200, reference=False).payload["gates"]
+    assert gates.mean() == pytest.approx(0.5, abs=0.02)
+    assert gates.std() < 0.15
+    assert gates.min() > 0.05
+    assert gates.max() < 0.95
 
 
 @pytest.mark.parametrize("size", [8, 31, 256, 300])
@@ -83,18 +95,33 @@ def test_5_the_ratio_leaves_one_and_the_clip_acts(tmp_path: Path) -> None:
 
 def test_6_running_statistics_are_an_average_and_leave_the_groups_baseline() -> None:
     """(6) global statistics that replace the group baseline, and whose initial values never fade."""
-    objective = Objective.preset("grpo", **{"advantage.kind": "running_std", "advantage.decay": 0.5, "divergence.kind": "none"})
-    state = objective.init()
-    for scale in (100.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0):
-        rewards = scale * torch.tensor([0.0, 1.0, 5.0, 6.0]).double()
-        rollouts = Rollouts(torch.tensor([0, 0, 1, 1]), torch.ones(4, 1, dtype=torch.bool), torch.zeros(4, 1).double(), {"r": rewards}, density=True)
-        batch = objective.prepare(rollouts, state)
-        state = batch.state
-    advantage = batch.advantage[:, 0]
-    # Inside each group, whatever its level; on the scale of today's rewards, not of the first batch's.
-    assert torch.allclose(advantage[[0, 2]], -advantage[[1, 3]])
-    assert torch.allclose(advantage[0], advantage[2])
-    assert 0.1 < advantage[1] < 0.3
+    levels, spreads = (50.0, 1.0, 2.0), (100.0, 1.0, 3.0)
+    for name, key in (("reward", "global_reward_std"), ("advantage", "global_centred_std")):
+        objective = Objective.preset("grpo", **{"advantage.kind": "running_std", "advantage.decay": 0.9, "advantage.of": name, "divergence.kind": "none"})
+        state = objective.init()
+        for level, spread in zip(levels, spreads, strict=True):
+            # Two groups five spreads apart, with members one spread apart.
+            rewards = level + spread * torch.tensor([0.0, 1.0, 5.0, 6.0]).double()
+            rollouts = Rollouts(torch.tensor([0, 0, 1, 1]), torch.ones(4, 1, dtype=torch.bool), torch.zeros(4, 1).double(), {"r": rewards}, density=True)
+            batch = objective.prepare(rollouts, state)
+            plan = objective.plan(batch)
+            state = objective.observe(batch.state, finish(objective.loss(Scored(torch.zeros(4, 1).double()), plan).statistics))
+        # A weighted mean of what was seen and of nothing else: weights 0.81, 0.9 and 1, which make 2.71. There is no initial value in it.
+        own = torch.tensor([0.0, 1.0, 5.0, 6.0]).std() if name == "reward" else torch.tensor([-0.5, 0.5, -0.5, 0.5]).std()
+        average = (0.81 * spreads[0] + 0.9 * spreads[1] + spreads[2]) / 2.71 * float(own)
+        assert plan.constants[key] == pytest.approx(average, rel=1e-6)
+        means = [level + 3 * spread for level, spread in zip(levels, spreads, strict=True)]
+        assert plan.constants["global_reward_mean"] == pytest.approx((0.81 * means[0] + 0.9 * means[1] + means[2]) / 2.71)
+        # Compared inside each group, whatever its level: half a spread on either side.
+        assert batch.advantage[:, 0].tolist() == pytest.approx([side * 0.5 * spreads[-1] / average for side in (-1, 1, -1, 1)], rel=1e-6)
+
+
+def test_6_the_scale_ends_where_the_rewards_are() -> None:
+    """(6) what a run began with is forgotten: after 500 batches a thousandth of the first, a hundred times as wide, is left."""
+    running = Running()
+    for spread in (100.0, *[1.0] * 499):
+        running = running.follow(mean=0.0, std=spread, centred_std=spread, decay=0.99)
+    assert running.std == pytest.approx(1.0, abs=0.01)
 
 
 def test_7_a_group_of_two_keeps_the_size_of_its_difference() -> None:
@@ -104,6 +131,11 @@ def test_7_a_group_of_two_keeps_the_size_of_its_difference() -> None:
     rollouts = Rollouts(torch.tensor([0, 0, 1, 1]), torch.ones(4, 1, dtype=torch.bool), torch.zeros(4, 1).double(), {"r": rewards}, density=True)
     advantage = objective.prepare(rollouts, objective.init()).advantage[:, 0]
     assert advantage[3] / advantage[1] == pytest.approx(4)
+    usual = Objective.preset("grpo", **{"divergence.kind": "none"})
+    assert usual.prepare(rollouts, usual.init()).advantage[:, 0].abs().tolist() == pytest.approx([0.5**0.5] * 4, rel=1e-3)
+    for name in ("source_001_progressive", "source_001_improved"):
+        chosen = load_experiment(name).spans[-1].objective.advantage
+        assert (chosen.kind, chosen.baseline) == ("running_std", "group")
 
 
 def test_8_the_divergence_is_the_kl_to_the_reference_and_no_second_consistency() -> None:
@@ -122,43 +154,62 @@ def test_8_the_divergence_is_the_kl_to_the_reference_and_no_second_consistency()
 # (10) checkpoints sorted as text: test_loading.test_the_newest_checkpoint_is_found_by_number
 
 
+def moved(folder: Path, step: int) -> torch.Tensor:
+    """What `step` steps of a run of `trained` moved, all weights in a row."""
+    weights = load_tree(folder / "run" / "checkpoints" / f"step-{step}")
+    start = domain({"model": {"seed": 3}}).module.state_dict()
+    found = next(value for value in weights.values() if isinstance(value, dict) and set(value) == set(start))
+    return torch.cat([(found[name] - start[name]).flatten() for name in start])
+
+
 def test_11_the_gradient_is_clipped_after_it_is_there(tmp_path: Path) -> None:
     """(11) gradient clipping before the gradient exists: with plain gradient descent the step has exactly the length that the clip allows."""
-    from groupwise.checkpoint import load_tree
-
     base = {"train": {"num_steps": 1, "prompts_per_step": 4}}
     sizes = []
     for limit in (0.1, 0.001):
         folder = tmp_path / str(limit)
         folder.mkdir()
-        # An eps that dwarfs the second moment leaves AdamW's step proportional to the gradient.
+        # An eps that dwarfs the second moment leaves AdamW's step proportional to the gradient: rate times gradient over eps.
         plain = {"learning_rate": 1.0, "eps": 1e3, "weight_decay": 0.0}
         given = merge(base, {"train": {"max_grad_norm": limit}, "optimiser": plain, "checkpoint": {"every": 1}})
         assert trained(folder, given)[0]["grad_norm"] > 0.1
-        weights = load_tree(folder / "run" / "checkpoints" / "step-1")
-        start = domain({"model": {"seed": 3}}).module.state_dict()
-        moved = next(value for value in weights.values() if isinstance(value, dict) and set(value) == set(start))
-        sizes.append(float(torch.stack([(moved[name] - start[name]).norm() for name in start]).norm()))
-    assert sizes[0] / sizes[1] == pytest.approx(100, rel=0.05)
+        sizes.append(float(moved(folder, 1).norm()))
+    assert sizes == pytest.approx([0.1 / 1e3, 0.001 / 1e3], rel=0.01)
 
 
-def test_12_the_learning_rate_is_used_and_a_warm_up_longer_than_its_stage_is_said(tmp_path: Path) -> None:
-    """(12) a learning rate that is ignored and a warm-up longer than the stage."""
-    rows = trained(tmp_path, {"optimiser": {"learning_rate": 0.004, "warm_up_steps": 2}, "train": {"num_steps": 4, "prompts_per_step": 4}})
-    assert [row["learning_rate"] for row in rows][-1] == pytest.approx(0.004)
-    assert rows[0]["learning_rate"] < 0.004
-    (tmp_path / "other").mkdir()
-    long = load_experiment_from(tmp_path / "other", {**CALM, "domain": TABLE, "optimiser": {"warm_up_steps": 50}, "train": {"num_steps": 4}})
-    assert [said for said in remarks(long) if "warm_up_steps = 50 is no shorter than the stage (4 optimiser steps)" in said]
+def test_12_the_learning_rate_is_used(tmp_path: Path) -> None:
+    """(12) a learning rate that is ignored: AdamW's first step moves every weight by the rate of that step."""
+    for rate, warm_up in ((0.004, 0), (0.004, 4), (1e-5, 0)):
+        folder = tmp_path / f"{rate}-{warm_up}"
+        folder.mkdir()
+        optimiser = {"learning_rate": rate, "warm_up_steps": warm_up, "weight_decay": 0.0, "eps": 1e-14}
+        rows = trained(folder, {"optimiser": optimiser, "train": {"num_steps": 1, "prompts_per_step": 4}, "checkpoint": {"every": 1}})
+        first = rate / max(warm_up, 1)
+        assert rows[0]["learning_rate"] == pytest.approx(first)
+        assert moved(folder, 1).abs().median() == pytest.approx(first, rel=1e-3)
+
+
+def test_12_a_warm_up_longer_than_its_stage_is_said(tmp_path: Path) -> None:
+    """(12) a warm-up longer than the stage, whose steps are those of the loop and not of its updates."""
+    for updates, warm_up, said in ((1, 50, True), (4, 10, True), (4, 4, True), (4, 3, False)):
+        train = {"num_steps": 4, "updates_per_batch": updates}
+        long = load_experiment_from(tmp_path, {**CALM, "domain": TABLE, "optimiser": {"warm_up_steps": warm_up}, "train": train})
+        wanted = f"warm_up_steps = {warm_up} is no shorter than the stage (4 steps)"
+        assert any(wanted in each for each in remarks(long)) is said
+    for name in ("source_001_progressive", "source_001_improved"):
+        for span in load_experiment(name).spans:
+            assert span.optimiser.warm_up_steps <= span.train.num_steps / 4, span.name
 
 
 def test_13_the_networks_output_is_supervised_and_not_the_best_of_the_group() -> None:
     """(13) supervising the best of the group: demonstrations hold no sample at all."""
-    from groupwise.streams import Streams
-
     given = domain()
     shown = given.demonstrations(4, streams=Streams(0), step=0)
     assert set(shown.payload) == {"degraded", "target"}
+    # The targets are scikit-learn's own digits, to the last bit.
+    digits = load_digits().images / 16
+    for prompt, target in zip(shown.prompts, shown.payload["target"], strict=True):
+        assert torch.equal(target[0], torch.from_numpy(digits[int(prompt.key.removeprefix("digit-"))].astype("float32")).double())
     loss = given.score(shown, torch.arange(4), frozenset()).auxiliary["supervised"]
     assert isinstance(given.score(shown, torch.arange(4), frozenset()), Scored)
     assert torch.allclose(loss, (given.module(shown.payload["degraded"]) - shown.payload["target"]).abs().mean((1, 2, 3)))
