@@ -40,8 +40,8 @@ def test_results_name_every_control_also_one_that_was_left_out(tmp_path: Path):
     summary = {"metric": "greedy/correct", "before": 0.25, "after": 0.75, "baseline": 0.5, "seconds": {"update": 3.0, "rewards": 0.1}, "steps": 7}
     config = {"controls": {"more": {"description": "More of it."}, "other": {"description": ""}}}
     assert results(tmp_path, summary, config) == [
-        "Held-out greedy/correct: 0.25 before, 0.75 after",
-        "  control more, same start and same time: 0.5  (More of it.)",
+        "Held-out greedy/correct: 0.250 before, 0.750 after",
+        "  control more, same start and same time: 0.500  (More of it.)",
         "  control other, same start and same time: not measured",
         "7 steps, 3 s (update 3)",
     ]

@@ -62,15 +62,19 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
     from groupwise.cli.output import counted
     from groupwise.experiment.controls import gains, told
     from groupwise.experiment.held_out import read_summary
+    from groupwise.track.alike import alike
 
     metric = summary["metric"]
     if metric is None:
         return ["No held-out metric was reported."]
     over = gains({summary.get("seed", 0): run})
-    lines = [f"Held-out {metric}: {_number(summary['before'])} before, {_number(summary['after'])} after"]
-    for name, control in config.get("controls", {}).items():
-        folder = run / "controls" / name
-        reached = _number(read_summary(folder)["after"]) if (folder / "summary.json").is_file() else "not measured"
+    controls = config.get("controls", {})
+    measured = [name for name in controls if (run / "controls" / name / "summary.json").is_file()]
+    before, after, *each = alike([summary["before"], summary["after"], *(read_summary(run / "controls" / name)["after"] for name in measured)])
+    ends = dict(zip(measured, each, strict=True))
+    lines = [f"Held-out {metric}: {before} before, {after} after"]
+    for name, control in controls.items():
+        reached = ends.get(name, "not measured")
         lines.append(f"  control {name}, same start and same time: {reached}" + (f"  ({control['description']})" if control["description"] else ""))
         if name in over:
             lines.append(f"    {told(over[name])}")

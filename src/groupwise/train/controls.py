@@ -12,6 +12,7 @@ from groupwise.objective import ObjectiveState
 from groupwise.reference import AbsentReference
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.track import MetricsFile, Trackers
+from groupwise.track.alike import alike
 from groupwise.train.activation_checkpointing import checkpoint_activations
 from groupwise.train.evaluation import metric_name
 from groupwise.train.job import Domains, Job, Recipe
@@ -52,7 +53,8 @@ def run_controls(session: Session, job: Job, state: TrainState, domains: Domains
             if not _control(session, job, name, folder, recipes, load_tree(start), state.progress.sampled_seconds, domains):
                 return None, False
         summary = json.loads(folder.summary.read_text())
-        session.say(f"control {name}: held-out {summary['metric']} {summary['before']:.3g} before, {summary['after']:.3g} after")
+        before, after = alike([summary["before"], summary["after"]])
+        session.say(f"control {name}: held-out {summary['metric']} {before} before, {after} after")
         scores.append(summary["after"])
     return (scores[0] if scores else None), True
 
