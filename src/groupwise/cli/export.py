@@ -56,6 +56,8 @@ def _loading(config: dict[str, Any], out: Path) -> str:
         return f'transformers.AutoModelForCausalLM.from_pretrained("{out}")'
     if kind == "selection":
         return f'groupwise.Selector.load("{out}").select(QUERY, {config["domain"]["shots"]})'
+    if kind == "restoration":
+        return f'groupwise.domain.restoration.loading.load("{out}")'
     if (out / "pytorch_lora_weights.safetensors").is_file():
         return f'diffusers.DiffusionPipeline.from_pretrained(BASE), and then pipeline.load_lora_weights("{out}")'
     if (out / "model_index.json").is_file():

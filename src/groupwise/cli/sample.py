@@ -51,8 +51,8 @@ def sample(
 
 
 def _asked(domain: Domain, prompt: str) -> Prompt:
-    """The training prompt of these words, with its other columns, or a prompt of nothing but the words."""
+    """The training prompt of these words, with its other columns, or a prompt of nothing but the words, which are its key too: held-out images go by it."""
     from groupwise.domain.protocol import Prompt
 
     known = (each for each in domain.prompts(range(domain.num_prompts)) if each.columns.get("prompt") == prompt)
-    return next(known, Prompt("typed", {"prompt": prompt}))
+    return next(known, Prompt(prompt, {"prompt": prompt}))

@@ -9,6 +9,7 @@ import torch
 from tests.domain.restoration.small import EVERYTHING, GATED, TABLE, config, domain, gradient, nudge, sampled
 
 from groupwise.config import ConfigError, merge
+from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import ComparesExactly, Domain, Samples
 from groupwise.domain.restoration.domain import RestorationDomain
 from groupwise.records import Scored
@@ -129,6 +130,14 @@ def test_the_policys_mode_is_the_network_and_what_is_shown_is_clamped() -> None:
     assert action.min() < 0 < 1 < action.max()
     expected = (action.clamp(0, 1) * 255 + 0.5).to(torch.uint8)[:, 0]
     assert torch.equal(samples.payload["images"], expected)
+
+
+@TABLES
+def test_asked_for_the_most_likely_it_restores_as_the_network_ships(table: dict[str, Any]) -> None:
+    given = domain(table=table)
+    nudge(given)
+    found = given.sample(given.prompts([0, 5]), 2, streams=Streams(7), step=0, settings={"top_k": 1}, requires=frozenset({"log_prob"})).payload
+    assert torch.equal(found["images"], as_pictures(given.module(found["degraded"]).clamp(0, 1)))
 
 
 def test_each_step_degrades_anew_unless_told_otherwise() -> None:

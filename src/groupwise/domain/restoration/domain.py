@@ -91,10 +91,13 @@ class RestorationDomain:
     def sample(
         self, prompts: Sequence[Prompt], group_size: int, *, streams: Streams, step: int, settings: Mapping[str, float], requires: frozenset[str]
     ) -> Samples:
-        """A group for each image; a member's noise is keyed by `("restore", step, key, member)`, so its pixels depend on nothing else."""
+        """A group for each image; a member's noise is keyed by `("restore", step, key, member)`, so its pixels depend on nothing else.
+
+        Settings are `sigma`, and `top_k = 1` for the network's own output.
+        """
         clean, degraded = self._pairs([self._of(prompt) for prompt in prompts], streams, step)
         generators = [streams.generator("restore", step, prompt.key, member) for prompt in prompts for member in range(group_size)]
-        drawn = self._policy.draw(self.module, degraded, group_size, generators, settings.get("sigma"), requires)
+        drawn = self._policy.draw(self.module, degraded, group_size, None if settings.get("top_k") == 1 else generators, settings.get("sigma"), requires)
         group = torch.arange(len(prompts), device=degraded.device).repeat_interleave(group_size)
         log_prob = drawn.fields["log_prob"]
         return Samples(

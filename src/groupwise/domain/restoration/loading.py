@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from groupwise.config import ConfigError, validate
-from groupwise.domain.restoration.model import LoraConfig, ModelConfig, Network
+from groupwise.domain.restoration.model import LoraConfig, ModelConfig, Network, Pretrained
 from groupwise.domain.restoration.source.folder import natural
 from groupwise.processes import is_first_process
 from groupwise.streams import Streams
@@ -41,6 +41,29 @@ def resolve(config: ModelConfig) -> Network:
             )
     tree = json.loads((folder / NETWORK).read_text(encoding="utf-8"))
     return validate(Network, {**tree, "checkpoint": str(folder / WEIGHTS), "lora": None}, str(folder / NETWORK)).model_copy(update={"lora": config.lora})
+
+
+def load(folder: str | Path) -> nn.Module:
+    """The network of a run's `model/` folder, or of one that `groupwise export` wrote, on the CPU in evaluation mode.
+
+    It maps images `[N, C, H, W]` in [0, 1] to images of the same shape; clamp what comes out, as evaluation does.
+
+    Args:
+        folder: holds `network.json` and `model.safetensors`; a class of one's own must be importable, as in training.
+
+    Raises:
+        ConfigError: files are missing, or do not belong together.
+
+    Example:
+        >>> import tempfile
+        >>> from groupwise.domain.restoration.network import Residual
+        >>> config = Network(network=Residual(width=4, depth=1))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(config.network.build(), config, Path(folder))
+        ...     load(folder)(torch.zeros(1, 1, 8, 8)).shape
+        torch.Size([1, 1, 8, 8])
+    """
+    return open_network(Pretrained(path=str(folder)), Streams(0), torch.device("cpu")).eval()
 
 
 def open_network(config: ModelConfig, streams: Streams, device: torch.device) -> nn.Module:

@@ -42,7 +42,7 @@ class Policy(Protocol):
         ...
 
     def draw(
-        self, module: nn.Module, degraded: Tensor, group_size: int, generators: Sequence[torch.Generator], sigma: float | None, requires: frozenset[str]
+        self, module: nn.Module, degraded: Tensor, group_size: int, generators: Sequence[torch.Generator] | None, sigma: float | None, requires: frozenset[str]
     ) -> Drawn:
         """A group for each of the `P` images, member by member.
 
@@ -50,7 +50,7 @@ class Policy(Protocol):
             module: the network.
             degraded: `[P, C, H, W]`.
             group_size: members of a group.
-            generators: one a member, `P group_size` of them.
+            generators: one a member, `P group_size` of them; None takes the mode, which is the network as it ships.
             sigma: overrides the configured spread.
             requires: fields beside the log-prob.
         """

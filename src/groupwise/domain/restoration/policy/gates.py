@@ -33,11 +33,15 @@ class GatePolicy:
             )
 
     def draw(
-        self, module: nn.Module, degraded: Tensor, group_size: int, generators: Sequence[torch.Generator], sigma: float | None, requires: frozenset[str]
+        self, module: nn.Module, degraded: Tensor, group_size: int, generators: Sequence[torch.Generator] | None, sigma: float | None, requires: frozenset[str]
     ) -> Drawn:
         alpha, beta = (value.repeat_interleave(group_size, 0) for value in _parameters(module, degraded))
         # Drawn one member at a time, so that a member's gates depend on its own generator alone.
-        gates = torch.stack([_draw(alpha[member], beta[member], generator) for member, generator in enumerate(generators)]).clamp(_EDGE, 1 - _EDGE)
+        if generators is None:
+            gates = (alpha - 1) / (alpha + beta - 2)
+        else:
+            gates = torch.stack([_draw(alpha[member], beta[member], generator) for member, generator in enumerate(generators)])
+        gates = gates.clamp(_EDGE, 1 - _EDGE)
         images = cast(Any, module)(degraded.repeat_interleave(group_size, 0), controls=gates)
         payload = {"gates": gates}
         return Drawn(images.clamp(0, 1), payload, _fields(Beta(alpha, beta, validate_args=False), payload, requires - {"exact_divergence"}))

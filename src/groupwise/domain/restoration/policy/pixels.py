@@ -36,12 +36,14 @@ class PixelPolicy:
             raise ConfigError(f"policy.block = {self.config.block}: images of {size} pixels cannot be cut into such blocks; write a divisor of both")
 
     def draw(
-        self, module: nn.Module, degraded: Tensor, group_size: int, generators: Sequence[torch.Generator], sigma: float | None, requires: frozenset[str]
+        self, module: nn.Module, degraded: Tensor, group_size: int, generators: Sequence[torch.Generator] | None, sigma: float | None, requires: frozenset[str]
     ) -> Drawn:
         mean = module(degraded).repeat_interleave(group_size, 0)
         spread = torch.full((len(mean),), self.config.sigma if sigma is None else sigma, dtype=mean.dtype, device=mean.device)
-        noise = torch.stack([self._noise(generators, member, group_size, mean) for member in range(len(mean))])
-        action = mean + spread.view(-1, 1, 1, 1) * noise
+        action = mean
+        if generators is not None:
+            noise = torch.stack([self._noise(generators, member, group_size, mean) for member in range(len(mean))])
+            action = mean + spread.view(-1, 1, 1, 1) * noise
         payload = {"action": action, "mean": mean, "sigma": spread}
         return Drawn(action.clamp(0, 1), payload, self._fields(mean, payload, requires - {"exact_divergence"}))
 
