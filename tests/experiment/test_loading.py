@@ -100,6 +100,11 @@ def test_stages_and_controls_are_experiments_of_their_own(tiny: Path):
         (["objective=3"], "must be a table of slots"),
         (["stages.grpo.set.trust.hihg=1"], "stages.grpo: trust.hihg = 1: unknown key"),
         (["stages.grpo.set.seed=1"], "stages.grpo.set.seed: belongs to the whole run"),
+        (["stages.grpo.set.description=x"], "stages.grpo.set.description: belongs to the whole run"),
+        (["stages.grpo.set.train.device=cuda"], "stages.grpo.set.train.device: belongs to the whole run"),
+        (["controls.supervised.set.train.num_threads=2"], "controls.supervised.set.train.num_threads: belongs to the whole run"),
+        (["stages.grpo.set.domain.model.dtype=float64"], "stages.grpo.set.domain.model: belongs to the whole run"),
+        (["stages.grpo.set.domain.kind=restoration"], "stages.grpo.set.domain.kind: belongs to the whole run"),
         (["controls.supervised.set.trust.kind=clp"], "controls.supervised: trust.kind"),
         (["stages.grpo.set.policy_weight=0.0"], "controls: they replace what samples, and no stage does"),
         (["domain.data.num_train=0"], "domain.data.num_train = 0: must be greater than or equal to 1"),
@@ -157,6 +162,21 @@ def test_naming_the_kind_in_force_inside_a_set_keeps_what_lies_below(tmp_path: P
     assert again.objective.trust.high == 0.5
     (gaussian,) = load_experiment(tmp_path / "below.toml", ["stages.grpo.set.trust.kind=gaussian"]).spans
     assert gaussian.objective.trust.kind == "gaussian"
+
+
+def test_an_empty_table_means_that_there_are_none(tmp_path: Path):
+    assert not load_experiment("restoration", ["controls={}"]).controls
+    assert not load_experiment("restoration", ["auxiliary={}"]).objective.auxiliary
+    warm_up, grpo = load_experiment("restoration", ["stages.grpo.set.auxiliary={}"]).spans
+    assert (set(warm_up.objective.auxiliary), set(grpo.objective.auxiliary)) == ({"supervised"}, set())
+    assert load_experiment("restoration", ["stages.supervised.set={}"]).spans[0].samples
+    (tmp_path / "none.toml").write_text('extends = "restoration"\n[controls]\n[stages.grpo.set]\nauxiliary = {}\n[optimiser]\n')
+    none = load_experiment(tmp_path / "none.toml")
+    assert (none.controls, none.spans[1].objective.auxiliary, none.optimiser) == ({}, {}, load_experiment("restoration").optimiser)
+    (tmp_path / "config.json").write_text(json.dumps(none.table()))
+    assert load_experiment(tmp_path / "config.json") == none
+    (tmp_path / "other.toml").write_text('extends = "language"\n[controls.supervised.set]\nauxiliary = {}\npolicy_weight = 1.0\n')
+    assert not load_experiment(tmp_path / "other.toml").control("supervised")[0].objective.auxiliary
 
 
 def test_a_stage_that_names_a_method_takes_its_kinds(tmp_path: Path):

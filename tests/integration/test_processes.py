@@ -161,12 +161,13 @@ def test_killed_at_random_moments_and_resumed(qwen: Path, tmp_path: Path, untouc
     assert everything(run) == untouched
 
 
-def test_an_interrupt_saves_and_says_how_to_go_on(qwen: Path, tmp_path: Path, untouched: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_saves_and_says_how_to_go_on(qwen: Path, tmp_path: Path, untouched: dict[str, Any], number: signal.Signals, status: int) -> None:
     experiment(qwen)
     run = tmp_path / "run"
     process = forked("train", str(qwen.parent / "small.toml"), *LONG, "--out", str(run))
-    signalled(process, run, signal.SIGINT, 5, 0.0)
-    assert ended(process) == 0
+    signalled(process, run, number, 5, 0.0)
+    assert ended(process) == status
     saved = max(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").iterdir())
     assert 4 <= saved == rows(run)[-1]["step"] < 14
     assert not (run / "summary.json").exists()
@@ -188,7 +189,28 @@ def test_an_interrupt_on_the_screen(qwen: Path, tmp_path: Path) -> None:
     )
     signalled(process, run, signal.SIGINT, 3, 0.0)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 0
+    assert process.returncode == 130
     assert err == ""
     assert "ending after this step, with a checkpoint" in out
     assert f"groupwise resume {run}" in out
+
+
+@pytest.mark.slow
+def test_a_second_interrupt_ends_at_once_and_says_from_where_the_run_goes_on(qwen: Path, tmp_path: Path) -> None:
+    experiment(qwen)
+    run = tmp_path / "run"
+    # A step long enough that the second one still finds it.
+    settings = [*LONG, "train.prompts_per_step=16", "train.group_size=64", "checkpoint.every=2", "track.console=lines", "train.num_steps=400"]
+    process = subprocess.Popen(
+        command("train", str(qwen.parent / "small.toml"), *settings, "--out", str(run)),
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    signalled(process, run, signal.SIGINT, 4, 0.0)
+    time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "")
+    assert re.search(rf"ended at once, after step \d+; `groupwise resume {run}` goes on from step \d+", out)

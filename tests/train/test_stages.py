@@ -2,12 +2,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.train.toy import job, recipe, supervised
+from tests.train.toy import ToyDomain, job, recipe, supervised
 
 from groupwise.checkpoint import CheckpointConfig, load_tree
-from groupwise.train import run
+from groupwise.domain.protocol import Evaluation
+from groupwise.track import read_metrics
+from groupwise.train import Recipe, run
 
 
 @pytest.mark.parametrize(("moments", "counted"), [("kept", 5.0), ("fresh", 2.0)])
@@ -18,3 +21,58 @@ def test_a_stage_begins_with_the_moments_it_asks_for(tmp_path: Path, moments: st
     state = load_tree(tmp_path / "run" / "checkpoints" / "step-5")["optimiser"]["state"]
     # The parameters that both stages train have been stepped as often as the moments are old.
     assert {float(each["step"]) for each in state.values()} == {counted}
+
+
+class Harder(ToyDomain):
+    """The same policy under an examination that gives less for the same."""
+
+    def __init__(self, parent: ToyDomain, less: float) -> None:
+        super().__init__()
+        self.module, self.less = parent.module, less
+
+    def evaluate(self, *, streams: Any) -> Evaluation:
+        found = super().evaluate(streams=streams)
+        return replace(found, metrics={name: value - self.less for name, value in found.metrics.items()})
+
+
+def harder(made: Recipe, less: float) -> Recipe:
+    """The stage under that examination; with `less = 0` its settings differ and its numbers do not."""
+    return replace(made, adapt=lambda domain: Harder(domain, less), measures={"less": less})
+
+
+def held_out(path: Path) -> list[tuple[int, str, float]]:
+    return [(row["step"], row["stage"], row["eval/accuracy"]) for row in read_metrics(path / "metrics.jsonl") if "eval/accuracy" in row]
+
+
+def test_a_stage_that_is_measured_otherwise_begins_with_a_measurement_of_its_own(tmp_path: Path) -> None:
+    job_ = job(supervised(num_steps=3), harder(recipe("last", num_steps=2, rate=0.0), 5.0))
+    summary = run(job_, tmp_path / "run").summary
+    rows = held_out(tmp_path / "run")
+    assert [(step, stage) for step, stage, _ in rows] == [(0, "warm_up"), (3, "warm_up"), (3, "last"), (5, "last")]
+    # The weights stood still: what differs is the examination alone, and before and after are of the same one.
+    assert rows[2][2] == rows[3][2] == rows[1][2] - 5.0
+    assert summary["before"] == summary["after"] == rows[3][2]
+
+
+def test_settings_that_leave_held_out_numbers_alone_add_no_row(tmp_path: Path) -> None:
+    run(job(supervised(num_steps=3), harder(recipe("last", num_steps=2), 0.0)), tmp_path / "run")
+    assert [(step, stage) for step, stage, _ in held_out(tmp_path / "run")] == [(0, "warm_up"), (3, "warm_up"), (5, "last")]
+
+
+def test_before_is_measured_as_the_end_is(tmp_path: Path) -> None:
+    easy, hard = recipe("easy", num_steps=2, rate=0.0), harder(recipe("hard", num_steps=2, rate=0.0), 5.0)
+    result = run(job(easy, hard), tmp_path / "run")
+    assert result.summary["before"] == result.summary["after"] < -3
+    # What is written down of the first stage is its own.
+    assert held_out(tmp_path / "run")[0][2] == result.summary["after"] + 5.0
+
+
+def test_the_best_score_is_not_one_of_another_measure(tmp_path: Path) -> None:
+    easy, hard = recipe("easy", num_steps=2, rate=0.0), harder(recipe("hard", num_steps=2, rate=0.0), 5.0)
+    run(job(easy, hard), tmp_path / "run")
+    progress = load_tree(tmp_path / "run" / "checkpoints" / "step-4")["progress"]
+    assert (progress["best"], progress["best_step"]) == (progress["score"], 2)
+    lower = recipe("lower", num_steps=2, rate=0.0, metric="sampled_accuracy", metric_goal="min")
+    run(job(recipe("higher", num_steps=2, rate=0.0), lower), tmp_path / "goal")
+    progress = load_tree(tmp_path / "goal" / "checkpoints" / "step-4")["progress"]
+    assert (progress["best"], progress["best_step"]) == (progress["latest"]["sampled_accuracy"], 2)

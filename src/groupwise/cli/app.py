@@ -43,7 +43,7 @@ for _panel, _verbs in _PANELS.items():
 
 
 def main() -> None:
-    """Runs the command line; exits with 2 for a user's error, 1 for a defect."""
+    """Runs the command line; exits with 2 for a user's error, 1 for a defect, 130 or 143 after Ctrl-C or SIGTERM."""
     end_with_parent()
     try:
         app()

@@ -13,6 +13,8 @@ from groupwise.processes import is_first_process
 SECONDS_FOR_THE_FIRST = 5.0
 """How long another process than the first leaves it the word."""
 
+_INTERRUPT = 2
+
 PACKAGE = Path(__file__).resolve().parents[1]
 
 
@@ -62,3 +64,16 @@ def report(error: BaseException) -> int:
     head = "error: " if rank == "0" else f"error in process {rank}: "
     Console(stderr=True, soft_wrap=True).print(Text.assemble((head, "bold red"), message))
     return 2
+
+
+def interrupted_status(number: int) -> int:
+    """The exit status of a run that was ended early and saved, by the shell's convention: 130 after Ctrl-C, 143 after SIGTERM.
+
+    Args:
+        number: of the signal; 0 where another process received it.
+
+    Example:
+        >>> interrupted_status(2), interrupted_status(15), interrupted_status(0)
+        (130, 143, 130)
+    """
+    return 128 + (number or _INTERRUPT)

@@ -11,6 +11,7 @@ import typer
 def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that `groupwise train` made.")]) -> None:
     """Continue a run that was cut off; it ends with the same weights and metrics as if it had not been."""
     from groupwise.cli.ending import ending
+    from groupwise.cli.errors import interrupted_status
     from groupwise.cli.output import console
     from groupwise.cli.run_folder import run_config
     from groupwise.experiment.runner import resume as go_on
@@ -20,3 +21,5 @@ def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder
         console().print("This run has ended: nothing is left to do.")
     result = go_on(run)
     ending(run, (result.before_step, result.after_step))
+    if result.interrupted:
+        raise typer.Exit(interrupted_status(result.signal))

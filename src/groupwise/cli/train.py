@@ -26,6 +26,7 @@ def train(
 
     loaded = load(experiment, overrides, model=model, prompts=prompts, seed=seed, threads=threads)
     from groupwise.cli.ending import ending
+    from groupwise.cli.errors import interrupted_status
     from groupwise.cli.output import say
     from groupwise.config import ConfigError
     from groupwise.experiment.runner import default_run_folder, run
@@ -37,3 +38,5 @@ def train(
     say(f"method {loaded.objective.name}, seed {loaded.seed}, run folder {folder}")
     result = run(loaded, folder, controls=controls)
     ending(folder, (result.before_step, result.after_step))
+    if result.interrupted:
+        raise typer.Exit(interrupted_status(result.signal))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from groupwise.config.base import Config
 from groupwise.config.defaults import fill_kinds
 from groupwise.config.difference import difference, flatten
+from groupwise.config.emptied import without_emptied
 from groupwise.config.errors import ConfigError, Problem, nearest
 from groupwise.config.json_lines import read_json_lines
 from groupwise.config.layers import merge
@@ -32,4 +33,5 @@ __all__ = [
     "read_toml",
     "user_module",
     "validate",
+    "without_emptied",
 ]

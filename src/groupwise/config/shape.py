@@ -133,6 +133,11 @@ class Shape:
                 return field.get_default(call_default_factory=True, validated_data={})
         return None
 
+    @property
+    def named(self) -> bool:
+        """Whether a table here has entries whose names the user gives, and no fixed keys."""
+        return not self._models() and any(isinstance(origin := get_origin(branch), type) and issubclass(origin, Mapping) for branch in self.branches)
+
     def _models(self) -> list[type[BaseModel]]:
         return [branch for branch in self.branches if _is_model(branch)]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import ConfigError, difference, fill_kinds, parse_overrides
+from groupwise.config import ConfigError, difference, fill_kinds, parse_overrides, without_emptied
 from groupwise.experiment.catalogue import Source, find
 from groupwise.experiment.layers import is_resolved, lay, lift, objective_edits, preset_of, preset_table, resolve_objective
 from groupwise.experiment.schema import Experiment, read
@@ -61,8 +61,26 @@ def _stacked(layers: Sequence[Mapping[str, Any]], method: object, outside: Mappi
     preset = preset_of(method, source)
     tree: dict[str, Any] = {}
     for layer in layers:
-        tree = lay(_with_kinds(tree, preset, outside), layer)
+        tree = lay(_emptied(_with_kinds(tree, preset, outside), layer), layer)
     return tree
+
+
+def _emptied(tree: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """The table without the rewards, auxiliary terms, controls, ... of which the layer above says that there are none, inside stages and controls too."""
+    kept = without_emptied(Experiment, tree, over)
+    if isinstance(controls := kept.get("controls"), Mapping) and isinstance(changes := over.get("controls"), Mapping):
+        kept["controls"] = {name: _emptied_inside(entry, changes.get(name)) for name, entry in controls.items()}
+    if isinstance(kept.get("stages"), list) and isinstance(changes := over.get("stages"), Mapping):
+        kept["stages"] = [_emptied_inside(entry, changes.get(entry.get("name"))) if isinstance(entry, Mapping) else entry for entry in kept["stages"]]
+    return kept
+
+
+def _emptied_inside(entry: Any, over: Any) -> Any:
+    """A stage or a control, whose `set` is another experiment's table."""
+    below, above = (each.get("set") if isinstance(each, Mapping) else None for each in (entry, over))
+    if not isinstance(below, Mapping) or not isinstance(above, Mapping):
+        return entry
+    return {**entry, "set": without_emptied(Experiment, below, lift(above)) if above else {}}
 
 
 def _with_kinds(tree: Mapping[str, Any], preset: Objective, outside: Mapping[str, Any]) -> dict[str, Any]:

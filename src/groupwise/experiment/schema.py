@@ -7,7 +7,7 @@ from typing import Annotated, Any, final
 from pydantic import AfterValidator, Field, model_validator
 
 from groupwise.checkpoint.config import CheckpointConfig
-from groupwise.config import Config, ConfigError, Problem, json_schema, merge, nearest, validate
+from groupwise.config import Config, ConfigError, Problem, json_schema, merge, nearest, validate, without_emptied
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.protocol import CONSISTENCY
@@ -32,6 +32,8 @@ FolderName = Annotated[str, AfterValidator(_folder_name)]
 
 DomainConfig = Annotated[LanguageConfig | DiffusionConfig | RestorationConfig | SelectionConfig, Field(discriminator="kind")]
 """The union of the domains' configurations, told apart by `kind`. A new domain joins it here and nowhere else."""
+
+_WHOLE_RUN = ("stages", "controls", "comparison", "seed", "name", "description", "track", "checkpoint")
 
 
 @final
@@ -168,9 +170,9 @@ class Experiment(Config):
         return [span._changed(f"controls.{name}", changes) for span in spans[first:]]
 
     def _changed(self, source: str, changes: dict[str, Any], num_steps: int | None = None, **more: str) -> Experiment:
-        for key in ("stages", "controls", "comparison", "seed", "name", "track", "checkpoint"):
-            if key in changes:
-                raise ConfigError(Problem(f"{source}.set.{key}", "belongs to the whole run and cannot differ inside it; set it outside"))
+        self._refuse(source, [key for key in _WHOLE_RUN if key in changes])
+        if isinstance(domain := changes.get("domain"), dict) and domain.get("kind", self.domain.kind) != self.domain.kind:
+            self._refuse(source, ["domain.kind"])
         if isinstance(train := changes.get("train"), dict) and "num_steps" in train:
             advice = f"write {source}.num_steps" if source.startswith("stages.") else "a control trains for as long as the stages it replaces; remove it"
             raise ConfigError(Problem(f"{source}.set.train.num_steps", f"has no effect; {advice}"))
@@ -179,7 +181,15 @@ class Experiment(Config):
             tree["train"]["num_steps"] = num_steps
         if changes.get("method", self.method) != self.method:
             tree["objective"] = objective_edits(tree)
-        return read(resolve_objective(merge(tree, changes), source), source)
+        span = read(resolve_objective(merge(without_emptied(Experiment, tree, changes), changes), source), source)
+        self._refuse(source, [f"train.{key}" for key in ("device", "num_threads") if getattr(span.train, key) != getattr(self.train, key)])
+        self._refuse(source, [f"domain.{key}" for key in sorted(self.domain.whole_run) if getattr(span.domain, key) != getattr(self.domain, key)])
+        return span
+
+    def _refuse(self, source: str, keys: list[str]) -> None:
+        """One place alone sets these."""
+        if keys:
+            raise ConfigError([Problem(f"{source}.set.{key}", "belongs to the whole run and cannot differ inside it; set it outside") for key in keys])
 
     def table(self) -> dict[str, Any]:
         """Every key and its value, as `config.json` holds them."""

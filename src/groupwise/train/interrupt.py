@@ -12,7 +12,7 @@ from typing import final
 
 @final
 class Interrupt:
-    """Whether somebody asked the run to end.
+    """Whether somebody asked the run to end, and by which signal.
 
     Example:
         >>> Interrupt().asked
@@ -20,7 +20,12 @@ class Interrupt:
     """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.signal = 0
+
+    @property
+    def asked(self) -> bool:
+        """Whether a request has come."""
+        return self.signal != 0
 
 
 @contextmanager
@@ -53,7 +58,7 @@ def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
             raise KeyboardInterrupt
         if interrupt.asked:
             return
-        interrupt.asked = True
+        interrupt.signal = number
         say("ending after this step, with a checkpoint; once more ends at once")
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -46,6 +46,7 @@ class Result:
         folder: its folder.
         summary: `summary.json`; empty when it was interrupted.
         interrupted: whether somebody ended it early; `groupwise resume` goes on.
+        signal: by which signal, where it was this process that received it; 0 otherwise.
         before_step, after_step: the steps of the evaluations that `before` and `after` are of; what the model did is in
             `rollouts/evaluation-STEP.jsonl`.
 
@@ -57,6 +58,7 @@ class Result:
     folder: RunFolder
     summary: Mapping[str, Any]
     interrupted: bool = False
+    signal: int = 0
     before_step: int = 0
     after_step: int = 0
 
@@ -171,6 +173,11 @@ def _run(job: Job, folder: RunFolder, device: torch.device, world: World, *, res
             return _to_the_end(session, job, state, domains)
         except StorageError:
             raise
+        except KeyboardInterrupt:
+            newest = store.latest()
+            goes_on = f"goes on from step {newest.step}" if newest else "begins again: nothing was saved yet"
+            session.say(f"ended at once, after step {state.progress.step}; `groupwise resume {folder.path}` {goes_on}")
+            raise
         except Exception:
             if newest := store.latest():
                 session.say(f"an error ended the run after step {state.progress.step}; `groupwise resume {folder.path}` goes on from step {newest.step}")
@@ -182,7 +189,7 @@ def _to_the_end(session: Session, job: Job, state: TrainState, domains: Domains)
     if not run_stages(session, job, state, domains):
         save(session, state)
         session.say(f"ended at step {state.progress.step}; `groupwise resume {folder.path}` goes on")
-        return Result(folder, {}, interrupted=True)
+        return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
     if session.world.first and not folder.model.exists():
         with new_folder(folder.model) as partial, state.averaged():
             domains.base.save(partial)
@@ -190,7 +197,7 @@ def _to_the_end(session: Session, job: Job, state: TrainState, domains: Domains)
     baseline, ended = run_controls(session, job, state, domains)
     if not ended:
         session.say(f"ended during the controls; the model is saved, and `groupwise resume {folder.path}` goes on with them")
-        return Result(folder, {}, interrupted=True)
+        return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
     return _finish(session, job, state, baseline)
 
 

@@ -28,7 +28,8 @@ def write_pictures(folder: Path, pictures: Mapping[str, Tensor]) -> list[Path]:
     for name, picture in pictures.items():
         folder.mkdir(parents=True, exist_ok=True)
         files.append(folder / f"{name}.png")
-        write_file(files[-1], _png(picture, name))
+        # They are for people to look at: waiting for the disk, hundreds of times a step, took longer than the step.
+        write_file(files[-1], _png(picture, name), durable=False)
     return files
 
 

@@ -9,7 +9,7 @@ from groupwise.reference import AbsentReference, ReferenceConfig, resolve_refere
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.train.activation_checkpointing import checkpoint_activations
 from groupwise.train.distributed import World
-from groupwise.train.evaluation import PREFIX, metric_name
+from groupwise.train.evaluation import PREFIX, evaluate, metric_name
 from groupwise.train.job import Domains, Job, Recipe
 from groupwise.train.loop import Session, evaluate_now, run_stage, save
 from groupwise.train.reward_history import RewardHistory
@@ -44,7 +44,7 @@ def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) 
         checkpoint_activations(domains.base.module, recipe.train.gradient_checkpointing)
         recall(session.domain, state)
         if fresh:
-            _begin(session, job, state, index)
+            _begin(session, job, state, index, domains)
         if not run_stage(session, recipe, state):
             return False
         _end(session, recipe, state, job, index, key)
@@ -72,7 +72,7 @@ def first_sampling(job: Job) -> int:
     return next((place for place, recipe in enumerate(job.recipes) if recipe.samples), 0)
 
 
-def _begin(session: Session, job: Job, state: TrainState, index: int) -> None:
+def _begin(session: Session, job: Job, state: TrainState, index: int, domains: Domains) -> None:
     recipe, progress = job.recipes[index], state.progress
     if recipe.optimiser.moments == "fresh":
         state.optimiser.state.clear()
@@ -82,21 +82,53 @@ def _begin(session: Session, job: Job, state: TrainState, index: int) -> None:
         progress.reference_step, progress.reference_mixed = 0, progress.step
     state.begin_average(recipe.train.weight_average)
     state.history = RewardHistory(RewardHistory.needed(recipe), state.history.rewards)
-    if progress.latest_step != progress.step:
-        values, _ = evaluate_now(session, recipe, state)
-        session.row(progress.step, recipe.name, values)
+    otherwise = _measures_otherwise(session, job, state, index)
     name = metric_name(recipe.train, progress.latest)
     # Early stopping measures gains from where the stage begins.
     progress.anchor, progress.evaluations_without_gain = progress.latest.get(name) if name else None, 0
-    if index == first_sampling(job):
-        progress.before, progress.before_step = dict(progress.latest), progress.step
-        # What counts as best is measured from here: a warm-up may come from another run, without its model.
+    if otherwise or index == first_sampling(job):
+        # What counts as best is measured from here: scores of another measure say nothing, and a warm-up may come from another run, without its model.
         progress.best, progress.best_step = progress.latest.get(name) if name else None, progress.step
+    if index == first_sampling(job):
+        progress.before, progress.before_step = _before(session, job, state, index, domains), progress.step
         if job.controls and session.world.first:
             with new_folder(session.folder.checkpoints / START, replace=True) as partial:
                 save_tree(partial, state.record(World(), 0))
     if progress.step == 0:
         save(session, state)
+
+
+def _measures_otherwise(session: Session, job: Job, state: TrainState, index: int) -> bool:
+    """Evaluates where a stage begins, unless the stage before has done it in the same way; whether the stage's scores are no longer those from before."""
+    recipe, progress = job.recipes[index], state.progress
+    measured, before = progress.latest_step == progress.step, dict(progress.latest)
+    previous = job.recipes[index - 1] if index else recipe
+    if not measured or recipe.measures != previous.measures:
+        values, _ = evaluate_now(session, recipe, state)
+        # Most settings of a domain leave its held-out numbers alone; then nothing new was learnt.
+        if not measured or progress.latest != before:
+            session.row(progress.step, recipe.name, values)
+    chosen = [(each.train.metric, each.train.metric_goal) for each in (previous, recipe)]
+    return chosen[0] != chosen[1] or (measured and progress.latest != before)
+
+
+def _before(session: Session, job: Job, state: TrainState, index: int, domains: Domains) -> dict[str, float]:
+    """Held-out metrics where sampling begins, measured as those of the run's end will be."""
+    progress, last = state.progress, job.recipes[-1]
+    own = dict(progress.latest)
+    if last.measures == job.recipes[index].measures:
+        return own
+    domain = domains.of(last)
+    recall(domain, state)
+    with state.averaged():
+        found = evaluate(domain, progress, session.streams, session.world)
+    recall(session.domain, state)
+    progress.latest = own
+    if found.metrics != own:
+        session.say(
+            f"stages {job.recipes[index].name} and {last.name} are evaluated in different ways; what the summary calls before is measured as {last.name} is"
+        )
+    return dict(found.metrics)
 
 
 def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: int, key: str | None) -> None:

@@ -106,6 +106,9 @@ class DiffusionConfig(Config):
         evaluation: how the policy is evaluated.
     """
 
+    whole_run: ClassVar[frozenset[str]] = frozenset({"model"})
+    """Keys that no stage may change."""
+
     only_sampled: ClassVar[frozenset[str]] = frozenset(
         {"rewards", "sampler", "guidance", "sampling_schedule", "window", "initial_noise", "reduce", "evaluation"}
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Literal, final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 
 from pydantic import Field, model_validator
 
@@ -87,6 +87,9 @@ class SelectionConfig(Config):
             `answers`; a completion is the task model's answer.
         evaluation: how the policy is evaluated.
     """
+
+    whole_run: ClassVar[frozenset[str]] = frozenset({"model", "stop"})
+    """Keys that no stage may change."""
 
     kind: Literal["selection"] = "selection"
     model: ModelConfig = Pointer()
