@@ -18,6 +18,7 @@ from groupwise.domain.protocol import Evaluation, Prompt, Samples
 from groupwise.domain.restoration import evaluate, loading
 from groupwise.domain.restoration.config import Distance, RestorationConfig
 from groupwise.domain.restoration.policy import Pixels
+from groupwise.domain.restoration.side_by_side import side_by_side
 from groupwise.domain.restoration.source.base import Picture, Pictures
 from groupwise.domain.restoration.tiles import restore
 from groupwise.domain.weights import hash_weights
@@ -73,7 +74,7 @@ class RestorationDomain:
     @property
     def metric_names(self) -> tuple[str, ...]:
         """Every metric that `evaluate` may report."""
-        return tuple(evaluate.metric_names(list(self.config.rewards)))
+        return tuple(evaluate.metric_names(self.config.rewards))
 
     def adapted(self, config: RestorationConfig) -> RestorationDomain:
         """The same network under other settings, for a stage that changes them.
@@ -191,10 +192,11 @@ class RestorationDomain:
         device, dtype = self._place()
         restored = restore(self.module, degraded, self.config.tile, config.batch_size, device, dtype)
         images, clean, given = (evaluate.each_as_picture(values) for values in (restored, targets, degraded))
-        table = evaluate.with_fidelity(evaluate.score(self.rewards, pictures, images, clean, given, judges=True), restored, targets)
-        shown = evaluate.shown(given, images, clean, config.repeats, config.num_columns)
+        table = evaluate.score(self.rewards, pictures, images, clean, given, judges=True)
+        table = evaluate.with_fidelity(table, restored, targets, evaluate.fidelity_names(self.config.rewards))
+        shown = side_by_side(given, images, clean, config.repeats, config.num_columns)
         records = evaluate.records(pictures, numbers, table, images, config.num_records)
-        return Evaluation(evaluate.metrics(table), tuple(records), shown, table.events)
+        return Evaluation(evaluate.metrics(table), tuple(records), {} if shown is None else {"images": shown}, table.events)
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Image, what it was and what it should be, for people."""

@@ -21,14 +21,32 @@ MODE = "restored"
 FIDELITY = ("psnr", "ssim")
 
 
-def metric_names(rewards: Sequence[str]) -> list[str]:
+def metric_names(rewards: Mapping[str, Any]) -> list[str]:
     """The names that `metrics` may give.
 
+    Args:
+        rewards: as configured, by name.
+
     Example:
-        >>> metric_names(["read"])
+        >>> metric_names({"read": None})
         ['restored/reward', 'restored/read', 'restored/psnr', 'restored/ssim']
     """
-    return [f"{MODE}/{name}" for name in ("reward", *rewards, *(name for name in FIDELITY if name not in rewards))]
+    return [f"{MODE}/{name}" for name in ("reward", *rewards, *fidelity_names(rewards).values())]
+
+
+def fidelity_names(rewards: Mapping[str, Any]) -> dict[str, str]:
+    """What PSNR and SSIM are called beside the rewards: a reward of the same name takes its place, unless its numbers are on a scale of their own.
+
+    Args:
+        rewards: as configured, by name.
+
+    Example:
+        >>> from groupwise.reward.psnr import Psnr
+        >>> fidelity_names({"psnr": Psnr(scale=0.025)}), fidelity_names({"psnr": Psnr()})
+        ({'psnr': 'psnr_db', 'ssim': 'ssim'}, {'ssim': 'ssim'})
+    """
+    scaled = [name for name in rewards if getattr(rewards[name], "scale", 1.0) != 1.0]
+    return {name: f"{name}_db" if name in scaled else name for name in FIDELITY if name not in rewards or name in scaled}
 
 
 def score(
@@ -56,13 +74,16 @@ def pooled(table: RewardTable, block: int | None) -> RewardTable:
     return replace(table, maps=maps)
 
 
-def with_fidelity(table: RewardTable, restored: Sequence[np.ndarray], targets: Sequence[np.ndarray]) -> RewardTable:
-    """The table with `psnr` (dB) and `ssim` of each image as judges, unless rewards of those names are there."""
-    own: dict[str, list[float]] = {"psnr": [], "ssim": []}
-    for output, target in zip(restored, targets, strict=True):
-        own["psnr"].append(psnr(output, target))
-        own["ssim"].append(ssim(output, target))
-    new = {name: values for name, values in own.items() if name not in table.values}
+def with_fidelity(table: RewardTable, restored: Sequence[np.ndarray], targets: Sequence[np.ndarray], names: Mapping[str, str]) -> RewardTable:
+    """The table with the PSNR (dB) and SSIM of each image as judges.
+
+    Args:
+        table: rewards of the images.
+        restored, targets: fp32 `[C, H, W]` each.
+        names: what is measured -> what it is called; see `fidelity_names`.
+    """
+    measures = {"psnr": psnr, "ssim": ssim}
+    new = {name: [measures[measure](output, target) for output, target in zip(restored, targets, strict=True)] for measure, name in names.items()}
     return replace(table, values={**table.values, **new}, weights={**table.weights, **dict.fromkeys(new, 0.0)}, judges=table.judges | set(new))
 
 
@@ -75,21 +96,6 @@ def records(pictures: Sequence[Picture], numbers: Sequence[int], table: RewardTa
     """One record an image; see `measured.records`."""
     keys = [picture.key for picture in pictures]
     return measured.records(MODE, keys, keys, numbers, table, images, limit)
-
-
-def shown(degraded: Sequence[Tensor], restored: Sequence[Tensor], clean: Sequence[Tensor], repeats: int, num_columns: int) -> dict[str, Tensor]:
-    """A picture of the first images of one size: rows degraded, restored, clean."""
-    places = [place for place in range(0, len(clean), repeats) if clean[place].shape == clean[0].shape][:num_columns]
-    if not places:
-        return {}
-    factor = max(1, -(-48 // clean[0].shape[0]))
-    rows = []
-    for images in (degraded, restored, clean):
-        large = [images[place].repeat_interleave(factor, 0).repeat_interleave(factor, 1) for place in places]
-        line = torch.full((large[0].shape[0], 2, *large[0].shape[2:]), 255, dtype=torch.uint8)
-        rows.append(torch.cat([part for image in large for part in (image, line)][:-1], dim=1))
-    gap = torch.full((2, *rows[0].shape[1:]), 255, dtype=torch.uint8)
-    return {"images": torch.cat([rows[0], gap, rows[1], gap, rows[2]])}
 
 
 def each_as_picture(images: Sequence[np.ndarray]) -> list[Tensor]:

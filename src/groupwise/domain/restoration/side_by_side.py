@@ -1,0 +1,61 @@
+"""The picture of an evaluation: the same images degraded, restored and clean, row by row, with the distance to the clean one below each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from groupwise.reward.fidelity import psnr, ssim
+
+ROWS = ("degraded", "restored", "clean")
+_SIDE = 96
+_GAP = 4
+_LINE = 14
+_MARGIN = 60
+
+
+def side_by_side(degraded: Sequence[Tensor], restored: Sequence[Tensor], clean: Sequence[Tensor], repeats: int, num_columns: int) -> Tensor | None:
+    """The first images of one size, enlarged by a whole number to some 96 pixels; PSNR (dB) and SSIM of what is shown stand below it.
+
+    Args:
+        degraded, restored, clean: uint8 `[H, W]` or `[H, W, 3]` each, the same image at the same place.
+        repeats: how often in a row an image comes; the first time is shown.
+        num_columns: images, at most.
+
+    Returns:
+        uint8 `[H, W]` or `[H, W, 3]`; None where there is no column.
+
+    Example:
+        >>> image = torch.full((8, 8), 128, dtype=torch.uint8)
+        >>> found = side_by_side([image] * 2, [image] * 2, [image] * 2, 1, 12)
+        >>> found.shape
+        torch.Size([324, 260])
+    """
+    from PIL import Image, ImageDraw
+
+    places = [place for place in range(0, len(clean), repeats) if clean[place].shape == clean[0].shape][:num_columns]
+    if not places:
+        return None
+    height, width = clean[0].shape[:2]
+    factor = max(1, -(-_SIDE // width))
+    across, down = factor * width + _GAP, factor * height + _LINE + _GAP
+    grey = clean[0].dim() == 2
+    canvas = Image.new("L" if grey else "RGB", (_MARGIN + across * len(places), down * 2 + factor * height), "white")
+    draw = ImageDraw.Draw(canvas)
+    for row, (name, images) in enumerate(zip(ROWS, (degraded, restored, clean), strict=True)):
+        draw.text((2, row * down + factor * height // 2 - _LINE // 2), name, fill="black")
+        for column, place in enumerate(places):
+            left = _MARGIN + column * across
+            shown = images[place].repeat_interleave(factor, 0).repeat_interleave(factor, 1).numpy()
+            canvas.paste(Image.fromarray(shown), (left, row * down))
+            if name != "clean":
+                draw.text((left, row * down + factor * height + 1), _caption(images[place], clean[place]), fill="black")
+    return torch.from_numpy(np.array(canvas))
+
+
+def _caption(image: Tensor, clean: Tensor) -> str:
+    shown, target = (np.atleast_3d(each.numpy()).transpose(2, 0, 1) / 255 for each in (image, clean))
+    return f"{psnr(shown, target):.1f} dB  {ssim(shown, target):.3f}"

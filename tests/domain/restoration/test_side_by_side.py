@@ -1,0 +1,50 @@
+"""The picture of an evaluation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tests.domain.restoration.small import domain
+
+from groupwise.domain.restoration.evaluate import fidelity_names
+from groupwise.domain.restoration.side_by_side import side_by_side
+from groupwise.reward.psnr import Psnr
+from groupwise.streams import Streams
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (8, 12, 3)])
+def test_rows_hold_the_images_enlarged_with_names_and_numbers_beside_them(shape: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    given = [[torch.randint(256, shape, generator=generator, dtype=torch.uint8) for _ in range(3)] for _ in range(3)]
+    found = side_by_side(*given, repeats=2, num_columns=12)
+    assert found is not None
+    height, width = shape[:2]
+    factor = 96 // width
+    # Of three images two are the first of their repeats.
+    assert found.shape == (3 * factor * height + 2 * 18, 60 + 2 * (factor * width + 4), *shape[2:])
+    for row, images in enumerate(given):
+        top = row * (factor * height + 18)
+        for column, place in enumerate((0, 2)):
+            left = 60 + column * (factor * width + 4)
+            assert torch.equal(found[top : top + factor * height : factor, left : left + factor * width : factor], images[place])
+        assert (found[top : top + factor * height, :60] < 128).any(), "its name"
+        below = found[top + factor * height : top + factor * height + 14, 60:]
+        assert bool((below < 128).any()) == (row < 2), "its numbers"
+
+
+def test_nothing_is_shown_without_columns_and_images_of_other_sizes_are_left_out() -> None:
+    small, large = torch.zeros(8, 8, dtype=torch.uint8), torch.zeros(16, 16, dtype=torch.uint8)
+    assert side_by_side([small], [small], [small], 1, 0) is None
+    found = side_by_side(*[[small, large, small]] * 3, repeats=1, num_columns=12)
+    assert found is not None
+    assert found.shape[1] == 60 + 2 * 100
+
+
+def test_decibels_are_reported_beside_a_reward_on_another_scale() -> None:
+    assert fidelity_names({"read": None}) == {"psnr": "psnr", "ssim": "ssim"}
+    assert fidelity_names({"psnr": Psnr(scale=2.0), "ssim": None}) == {"psnr": "psnr_db"}
+    given = domain({"rewards": {"psnr": {"kind": "psnr", "scale": 0.025}}})
+    found = given.evaluate(streams=Streams(0)).metrics
+    assert set(found) == set(given.metric_names) == {"restored/reward", "restored/bright", "restored/psnr", "restored/psnr_db", "restored/ssim"}
+    # The reward sees 8 bits.
+    assert found["restored/psnr_db"] == pytest.approx(found["restored/psnr"] / 0.025, rel=1e-3)
