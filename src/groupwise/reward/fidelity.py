@@ -59,7 +59,8 @@ def psnr_map(image: np.ndarray, target: np.ndarray, window: int) -> np.ndarray:
 def ssim(image: np.ndarray, target: np.ndarray) -> float:
     """Structural similarity with a Gaussian window of 11 pixels (sigma 1.5), the mean over pixels and channels; 1 for equal images.
 
-    The window shrinks to the image where that is smaller (the largest odd number that fits).
+    Torchmetrics mirrors an image at its edges and averages over every pixel, so that the number is the mean of the map; scikit-image leaves 5 pixels at each
+    edge out, and agrees inside them. The window shrinks to the image where that is smaller (the largest odd number that fits).
 
     Args:
         image, target: `[C, H, W]` in [0, 1].
