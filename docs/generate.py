@@ -180,7 +180,7 @@ def key_table(table: dict[str, Any]) -> str:
         rows = []
         for key in section["key"]:
             ours = "<br>".join(f"`{path}={_toml(value)}`" for path, value in (key.get("set", {}) | key.get("becomes", {})).items())
-            ours = ours or (f"`{key['ours']}`" if "ours" in key else "none")
+            ours = ours or (f"`{key['ours']}`" if "ours" in key else ", ".join(f"`{name}`" for name in key.get("metrics", [])) or "none")
             rows.append((f"`{key['theirs']}`", ours, key.get("note", "")))
         parts += [f"## {section['title']}", *([section["text"].strip()] if "text" in section else []), _table((table["name"], "Groupwise", "note"), rows)]
     return "\n\n".join(parts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -75,9 +77,48 @@ def look_up(value: Any, path: str) -> Any:
     return value
 
 
+def same(found: Any, value: Any) -> bool:
+    if isinstance(value, list):
+        return [each.model_dump(exclude_unset=True) for each in found] == value
+    return (found.value if hasattr(found, "value") else found) == value
+
+
+def documented() -> set[str]:
+    """The names of the page of metrics."""
+    page = (TABLES.parent / "guide/metrics.md").read_text(encoding="utf-8")
+    return {name for line in page.splitlines() if line.startswith("| `") for name in re.findall(r"`([^`]+)`", line.split(" | ")[0])}
+
+
+STAGED = [
+    (key.get("stage", section.get("stage")), path, value)
+    for table in sorted(TABLES.glob("*.toml"))
+    for section in tomllib.loads(table.read_text(encoding="utf-8"))["section"]
+    for key in section["key"]
+    if key.get("stage", section.get("stage"))
+    for path, value in key["set"].items()
+]
+
+
+@pytest.mark.parametrize(("stage", "path", "value"), STAGED, ids=[f"{stage}-{path}" for stage, path, _ in STAGED])
+def test_the_stage_that_a_row_names_has_what_the_row_says(stage: str, path: str, value: Any) -> None:
+    experiment, _, name = stage.partition("/")
+    whole = load_experiment(experiment)
+    span = next(span for each, span in zip(whole.stages, whole.spans, strict=True) if each.name == name)
+    assert same(look_up(span, path), value)
+
+
+def test_source_001_is_held_by_its_rows() -> None:
+    stages = {stage for stage, _, _ in STAGED}
+    assert stages == {f"source_001_{name}" for name in ("improved/improved", "progressive/supervised", "progressive/progressive", "progressive/full")}
+    assert len(STAGED) > 40
+
+
 @pytest.mark.parametrize(("table", "key"), ENTRIES, ids=[f"{table}-{key['theirs']}" for table, key in ENTRIES])
 def test_the_key_exists_and_takes_the_value(tmp_path: Path, table: str, key: dict[str, Any]) -> None:
     base = BASE_OF[table]
+    if "metrics" in key:
+        assert set(key["metrics"]) <= documented(), "a quantity is watched under its name"
+        return
     if not {"ours", "set", "accepts"} & set(key):
         assert key["note"].endswith("."), "a key without a counterpart has its reason"
         return
@@ -87,8 +128,7 @@ def test_the_key_exists_and_takes_the_value(tmp_path: Path, table: str, key: dic
     # A name of theirs that is accepted is given as it is, and found under ours.
     experiment = loaded(tmp_path, key["accepts"] if "accepts" in key else key["set"], base)
     for path, value in (key["becomes"] if "becomes" in key else key["set"]).items():
-        found = look_up(experiment, path)
-        assert (found.value if hasattr(found, "value") else found) == value, path
+        assert same(look_up(experiment, path), value), path
 
 
 @pytest.mark.parametrize(
@@ -131,21 +171,20 @@ def test_the_experiment_of_source_002_has_its_defaults() -> None:
     assert (reference.kind, reference.alpha, reference.sync_steps) == ("periodic", 0.5, 10)
 
 
-def test_the_stages_of_source_001_have_its_numbers() -> None:
-    experiment = load_experiment("source_001_progressive")
-    _, supervised, progressive, full = experiment.spans
-    assert [span.train.num_steps // 10 for span in (supervised, progressive, full)] == [5, 20, 25]
-    assert not supervised.samples
-    assert (progressive.train.group_size, progressive.optimiser.learning_rate.value, progressive.train.max_grad_norm) == (2, 5e-6, 1.0)
-    assert [progressive.objective.auxiliary["supervised"].at(step) for step in (0, 400)] == [0.5, 0.25]
-    assert (progressive.objective.advantage.kind, progressive.objective.advantage.clip, progressive.objective.trust.low) == ("running_std", 3.0, 0.2)
-    assert (full.train.group_size, full.optimiser.learning_rate.value, full.train.max_grad_norm) == (3, 2e-6, 0.5)
-    assert (full.objective.advantage.clip, full.objective.trust.low, full.objective.trust.high, full.objective.divergence.beta.value) == (2.0, 0.1, 0.1, 0.02)
-    improved = load_experiment("source_001_improved").spans[-1]
-    weights = [improved.objective.auxiliary[name].value for name in ("supervised", "consistency")]
-    assert (improved.train.group_size, improved.optimiser.learning_rate.value, weights) == (2, 5e-6, [0.5, 0.1])
-    # An epoch is ten steps of eight images; its warm-up is ten epochs of fifty.
-    assert (improved.optimiser.warm_up_steps, improved.train.num_steps) == (100, 500)
+def test_the_stages_of_source_001_take_its_epochs() -> None:
+    """An epoch is ten steps of eight images."""
+    progressive, improved = (load_experiment(f"source_001_{name}") for name in ("progressive", "improved"))
+    assert [(stage.name, stage.num_steps / 10) for stage in progressive.stages[1:]] == [("supervised", 5), ("progressive", 20), ("full", 25)]
+    assert [(stage.name, stage.num_steps / 10) for stage in improved.stages[1:]] == [("warm_up", 10), ("improved", 40)]
+    for experiment in (progressive, improved):
+        assert experiment.domain.source.num_train == 10 * experiment.train.prompts_per_step
+        assert [span.samples for span in experiment.spans] == [False, False, *[True] * (len(experiment.stages) - 2)]
+    # Two updates a step: the supervised weight comes down over the whole stage, update by update.
+    falling = progressive.spans[2]
+    weights = [falling.objective.auxiliary["supervised"].at(update) for update in range(falling.train.num_steps * falling.train.updates_per_batch + 1)]
+    assert (weights[0], weights[-1]) == (0.5, 0.25)
+    assert all(before > after for before, after in itertools.pairwise(weights))
+    assert progressive.spans[3].objective.auxiliary["supervised"].value == 0.25
 
 
 def test_a_wrong_key_is_noticed(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,13 @@ from typing import Any
 from groupwise.config import ConfigError, difference, fill_kinds, parse_overrides, without_emptied
 from groupwise.experiment.catalogue import Source, find
 from groupwise.experiment.layers import is_resolved, lay, lift, objective_edits, preset_of, preset_table, resolve_objective
+from groupwise.experiment.outweighed import outweighed
 from groupwise.experiment.schema import Experiment, read
 from groupwise.experiment.spelling import as_written
 from groupwise.objective import Objective
+from groupwise.processes import is_first_process
+
+log = logging.getLogger("groupwise")
 
 
 def load_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Experiment:
@@ -38,9 +43,12 @@ def load_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, An
     over = parse_overrides(overrides) if not isinstance(overrides, Mapping) else dict(overrides)
     label = str(name) if not over else f"{name} with {' '.join(overrides) if not isinstance(overrides, Mapping) else 'changes'}"
     try:
-        return _loaded(source, over, label)
+        experiment = _loaded(source, over, label)
     except ConfigError as error:
         raise as_written(error, (*source.layers, over), label) from None
+    for sentence in outweighed(experiment, over) if is_first_process() else ():
+        log.warning("%s", sentence)
+    return experiment
 
 
 def _loaded(source: Source, over: Mapping[str, Any], label: str) -> Experiment:
