@@ -134,6 +134,9 @@ every = 1000
 console = "none"
 """
 
+# The same at a rate that moves nothing, beside a reference: the drift of a policy that stands still is no creep.
+STILL = CONSISTENCY.replace('divergence = { kind = "none" }\n', "").replace('{ kind = "linear", start = 1e-5, end = 3e-2, num_steps = 70 }', "1e-6")
+
 PLANTED = (
     Planted("all_flat", toy(grpo(), domain=lambda: ToyDomain(reward_of=lambda index, actions: 0.0)), frozenset({"no_update"})),
     Planted("no_update", toy(grpo(), domain=Overflowing), frozenset({"not_finite"})),
@@ -186,6 +189,7 @@ PLANTED = (
     Planted("dead_positives", toy(grpo(updates_per_batch=8, rate=0.005, objective={"trust.high": 1e-6, "trust.low": 0.9}, **WIDE))),
     Planted("learning_rate_too_high", toy(grpo(rate=5.0, num_steps=40)), frozenset({"all_flat", "no_update", "entropy_collapse"})),
     Planted("learning_rate_too_low", toy(grpo(rate=1e-7, num_steps=80))),
+    Planted("learning_rate_too_low", experiment(source=STILL)),
     Planted("advantage_one_sided", toy(grpo("topr"))),
     Planted(
         "advantage_scale",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.rule.learning_rate import stands_still
 from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
 
@@ -38,7 +39,8 @@ def _supervised(stage: Stage) -> Seen | None:
 def _consistency(stage: Stage) -> Seen | None:
     last, before, earlier = stage.last("loss_cons"), stage.before("loss_cons"), stage.before("loss_cons", skip=2 * WINDOW)
     reward, reward_before = stage.last("reward"), stage.before("reward")
-    if last is None or before is None or earlier is None:
+    # Every consistency loss begins at 0 and rises; where the policy has hardly moved that is all it is.
+    if last is None or before is None or earlier is None or stands_still(stage):
         return None
     if last.mean < 1.25 * before.mean or not last.above(before) or not before.above(earlier) or (reward and reward_before and reward.above(reward_before)):
         return None
@@ -63,8 +65,9 @@ CONSISTENCY_CREEP = Rule(
     "consistency_creep",
     "warning",
     "Why does my consistency loss creep up?",
-    ("loss_cons", "reward"),
-    f"over three times {WINDOW} steps the consistency loss rises each time, by a quarter in the last, and the reward does not rise",
+    ("loss_cons", "reward", "surprisal", "kl"),
+    f"over three times {WINDOW} steps the consistency loss rises each time, by a quarter in the last, and the reward does not rise; "
+    "not where the policy stands still",
     "The outputs drift away from the reference's without earning for it: features collapse towards whatever the reward tolerates.",
     "A higher auxiliary.consistency, a lower optimiser.learning_rate, divergence.beta above 0, or a reference that follows: reference.kind = ema.",
     _consistency,

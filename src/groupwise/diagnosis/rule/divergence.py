@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from groupwise.diagnosis.rule.base import Rule, Seen, number
+from groupwise.diagnosis.rule.learning_rate import UNMOVED
 from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 
@@ -16,7 +17,7 @@ def _look(stage: Stage) -> Seen | None:
         return None
     grown, earlier = last.mean - before.mean, max(before.mean - first.mean, 0.0)
     # A drift at constant pace grows by half as much in the last third as in the two before; a random walk's square by a little more than they.
-    accelerates = grown > 3 * earlier and last.mean > 2 * before.mean and last.above(before)
+    accelerates = last.mean > UNMOVED and grown > 3 * earlier and last.mean > 2 * before.mean and last.above(before)
     far = last.mean > 1.0
     if not (accelerates or far) or reward[1].above(reward[0]):
         return None
@@ -29,7 +30,8 @@ KL_RUNAWAY = Rule(
     "warning",
     "Why does my KL explode?",
     ("kl", "reward"),
-    f"after {2 * WINDOW} steps the KL is above 1 nat a decision, or grew three times as much in the last third as before; and the reward has not risen",
+    f"after {2 * WINDOW} steps the KL is above 1 nat a decision, or above {UNMOVED:g} and grew three times as much in the last third as before; "
+    "and the reward has not risen",
     "The policy leaves what it was without earning for it: updates push it further than the reward can pull it back.",
     "A lower optimiser.learning_rate, a higher divergence.beta or divergence.beta.kind = adaptive, a narrower trust region, a lower train.max_grad_norm.",
     _look,

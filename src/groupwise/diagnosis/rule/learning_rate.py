@@ -8,21 +8,25 @@ from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 
 _FEW = 5
+UNMOVED = 1e-3
+"""Nats a decision from the reference, below which a policy has hardly moved."""
 
 
 def stands_still(stage: Stage) -> bool:
     """Whether most steps make updates and the policy is where it was: its surprisal has changed by less than 2 % and less than two standard errors.
 
+    Densities have no surprisal: there the KL alone tells, where there is one.
+
     Args:
         stage: the rows.
     """
-    ends, taken = stage.ends("surprisal"), stage.last("updates/taken")
-    if ends is None or taken is None or sum(value > 0 for value in taken.values) < len(taken) / 2:
+    ends, taken, kl = stage.ends("surprisal"), stage.last("updates/taken"), stage.last("kl")
+    if taken is None or sum(value > 0 for value in taken.values) < len(taken) / 2 or (kl is not None and abs(kl.mean) >= UNMOVED):
         return False
+    if ends is None:
+        return kl is not None
     first, last = ends
-    change = abs(last.mean - first.mean)
-    kl = stage.last("kl")
-    return change <= 0.02 * abs(first.mean) and not last.above(first) and not first.above(last) and (kl is None or abs(kl.mean) < 1e-3)
+    return abs(last.mean - first.mean) <= 0.02 * abs(first.mean) and not last.above(first) and not first.above(last)
 
 
 def _high(stage: Stage) -> Seen | None:
@@ -46,14 +50,16 @@ def _high(stage: Stage) -> Seen | None:
 
 
 def _low(stage: Stage) -> Seen | None:
-    reward, surprisal, rate = stage.ends("reward"), stage.ends("surprisal"), stage.last("learning_rate")
-    if stage.num_steps < 3 * WINDOW or reward is None or surprisal is None or rate is None or reward[1].above(reward[0]) or not stands_still(stage):
+    reward, surprisal, kl, rate = stage.ends("reward"), stage.ends("surprisal"), stage.last("kl"), stage.last("learning_rate")
+    if stage.num_steps < 3 * WINDOW or reward is None or rate is None or reward[1].above(reward[0]) or not stands_still(stage):
         return None
+    shown = [f"surprisal {number(surprisal[0].mean)} first, {number(surprisal[1].mean)} now"] if surprisal else []
+    shown += [f"KL {number(kl.mean)} nats a decision"] if kl else []
     what = (
-        f"In {stage.num_steps} steps with updates (learning rate {number(rate.mean)}) the policy has not moved: surprisal {number(surprisal[0].mean)} first, "
-        f"{number(surprisal[1].mean)} now; reward {number(reward[0].mean)} and {number(reward[1].mean)}."
+        f"In {stage.num_steps} steps with updates (learning rate {number(rate.mean)}) the policy has not moved: {', '.join(shown)}; "
+        f"reward {number(reward[0].mean)} first, {number(reward[1].mean)} now."
     )
-    return Seen(what, [rate, *surprisal, *reward])
+    return Seen(what, [rate, *(surprisal or ()), *([kl] if kl else []), *reward])
 
 
 LEARNING_RATE_TOO_HIGH = Rule(
@@ -72,8 +78,10 @@ LEARNING_RATE_TOO_LOW = Rule(
     "warning",
     "Is my learning rate too low?",
     ("learning_rate", "surprisal", "kl", "updates/taken", "reward"),
-    f"after {3 * WINDOW} steps with updates neither the reward nor the surprisal has changed beyond two standard errors (and 2 %), and the KL is below 0.001",
-    "Updates are made and the policy is where it was: steps are too small, or the learning rate's schedule has already ended.",
-    "Ten times optimiser.learning_rate; look at learning_rate in metrics.jsonl, at train.max_grad_norm beside grad_norm, and at divergence.beta.",
+    f"after {3 * WINDOW} steps with updates neither the reward nor the surprisal has changed beyond two standard errors (and 2 %), and the KL is below 0.001; "
+    "of densities, which have no surprisal, only where a KL is measured",
+    "Updates are made and the policy is where it was: steps are too small, the learning rate's schedule has already ended, or another term holds it.",
+    "Ten times optimiser.learning_rate; a lower auxiliary.supervised, whose gradient may be all that grad_norm shows; "
+    "look at learning_rate in metrics.jsonl, at train.max_grad_norm beside grad_norm, and at divergence.beta.",
     _low,
 )
