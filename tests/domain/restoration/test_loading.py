@@ -139,6 +139,12 @@ def test_a_folder_without_weights_is_named(tmp_path: Path) -> None:
         domain(table=merge(TABLE, {"model": {"kind": "pretrained", "path": str(tmp_path)}}))
 
 
+def test_an_adapter_finds_the_layers_of_any_network() -> None:
+    custom = {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Oddly", "channels": 1}
+    trained = [name for name, parameter in opened(network=custom, lora=LORA).named_parameters() if parameter.requires_grad]
+    assert {name.split(".lora_")[0].removeprefix("base_model.model.") for name in trained} == {"a", "body.z"}
+
+
 def test_an_adapter_needs_layers(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"lora.target_modules = 'nothing'.*layers that can have an adapter are \['features.0'"):
         opened(lora={**LORA, "target_modules": "nothing"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -96,14 +97,15 @@ def add_lora(module: nn.Module, config: LoraConfig) -> nn.Module:
     from peft import get_peft_model
 
     fit = [name for name, layer in module.named_modules() if isinstance(layer, (nn.Conv2d, nn.Linear)) and getattr(layer, "groups", 1) == 1]
-    target: Any = config.target_modules if isinstance(config.target_modules, str) else list(config.target_modules)
-    if isinstance(target, str):
-        import re
-
-        try:
-            target = [name for name in fit if re.fullmatch(target, name)]
-        except re.error as error:
-            raise ConfigError(f"lora.target_modules = {config.target_modules!r}: {error}; write a regular expression, or a list of endings") from error
+    wanted = config.target_modules
+    try:
+        named = fit if wanted is None else [name for name in fit if re.fullmatch(wanted, name)] if isinstance(wanted, str) else list(wanted)
+    except re.error as error:
+        raise ConfigError(f"lora.target_modules = {wanted!r}: {error}; write a regular expression, or a list of endings") from error
+    if not named:
+        raise ConfigError(f"lora.target_modules = {wanted!r} names no layer; layers that can have an adapter are {fit}")
+    # Whole names: peft takes a list as endings, and a layer of several groups may end as another is called.
+    target: Any = named if isinstance(wanted, tuple) else "|".join(re.escape(name) for name in named)
     try:
         return cast(nn.Module, get_peft_model(module, PeftConfig(r=config.r, lora_alpha=config.alpha, target_modules=target)))  # type: ignore[arg-type]
     except ValueError as error:

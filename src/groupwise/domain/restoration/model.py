@@ -17,14 +17,15 @@ class LoraConfig(Config):
     Args:
         r: rank.
         alpha: the adapter's output is scaled by `alpha / r`.
-        target_modules: names of layers as peft matches them (a list of endings, or a regular expression).
+        target_modules: names of layers as peft matches them (a list of endings, or a regular expression); unset takes every convolution and linear map, those
+            of several groups apart.
 
     Source: Hu et al. 2021, arXiv 2106.09685.
     """
 
     r: Annotated[int, Field(ge=1)] = 8
     alpha: Annotated[int, Field(ge=1)] = 16
-    target_modules: str | tuple[str, ...] = r".*(conv|features\.\d+|last|first|expand|depthwise|attention|project|widen|narrow).*"
+    target_modules: str | tuple[str, ...] | None = None
 
 
 @final
