@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
@@ -21,9 +23,10 @@ def test_kinds_that_follow_a_measurement_are_taken_only_where_one_is_made() -> N
         TypeAdapter(Schedule).validate_python(table)
 
 
-def test_a_flag_is_no_number() -> None:
-    with pytest.raises(ValidationError):
-        TypeAdapter(Schedule).validate_python(True)
+@pytest.mark.parametrize("value", [True, "unset", [1.0], None])
+def test_what_is_neither_a_number_nor_a_table_is_told_both(value: object) -> None:
+    with pytest.raises(ValidationError, match=f"is {re.escape(repr(value))}; write a number, or a table such as"):
+        TypeAdapter(Schedule).validate_python(value)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from groupwise.schedule.adaptive import Adaptive
 from groupwise.schedule.constant import Constant
@@ -17,8 +18,10 @@ __all__ = ["Adaptive", "AnySchedule", "Constant", "Cosine", "Linear", "Multiplic
 
 
 def _number(value: Any) -> Any:
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
+    if isinstance(value, (Mapping, BaseModel)):
         return value
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise ValueError(f'is {value!r}; write a number, or a table such as {{ kind = "linear", start = 1.0, end = 0.0, num_steps = 100 }}')
     if not math.isfinite(value):
         raise ValueError(f"{value} is no finite number; write one")
     return Constant(value=float(value))
