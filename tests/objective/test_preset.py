@@ -56,6 +56,11 @@ def test_an_unknown_name_gets_the_nearest(name: str, near: str) -> None:
         Objective.preset(name)
 
 
+def test_a_file_is_told_where_slots_of_ones_own_go() -> None:
+    with pytest.raises(ConfigError, match=r"'mine.toml' is a file.*write slots of your own, such as \[advantage\]"):
+        Objective.preset("mine.toml")
+
+
 def test_an_unknown_key_is_named_with_its_path() -> None:
     with pytest.raises(ConfigError, match=r"trust.*hihg"):
         Objective.preset("dapo", **{"trust.hihg": 0.3})

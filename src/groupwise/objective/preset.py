@@ -98,6 +98,9 @@ def read_method(name: str) -> Method:
     """
     if name in overlay_names():
         raise ConfigError(Problem("method", f"{name!r} is an overlay, laid on a method with +", suggestion=f"dapo+{name}"))
+    if name.endswith(".toml"):
+        what = "is a file, and a method is a preset; write slots of your own, such as [advantage] or [trust], into the experiment's file beside method = "
+        raise ConfigError(Problem("method", f"{name!r} {what}'grpo'"))
     if name not in method_names():
         raise ConfigError(_unknown("method", name, method_names()))
     return validate(Method, read_toml(str(_METHODS / f"{name}.toml")), source=f"methods/{name}.toml")
