@@ -7,6 +7,7 @@ import contextlib
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -80,7 +81,7 @@ class Finished:
     timed_out: bool
 
 
-async def run_limited(command: list[str], folder: Path, limits: Limits, stdin: str = "") -> Finished:
+async def run_limited(command: list[str], folder: Path, limits: Limits, stdin: str = "", line: socket.socket | None = None) -> Finished:
     """Runs a program in a folder of its own, under limits; nothing of it is left when this returns or is cancelled.
 
     It sees an environment without the parent's variables (no keys), and of the file system what the user may see: this stops accidents and
@@ -91,6 +92,7 @@ async def run_limited(command: list[str], folder: Path, limits: Limits, stdin: s
         folder: an empty folder; its working, home and temporary directory, and where its output is kept.
         limits: what it may use.
         stdin: what it reads.
+        line: an open socket that it gets, under the same number, and that is closed here.
 
     Returns:
         Its exit status and its standard output (standard error is kept apart, in `stderr.txt`). Limits that cannot be set give status 125.
@@ -117,7 +119,17 @@ async def run_limited(command: list[str], folder: Path, limits: Limits, stdin: s
     with tempfile.TemporaryFile() as source, open(folder / "stdout.txt", "wb") as out, open(folder / "stderr.txt", "wb") as err:
         source.write(stdin.encode(errors="replace"))
         source.seek(0)
-        process = await asyncio.create_subprocess_exec(*limited, cwd=folder, env=environment, stdin=source, stdout=out, stderr=err, start_new_session=True)
+        with line or contextlib.nullcontext():
+            process = await asyncio.create_subprocess_exec(
+                *limited,
+                cwd=folder,
+                env=environment,
+                stdin=source,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+                pass_fds=() if line is None else (line.fileno(),),
+            )
     timed_out = False
     try:
         await asyncio.wait_for(process.wait(), limits.wall_seconds)

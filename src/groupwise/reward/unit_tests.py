@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import secrets
+import socket
 import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, final
 from pydantic import Field
 
 from groupwise.processes import is_first_process
+from groupwise.reward import examination
 from groupwise.reward.base import Reward, Value
 from groupwise.reward.error import RewardError
 from groupwise.reward.noted import Noted
@@ -23,18 +24,7 @@ from groupwise.reward.text import Text, completion_text
 from groupwise.reward.worker import Worker
 
 _FENCE = re.compile(r"^```[ \t]*([\w+-]*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
-
-# A program that ends the interpreter before the tests ran would otherwise pass with status 0: only the token says that they did.
-# Token and test come by standard input, which is closed before the program runs, so that it finds neither in a file.
-_RUNNER = """import os, sys
-token, test, out = sys.stdin.readline(), sys.stdin.read(), sys.stdout
-os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-space = {"__name__": "solution"}
-with open("solution.py", encoding="utf-8") as file:
-    exec(compile(file.read(), "solution.py", "exec"), space)
-exec(compile(test, "test.py", "exec"), space)
-out.write("\\n" + token)
-"""
+_SECONDS_TO_END = 0.5
 
 
 def python_code(text: str, require_fence: bool = False) -> str | None:
@@ -66,7 +56,12 @@ class UnitTests(Reward):
     Python text that is run after the program in the same names and must not raise (`assert add(1, 2) == 3`),
     or a table `{input, output}`: the program is run with this input and must print this output (spaces at line ends apart).
 
-    Every test runs in a process and folder of its own. No program gives `wrong`. See `sandbox` for what the limits hold and what they do not.
+    Every test runs the program in a process and folder of its own. No program gives `wrong`. See `sandbox` for what the limits hold and what they do not.
+
+    Python text runs in a second process, which the program does not reach: results come over as plain data (built-in kinds, dates, decimals, numpy arrays),
+    and what is expected never goes there. An object of the program's own stays with it: the test may call it, read it and compare two of them, but beside
+    plain data it is equal to nothing and takes no part in arithmetic. The program is given plain data, functions and iterators; it does not see the test's
+    names, and a test imports what it compares with.
 
     Example:
         >>> tests = [["assert add(1, 2) == 3", "assert add(1, 1) == 3"]]
@@ -148,12 +143,29 @@ class UnitTests(Reward):
                 folder = Path(name)
                 (folder / "solution.py").write_text(code, encoding="utf-8", errors="replace")
                 if isinstance(test, str):
-                    token = secrets.token_hex(16)
-                    (folder / "runner.py").write_text(_RUNNER, encoding="utf-8")
-                    done = await run_limited([*python(), "runner.py"], folder, limits, stdin=f"{token}\n{test}")
-                    return done.status == 0 and done.output.splitlines()[-1:] == [token], done.timed_out
+                    return await _examine(folder, test, limits)
                 done = await run_limited([*python(), "solution.py"], folder, limits, stdin=str(test.get("input", "")))
                 return done.status == 0 and _lines(done.output) == _lines(str(test["output"])), done.timed_out
+
+
+async def _examine(folder: Path, test: str, limits: Limits) -> tuple[bool, bool]:
+    """Whether the program in a folder passes a test, and whether time ended it."""
+    ends = socket.socketpair()
+    with tempfile.TemporaryDirectory(prefix="groupwise-", ignore_cleanup_errors=True) as name:
+        roles = zip(("program", "tester"), (folder, Path(name)), ("", test), ends, strict=True)
+        program, tester = (
+            asyncio.ensure_future(run_limited([*python(), *examination.command(role, end.fileno())], place, limits, stdin, end))
+            for role, place, stdin, end in roles
+        )
+        try:
+            done = await tester
+            # Nobody asks the program any more, and one that means well ends.
+            await asyncio.wait([program], timeout=_SECONDS_TO_END)
+            return done.status == 0, done.timed_out or (program.done() and program.result().timed_out)
+        finally:
+            for task in (program, tester):
+                task.cancel()
+            await asyncio.gather(program, tester, return_exceptions=True)
 
 
 def _lines(text: str) -> list[str]:

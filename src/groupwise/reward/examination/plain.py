@@ -1,0 +1,162 @@
+"""Plain data as lines of JSON: what two processes tell each other, one of which is not trusted. Nothing is unpickled and nothing is evaluated."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import sys
+from types import BuiltinFunctionType
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    # Two of these processes start for every test: what takes long to import is left out, or imported where it is met.
+    from collections.abc import Callable
+    from typing import Any
+
+_NUMBER = 2**63
+"""Larger integers go in base 16: JSON's own are slow, and refused beyond 4,300 digits."""
+_SEQUENCES = {"list": "builtins", "tuple": "builtins", "set": "builtins", "frozenset": "builtins", "deque": "collections"}
+_MAPPINGS = {"dict": "builtins", "Counter": "collections", "OrderedDict": "collections", "defaultdict": "collections"}
+_WRITTEN: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
+    "int": ("builtins", hex, lambda kind, text: kind(text, 16)),
+    "bytes": ("builtins", bytes.hex, lambda kind, text: kind.fromhex(text)),
+    "bytearray": ("builtins", bytearray.hex, lambda kind, text: kind.fromhex(text)),
+    "complex": ("builtins", lambda value: [value.real, value.imag], lambda kind, parts: kind(*parts)),
+    "range": ("builtins", lambda value: [hex(end) for end in (value.start, value.stop, value.step)], lambda kind, ends: kind(*(int(end, 16) for end in ends))),
+    "Decimal": ("decimal", str, lambda kind, text: kind(text)),
+    "Fraction": ("fractions", str, lambda kind, text: kind(text)),
+    "datetime": ("datetime", lambda value: value.isoformat(), lambda kind, text: kind.fromisoformat(text)),
+    "date": ("datetime", lambda value: value.isoformat(), lambda kind, text: kind.fromisoformat(text)),
+    "time": ("datetime", lambda value: value.isoformat(), lambda kind, text: kind.fromisoformat(text)),
+    "timedelta": ("datetime", lambda value: [value.days, value.seconds, value.microseconds], lambda kind, parts: kind(*parts)),
+    "ellipsis": ("types", lambda value: 0, lambda kind, zero: ...),
+}
+_ARRAY_KINDS = "?biufcSU"
+
+
+def _is(kind: type, module: str | None) -> bool:
+    """Whether a kind is the one of its name in a module. One whose module nobody has imported is not."""
+    if module == "types":
+        return kind is type(...)
+    return module is not None and getattr(sys.modules.get(module), kind.__name__, None) is kind
+
+
+def _kind(module: str, name: str) -> Any:
+    return None if module == "types" else getattr(__import__(module), name)
+
+
+def encode(value: Any, other: Callable[[Any], list[Any]]) -> Any:
+    """A value as JSON.
+
+    Args:
+        value: of exactly a built-in kind (or a date, a decimal, a numpy array, ...), or a container of such.
+        other: what becomes of everything else: a tag of its own and what belongs to it.
+
+    Example:
+        >>> encode([1, ("a", None)], other=repr)
+        ['list', [1, ['tuple', ['a', None]]]]
+    """
+    kind = type(value)
+    if value is None or kind in (bool, float, str) or (kind is int and -_NUMBER < value < _NUMBER):
+        return value
+    name = kind.__name__
+    if _is(kind, _SEQUENCES.get(name)):
+        return [name, [encode(each, other) for each in value]]
+    if _is(kind, _MAPPINGS.get(name)):
+        return [name, [[encode(key, other), encode(each, other)] for key, each in value.items()]]
+    if name in _WRITTEN and _is(kind, _WRITTEN[name][0]):
+        return [name, _WRITTEN[name][1](value)]
+    if kind in (type, BuiltinFunctionType) and getattr(builtins, value.__name__, None) is value:
+        return ["builtin", value.__name__]
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and (kind is numpy.ndarray or (isinstance(value, numpy.generic) and not isinstance(value, float | complex | str | bytes))):
+        array = numpy.asarray(value)
+        if array.dtype.kind in _ARRAY_KINDS:
+            return ["array", [array.dtype.str, list(array.shape), array.tobytes().hex(), kind is numpy.ndarray]]
+    return other(value)
+
+
+def decode(content: Any, other: Callable[[str, Any], Any]) -> Any:
+    """A value from JSON, of exactly a built-in kind.
+
+    Args:
+        content: what `encode` gave, or anything else that a stranger sent.
+        other: what becomes of tags that are not known here; it raises where it does not know them either.
+
+    Example:
+        >>> decode(["list", [1, ["tuple", ["a", None]]]], other=print)
+        [1, ('a', None)]
+    """
+    if not isinstance(content, list):
+        return content
+    name, inner = content
+    if name in _SEQUENCES:
+        return _kind(_SEQUENCES[name], name)(decode(each, other) for each in inner)
+    if name in _MAPPINGS:
+        items = {decode(key, other): decode(each, other) for key, each in inner}
+        return _kind(_MAPPINGS[name], name)(*([None] if name == "defaultdict" else []), items)
+    if name in _WRITTEN:
+        module, _, read = _WRITTEN[name]
+        return read(_kind(module, name), inner)
+    if name == "builtin" and not inner.startswith("_"):
+        return getattr(builtins, inner)
+    if name == "array":
+        import numpy
+
+        kind, shape, data, whole = inner
+        array = numpy.frombuffer(bytes.fromhex(data), dtype=_array_kind(kind)).reshape(shape).copy()
+        return array if whole else array[()]
+    return other(name, inner)
+
+
+def _array_kind(name: str) -> Any:
+    import numpy
+
+    kind = numpy.dtype(name)
+    if kind.kind not in _ARRAY_KINDS:
+        raise ValueError(f"no plain array: {name}")
+    return kind
+
+
+class Line:
+    """The line to the other process. Who asks waits for the answer, and meanwhile answers what is asked.
+
+    Args:
+        number: of the open socket.
+        answer: what is said to a question.
+    """
+
+    def __init__(self, number: int, answer: Callable[[list[Any]], Any]) -> None:
+        # Both stay open for as long as the process.
+        self._said = open(number, "w", encoding="ascii", closefd=False)  # noqa: SIM115
+        self._heard = open(number, encoding="ascii")  # noqa: SIM115
+        self._answer = answer
+
+    def ask(self, *question: Any) -> Any:
+        """What the other process says to a question.
+
+        Raises:
+            EOFError: it has ended.
+        """
+        self._say("ask", question)
+        while (heard := self._hear())[0] == "ask":
+            self._say("answer", self._answer(heard[1]))
+        return heard[1]
+
+    def serve(self) -> None:
+        """Answers until nobody asks any more."""
+        try:
+            while True:
+                self._say("answer", self._answer(self._hear()[1]))
+        except (EOFError, OSError):
+            return
+
+    def _say(self, kind: str, content: Any) -> None:
+        self._said.write(json.dumps([kind, content]) + "\n")
+        self._said.flush()
+
+    def _hear(self) -> list[Any]:
+        text = self._heard.readline()
+        if not text:
+            raise EOFError("the other process has ended")
+        return json.loads(text)

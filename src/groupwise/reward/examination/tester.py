@@ -1,0 +1,277 @@
+"""The process of the test: runs it, and ends with status 0 where nothing was raised. Nothing of the program runs here.
+
+The program's functions and classes are stand-ins. Arguments and results go over as plain data; what is no plain data stays with the program and is
+called, read and compared there.
+"""
+
+from __future__ import annotations
+
+import builtins
+import operator
+import sys
+
+from .plain import Line, decode, encode
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+_COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
+_COMBINED = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor", "lshift", "rshift")
+_TOLD = ("len", "iter", "next", "bool", "int", "float", "complex", "abs", "str", "repr", "hash", "reversed", "index", "floor", "ceil", "trunc")
+_DONE = ("neg", "pos", "invert", "enter", "round", "format", "contains", "getitem", "setitem", "delitem", "exit")
+_VIEWS = tuple(type(getattr({}, part)()) for part in ("keys", "values", "items"))
+
+
+class Remote:
+    """An object of the program. Beside plain data it is never equal and takes no part in arithmetic: only two of the program's objects ask its own operators.
+
+    Args:
+        tester: that holds it.
+        number: by which the program knows it.
+    """
+
+    __slots__ = ("_number", "_tester")
+
+    def __init__(self, tester: Tester, number: int) -> None:
+        object.__setattr__(self, "_tester", tester)
+        object.__setattr__(self, "_number", number)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__array"):
+            raise AttributeError(name)
+        return self._tester.asked("getattr", self, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._tester.asked("setattr", self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        self._tester.asked("delattr", self, name)
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return isinstance(value, Remote | _Derived) and bool(self._tester.asked("isinstance", value, self))
+
+    def __subclasscheck__(self, kind: Any) -> bool:
+        return isinstance(kind, Remote) and bool(self._tester.asked("issubclass", kind, self))
+
+
+class RemoteCall(Remote):
+    """A function or a class of the program."""
+
+    __slots__ = ()
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        return self._tester.asked("call", self, given, named)
+
+
+class _Derived:
+    """Beside a built-in kind: what else an object derived from it has."""
+
+    _tester: Tester
+    _number: int
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._tester.asked("getattr", self, name)
+
+
+class _Raised:
+    """Beside a built-in kind of error: what else the program's own has."""
+
+    _tester: Tester
+    _number: int
+    _text: str
+
+    def __str__(self) -> str:
+        return self._text
+
+    __getattr__ = _Derived.__getattr__
+
+
+def _between_two(act: str) -> Callable[[Remote, Any], Any]:
+    def between(self: Remote, other: Any) -> Any:
+        if isinstance(other, Remote):
+            return self._tester.asked(act, self, other)
+        # A list, a dictionary or a set of a kind of its own is what it holds.
+        plain = self._tester.asked("bare", self)
+        return NotImplemented if plain is None else getattr(operator, act)(plain, other)
+
+    return between
+
+
+def _passed_on(act: str) -> Callable[..., Any]:
+    return lambda self, *given: self._tester.asked(act, self, *given)
+
+
+for _names, _make in (((*_COMPARED, *_COMBINED), _between_two), ((*_TOLD, *_DONE), _passed_on)):
+    for _name in _names:
+        setattr(Remote, f"__{_name.strip('_')}__", _make(_name))
+Remote.__doc__ = property(lambda self: self._tester.asked("getattr", self, "__doc__"))  # pyright: ignore
+
+
+class _Space(dict):  # pyright: ignore[reportMissingTypeArgument]
+    """The names that a test finds: its own, the program's as they are now, Python's."""
+
+    def __init__(self, tester: Tester, names: list[str]) -> None:
+        super().__init__(__name__="test")
+        self._tester, self._names = tester, frozenset(names) - frozenset(dir(builtins))
+
+    def __missing__(self, name: str) -> Any:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._tester.asked("name", name)
+
+
+class Tester:
+    """One test of one program.
+
+    Args:
+        number: of the socket to the program.
+    """
+
+    def __init__(self, number: int) -> None:
+        self._line = Line(number, self.answer)
+        self._held: dict[int, Any] = {}
+        self._lent: list[Any] = []
+        self._kinds: dict[type, type] = {}
+
+    def run(self, text: str) -> None:
+        """Runs a test in the program's names; Python's own mean what they always do.
+
+        Args:
+            text: Python.
+
+        Raises:
+            BaseException: what the test raises.
+        """
+        exec(compile(text, "test.py", "exec"), _Space(self, self._line.ask("names")))
+
+    def asked(self, act: str, *given: Any) -> Any:
+        """What the program's process makes of objects and plain data.
+
+        Args:
+            act: what to do.
+            given: with what.
+
+        Raises:
+            BaseException: what the program raised, of a built-in kind or of one derived from it.
+        """
+        told = self._line.ask(act, *(encode(each, self._other) for each in given))
+        sys.stdout.write(str(told["printed"]))
+        for place, content in told.get("changed", ()):
+            _take_over(given[1 + place], self._told(content))
+        if "raised" in told:
+            raise self._error(*told["raised"])
+        return self._told(told["value"])
+
+    def answer(self, question: list[Any]) -> Any:
+        """What the program is told where it calls a function that the test gave it.
+
+        Args:
+            question: whether to call or to go on with an iteration, the number of what was given, and the arguments.
+        """
+        act, number, given, named = question
+        try:
+            if act == "call":
+                value = self._lent[number](*self._told(given), **self._told(named))
+            else:
+                value = next(self._lent[number])
+        except StopIteration:
+            return {"end": True}
+        except Exception as error:
+            return {"raised": [type(error).__name__, str(error)]}
+        return {"value": encode(value, self._other)}
+
+    def _other(self, value: Any) -> list[Any]:
+        if isinstance(value, Remote | _Derived | _Raised):
+            return ["object", object.__getattribute__(value, "_number")]
+        if isinstance(value, type) and "_number" in value.__dict__:
+            return ["object", value.__dict__["_number"]]
+        if isinstance(value, _VIEWS):
+            return encode(list(value), self._other)  # pyright: ignore
+        if callable(value) or hasattr(value, "__next__"):
+            self._lent.append(value)
+            return ["function" if callable(value) else "iterator", len(self._lent) - 1]
+        raise TypeError(f"a test gives the program plain data and functions, and {type(value).__name__} is neither")
+
+    def _told(self, content: Any) -> Any:
+        return decode(content, self._known)
+
+    def _known(self, tag: str, content: Any) -> Any:
+        if tag == "module":
+            __import__(content)
+            return sys.modules[content]
+        number = content if tag == "coroutine" else int(content[0])
+        if number in self._held:
+            return self._held[number]
+        if tag == "object":
+            value: Any = (RemoteCall if content[1] else Remote)(self, number)
+        elif tag == "derived":
+            plain = self._told(content[1])
+            kind = self._kinds.setdefault(type(plain), type(type(plain).__name__, (type(plain), _Derived), {}))
+            value = kind(plain)
+            value._tester, value._number = self, number
+        elif tag == "exception":
+            bases = tuple(self._told(base) for base in content[2])
+            value = type(content[1], bases if any(issubclass(base, _Raised) for base in bases) else (_Raised, *bases), {"_number": number})
+        elif tag == "coroutine":
+            value = self._awaited(number)
+        else:
+            raise ValueError(f"unknown: {tag}")
+        self._held[number] = value
+        return value
+
+    async def _awaited(self, number: int) -> Any:
+        return self.asked("run", Remote(self, number))
+
+    def _error(self, kind: Any, given: Any, number: int, text: str) -> BaseException:
+        made = self._told(kind)
+        assert issubclass(made, BaseException)
+        try:
+            error = made(*self._told(given))
+        except TypeError:
+            error = made(text)
+        if isinstance(error, _Raised):
+            error._tester, error._number, error._text = self, number, text
+        return error
+
+
+def _take_over(given: Any, after: Any) -> None:
+    """Arguments that the program changed in place are changed here too."""
+    if isinstance(given, tuple):
+        for old, new in zip(given, after, strict=True):
+            _take_one(old, new)
+    else:
+        for name, new in after.items():
+            _take_one(given[name], new)
+
+
+def _take_one(old: Any, new: Any) -> None:
+    if type(old) is not type(new):
+        return
+    if isinstance(old, list | bytearray):
+        old[:] = new
+    elif isinstance(old, dict | set):
+        old.clear()
+        old.update(new)
+    elif type(old).__name__ == "deque":
+        old.clear()
+        old.extend(new)
+    elif type(old).__name__ == "ndarray" and old.shape == new.shape:
+        old[...] = new
+
+
+def tester(number: int) -> None:
+    """Runs the test that standard input holds.
+
+    Args:
+        number: of the open socket to the program.
+    """
+    try:
+        Tester(number).run(sys.stdin.read())
+    except BaseException as error:
+        # Also what would end this process well: a program may raise it.
+        sys.excepthook(type(error), error, error.__traceback__)
+        sys.exit(1)
