@@ -115,6 +115,10 @@ class Rollouts:
         object.__setattr__(self, "reward_present", present)
 
 
+LARGEST_REWARD = 1e150
+"""Of larger rewards no deviation can be taken."""
+
+
 def _describe(value: object) -> str:
     return f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else f"{type(value).__name__}"
 
@@ -167,6 +171,10 @@ def _reward_tensors(name: str, given: RewardValues, mask: Tensor) -> tuple[Tenso
     if broken.any():
         place = broken.nonzero()[0].tolist()
         raise ValueError(f"Rollouts.rewards[{name!r}]{place} is {value[tuple(place)].item()}; a reward is finite, or None where it is missing")
+    large = counted & (value.abs() > LARGEST_REWARD)
+    if large.any():
+        place = large.nonzero()[0].tolist()
+        raise ValueError(f"Rollouts.rewards[{name!r}]{place} is {value[tuple(place)].item():.6g}, whose square overflows; divide the reward, or bound it")
     return torch.where(counted, value, torch.zeros_like(value)), counted
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from tests.objective.small import close, gradient, member_ratios
 
 from groupwise.objective.clipping import clip_shares, clipped
+from groupwise.objective.trust import DualClip
 from groupwise.statistics import finish
 
 
@@ -25,3 +27,24 @@ def test_each_side_has_its_own_width() -> None:
     close(gradient(value, given), [[1.2, 0.0, 0.8], [-1.2, 0.0, -0.95], [-1.2, 0.0, 0.0]])
     shares = {"clip_ratio/low_mean": 2 / 8, "clip_ratio/high_mean": 1 / 8, "clip_ratio/region_mean": 3 / 8}
     assert finish(clip_shares(too_low, too_high, given)) == shares
+
+
+def test_an_edge_belongs_to_the_region() -> None:
+    # At the edge, which fp64 holds exactly, and next to it on either side: what torch makes of PPO's formula, as TRL and verl have it.
+    for edge, sign in ((1.25, 1.0), (0.75, -1.0)):
+        given, again = (member_ratios([edge - 1e-15 * sign, edge, edge + 1e-15 * sign], advantage=[2.0 * sign], old=0.0) for _ in range(2))
+        ratio = again.log_ratio.exp()
+        assert ratio[0, 1] == edge
+        value, too_low, too_high = clipped(given.log_ratio, given, low=0.25, high=0.25)
+        ppo = torch.min(ratio * 2.0 * sign, torch.clamp(ratio, 0.75, 1.25) * 2.0 * sign)
+        assert torch.equal(value, ppo)
+        assert (slopes := gradient(value, given)) == gradient(ppo, again)
+        assert [slope != 0 for slope in slopes[0]] == [True, True, False]
+        assert (too_low | too_high).tolist() == [[False, False, True]]
+
+
+def test_the_edge_of_a_dual_clip_belongs_to_the_region() -> None:
+    given = member_ratios([4.0, 4.0 + 4e-15], advantage=[-1.0], old=0.0)
+    found = DualClip(bound=4.0)(given.log_ratio, given)
+    assert found.alive.tolist() == [[True, False]]
+    close(gradient(found.value, given), [[-4.0, 0.0]])

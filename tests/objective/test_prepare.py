@@ -181,3 +181,32 @@ def test_a_missing_reward_of_negative_weight_counts_by_its_size() -> None:
     # Weights 1 and -0.5: with both 2 - 0.5 * 2; only the second, -0.5 * 2 scaled by 1.5 / 0.5; only the first, 2 scaled by 1.5.
     given = rollouts([0, 0, 0], {"correct": [2.0, None, 2.0], "length": [2.0, 2.0, None]}, {"length": -0.5})
     assert grouped_rewards(given, "renormalise", alone).value.tolist() == [[1.0], [-3.0], [3.0]]
+
+
+@pytest.mark.parametrize("name", ["rloo", "opo", "dr_grpo", "grpo", "max_rl"])
+def test_rewards_too_large_for_their_squares_are_named(name: str) -> None:
+    with pytest.raises(ValueError, match=r"Rollouts.rewards\['correct'\]\[1\] is 1e\+308, whose square overflows; divide the reward, or bound it"):
+        Objective.preset(name).prepare(rollouts([0, 0], {"correct": [0.0, 1e308]}), Objective.preset(name).init())
+    with pytest.raises(ValueError, match=r"the weighted sum of rewards comes to 1e\+160, whose square overflows; lower Rollouts.reward_weights"):
+        grouped_rewards(rollouts([0, 0], {"correct": [0.0, 1e140]}, {"correct": 1e20}), "sum", alone)
+
+
+def test_advantages_too_large_for_a_gradient_are_named() -> None:
+    given = rollouts([0, 0], {"correct": [0.0, 1e40]}, reference_log_prob=torch.full((2, 2), -1.0))
+    for name, size in (("rloo", "1e\\+40"), ("opo", "5e\\+39"), ("dr_grpo", "5e\\+39")):
+        objective = Objective.preset(name)
+        with pytest.raises(ValueError, match=f"advantage.kind = .* gives advantages up to {size}, and fp32 holds .*; divide the reward or its weight"):
+            objective.prepare(given, objective.init())
+    # What is scaled by its own deviation, or bounded, has room for them.
+    for objective in (OBJECTIVE, Objective.preset("rloo", **{"advantage.clip": 5.0})):
+        assert objective.prepare(given, objective.init()).advantage.abs().max() <= 5.0
+
+
+def test_differences_without_digits_are_none() -> None:
+    def advantages(name: str, *rewards: float) -> list[float]:
+        objective = Objective.preset(name, **{"divergence.kind": "none"})
+        return objective.prepare(rollouts([0, 0], {"correct": list(rewards)}), objective.init()).advantage[:, 0].tolist()
+
+    for name in ("rloo", "opo", "bnpo", "max_rl"):
+        assert advantages(name, 5e-324, 1e-323) == [0.0, 0.0]
+    assert advantages("rloo", 1e-300, 3e-300) == pytest.approx([-2e-300, 2e-300], rel=1e-12, abs=0.0)

@@ -18,6 +18,8 @@ def clipped(
 ) -> tuple[Float[Tensor, "B T"], Bool[Tensor, "B T"], Bool[Tensor, "B T"]]:
     """`min(rho A, clip(rho, 1 - low, 1 + high) A)` with the places where it is clipped.
 
+    The edge belongs to the region: at exactly `1 + high`, or `1 - low`, the gradient flows whole, as where `torch.min` and `torch.clamp` are differentiated.
+
     Args:
         log_ratio: `[B, T]` nats, with gradient.
         decisions: their advantages.

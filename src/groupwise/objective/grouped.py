@@ -108,9 +108,9 @@ class Grouped:
     def group_flat(self) -> Bool[Tensor, "P K"]:
         """`[P, K]` bool: all present rewards equal, whatever their size, or fewer than two present.
 
-        Equal means within what rounding leaves of a weighted sum, 1e-14 of the larger one.
+        Equal means within what rounding leaves of a weighted sum, 1e-14 of the larger one, or of the smallest normal number: below that numbers have no digits.
         """
-        rounding = _ROUNDING * torch.maximum(self.highest.abs(), self.lowest.abs())
+        rounding = (_ROUNDING * torch.maximum(self.highest.abs(), self.lowest.abs())).clamp(min=torch.finfo(torch.float64).tiny)
         return (self.highest - self.lowest <= rounding) | (self.group_size < 2)
 
     @cached_property

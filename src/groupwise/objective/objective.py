@@ -28,7 +28,7 @@ from groupwise.objective.credit import Credit
 from groupwise.objective.divergence import Divergence, NoDivergence
 from groupwise.objective.loss import loss_of
 from groupwise.objective.plan import Plan
-from groupwise.objective.prepare import Partial, grouped_rewards, is_packed, measure_rewards
+from groupwise.objective.prepare import Partial, check_size, grouped_rewards, is_packed, measure_rewards
 from groupwise.objective.ratio import Ratio, Token
 from groupwise.objective.refusals import refusals
 from groupwise.objective.running import Running
@@ -186,7 +186,8 @@ class Objective(Config):
             The batch. `batch.statistics` holds the reward metrics, `batch.state` the state with the running statistics of this batch.
 
         Raises:
-            ValueError: a field that the objective reads is missing, densities where it reads probabilities, a reward map where it takes one advantage a member.
+            ValueError: a field that the objective reads is missing, densities where it reads probabilities, a reward map where it takes one advantage a member,
+                rewards or weights so large that advantages overflow.
         """
         if not isinstance(rollouts, Rollouts) or not isinstance(state, ObjectiveState):
             got = f"{type(rollouts).__name__} and {type(state).__name__}"
@@ -205,6 +206,7 @@ class Objective(Config):
                 "pass one number a member, or write another trust.kind"
             )
         advantage, running = self.advantage(rewards, state.running)
+        check_size(advantage, f"advantage.kind = {self.advantage.kind!r}")
         groups = self.admission(rewards)
         members = groups[rewards.index]
         statistics = measure_rewards(given, advantage, groups, rollouts) if rollouts.rewards else {}

@@ -9,13 +9,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from groupwise.objective.grouped import Grouped
-from groupwise.records import Rollouts
+from groupwise.records import LARGEST_REWARD, Rollouts
 from groupwise.statistics import Deviation, Mean, Reduce, Statistic, Total, row_count
 
 Partial = Literal["renormalise", "sum"]
 
 _SAME_SUM = 1e-9
 """Sums of weighted rewards closer than this are the same but for rounding."""
+_LARGEST = 1e18
 
 
 def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce) -> Grouped:
@@ -57,7 +58,32 @@ def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce) -> Gro
     if partial == "renormalise":
         total = torch.where(missing & (weight_present > 0), total / weight_present.clamp(min=1e-300) * weight_all, total)
     total = torch.where(present, total, 0.0)
+    if total.numel() and not (size := float(total.abs().amax())) <= LARGEST_REWARD:
+        raise ValueError(f"the weighted sum of rewards comes to {size:.6g}, whose square overflows; lower Rollouts.reward_weights, {weights}")
     return Grouped(total, present, index, num_groups, length, parts, weights, reduce, rollouts.reward_history)
+
+
+def check_size(advantage: Float[Tensor, "B K"], called: str) -> None:
+    """Refuses advantages that gradients in fp32, or the squares of gradients in an optimiser, would not hold.
+
+    Args:
+        advantage: `[B, K]`.
+        called: the configuration that it is of.
+
+    Raises:
+        ValueError: one is larger than 1e18, or no number as rewards or weights that large cancelled.
+
+    Example:
+        >>> check_size(torch.tensor([[1.0], [-2e18]]), "advantage.kind = 'centred'")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ValueError: advantage.kind = 'centred' gives advantages up to 2e+18, and fp32 holds the squares of no more than 1e+18; ...
+    """
+    size = float(advantage.abs().amax()) if advantage.numel() else 0.0
+    if not size <= _LARGEST:
+        raise ValueError(
+            f"{called} gives advantages up to {size:.6g}, and fp32 holds the squares of no more than {_LARGEST:.0e}; "
+            "divide the reward or its weight, or bound the advantage with advantage.clip where it has one"
+        )
 
 
 def is_packed(mask: Bool[Tensor, "B T"]) -> bool:
