@@ -153,6 +153,7 @@ def said(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
+@pytest.mark.slow
 def test_of_two_that_begin_in_the_same_instant_one_runs(tiny_file: Path, tmp_path: Path):
     command = [sys.executable, "-c", BEGIN, str(tiny_file)]
     both = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
