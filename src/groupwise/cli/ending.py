@@ -179,8 +179,9 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
     prompts = [record["prompt"] for record in records if isinstance(record.get("prompt"), str)]
     prompt = shlex.quote(prompts[0]) if prompts and len(prompts[0]) <= 80 and "\n" not in prompts[0] else ""
     other = "dapo" if config["method"] != "dapo" else "grpo"
+    ask = "restore a held-out image" if config["domain"]["kind"] == "restoration" else "ask it something"
     steps = {
-        "ask it something": f"sample {place}" + (f" --prompt {prompt}" if prompt else ""),
+        ask: f"sample {place}" + (f" --prompt {prompt}" if prompt else ""),
         "what its metrics say": f"doctor {place}",
         "one page with its curves and groups": f"report {place}",
         "another method on the same task (`groupwise methods`)": f"train {name} method={other}",

@@ -99,11 +99,21 @@ class ConsoleTracker:
             self._view = None
 
     def _parts(self, values: Mapping[str, float], held_out: Mapping[str, float]) -> list[str]:
-        parts = [f"{label} {values[name]:.3f}" for name, label in (("reward", "reward"), ("loss_sup", "supervised loss")) if name in values]
+        parts = [f"{label} {_short(values[name])}" for name, label in (("reward", "reward"), ("loss_sup", "supervised loss")) if name in values]
         name = SCORE_PREFIX + self.score if self.score else ""
         if name in held_out:
-            parts.append(f"held-out {self.score} {held_out[name]:.3f}")
+            parts.append(f"held-out {self.score} {_short(held_out[name])}")
         return parts
+
+
+def _short(value: float) -> str:
+    """Three decimals; of what is small, such as a squared error, three digits.
+
+    Example:
+        >>> _short(27.84731), _short(0.5), _short(-0.0014166)
+        ('27.847', '0.500', '-0.00142')
+    """
+    return f"{value:.3f}" if value == 0 or abs(value) >= 0.1 else f"{value:.3g}"
 
 
 class _View(Progress):
