@@ -49,3 +49,19 @@ def test_defaults_are_those_of_the_class():
     assert Shape.of(Whole).default("trust") == Clip()
     assert Shape.of(Whole).default("named") == {}
     assert Shape.of(Whole).default("absent") is None
+
+
+class Network(Config):
+    kind: Literal["network"] = "network"
+    network: Clip = Clip()
+    rate: int = 1
+
+
+class Tagged(Config):
+    model: Annotated[Network | Gaussian, Field(discriminator="kind")] = Network()
+
+
+def test_a_key_called_as_a_kind_is_told_from_it():
+    shape = Shape.of(Tagged)
+    assert shape.follow(("model", "network", "rate"))[0] == ("model", "rate")
+    assert shape.follow(("model", "network", "network", "low"))[0] == ("model", "network", "low")

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from scipy.ndimage import gaussian_filter
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
+from torchmetrics.functional.image import structural_similarity_index_measure
 
 from groupwise.reward.fidelity import psnr, psnr_map, ssim, ssim_map
 
@@ -44,6 +46,16 @@ def test_ssim_is_the_mean_of_its_map_to_the_edge(channels: int, size: tuple[int,
     expected = by_hand(image, target, window)
     assert ssim_map(image, target) == pytest.approx(expected.mean(0), abs=1e-9)
     assert ssim(image, target) == pytest.approx(expected.mean(), abs=1e-9)
+
+
+def test_large_images_are_measured_in_pieces() -> None:
+    target = np.kron(RANDOM.random((3, 30, 33)), np.ones((9, 16)))
+    image = (target + 0.05 * RANDOM.standard_normal(target.shape)).clip(0, 1)
+    assert max(target.shape[1:]) > 2 * 256
+    first, second = (torch.as_tensor(each)[None] for each in (image, target))
+    mean, whole = structural_similarity_index_measure(first, second, data_range=1.0, sigma=1.5, return_full_image=True)
+    assert ssim(image, target) == pytest.approx(float(mean), abs=1e-5)
+    assert ssim_map(image, target) == pytest.approx(whole[0].mean(0).numpy(), abs=1e-3)
 
 
 def test_small_images_have_a_similarity_too() -> None:

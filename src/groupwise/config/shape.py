@@ -90,17 +90,19 @@ class Shape:
             location: pydantic's location of an error, with labels of union branches in between.
             unknown_last: the last part is a key that does not exist; the shape returned is that of the table around it.
         """
-        parts, path, shape = list(location), [], self
+        parts, path, shape, labelled = list(location), [], self, False
         for position, part in enumerate(parts):
             if unknown_last and position == len(parts) - 1:
                 path.append(part)
                 break
-            inner = shape.inside(part)
+            # Where several kinds of table may stand, the kind's own name comes first, and a key of that table may be called the same.
+            label = not labelled and len(shape._models()) > 1 and part in shape.kinds()
+            inner = None if label else shape.inside(part)
             if inner is not None:
                 path.append(part)
-                shape = inner
+                shape, labelled = inner, False
             else:
-                shape = shape.narrow(part)
+                shape, labelled = shape.narrow(part), labelled or label
         return tuple(path), shape
 
     def inside(self, part: str | int) -> Shape | None:

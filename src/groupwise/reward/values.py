@@ -50,25 +50,28 @@ def split_maps(reward: str, returned: Any) -> tuple[Any, list[Any] | None]:
     A map is an array or tensor of two dimensions, one value a pixel.
 
     Raises:
-        RewardError: maps for some members and not for others, or a map with NaN or infinity; names the member.
+        RewardError: maps for some members and not for others, of more than two dimensions, or with NaN or infinity; names the member.
 
     Example:
         >>> import numpy
         >>> split_maps("near", [numpy.array([[1.0, 3.0]])])[0]
         [2.0]
     """
-    if getattr(returned, "ndim", 1) == 3:
+    if getattr(returned, "ndim", 1) >= 3:
         returned = list(returned)
-    if not isinstance(returned, Sequence) or not any(getattr(entry, "ndim", 0) == 2 for entry in returned):
+    if not isinstance(returned, Sequence) or not any(getattr(entry, "ndim", 0) >= 2 for entry in returned):
         return returned, None
     import numpy as np
 
     maps: list[Any] = []
     for member, entry in enumerate(returned):
+        if getattr(entry, "ndim", 0) > 2:
+            what = f"an array of shape {list(entry.shape)} for member {member}"
+            raise RewardError(f"reward {reward!r} gave {what}; a map has one value a pixel, [H, W]", reward=reward, member=member)
         if getattr(entry, "ndim", 0) != 2:
             what = f"{excerpt(repr(entry))} for member {member} and maps for others"
             raise RewardError(f"reward {reward!r} gave {what}; write a map for every member, or a number for every one", reward=reward, member=member)
-        maps.append(np.asarray(entry, dtype=np.float64))
+        maps.append(np.asarray(entry.detach().cpu() if hasattr(entry, "detach") else entry, dtype=np.float64))
         if not np.isfinite(maps[-1]).all():
             raise RewardError(f"reward {reward!r} gave a map with NaN or infinity for member {member}; {_ALLOWED}", reward=reward, member=member)
     return [float(each.mean()) for each in maps], maps

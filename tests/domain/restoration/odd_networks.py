@@ -73,6 +73,93 @@ class Detached(Plain):
         return super().forward(images).detach()
 
 
+class Deep(Plain):
+    """Supervised at two scales: a list while it is trained."""
+
+    def forward(self, images: Tensor) -> Any:
+        found = super().forward(images)
+        return [found, nn.functional.avg_pool2d(found, 2)] if self.training else found
+
+
+class Pooled(Plain):
+    """A batch normalisation of one value an image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+
+    def inside(self, value: Tensor) -> Tensor:
+        return value * self.norm(value.mean((2, 3)))[:, :, None, None]
+
+
+class Frozen(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.requires_grad_(False)
+
+
+class Lazy(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.LazyConv2d(4, 3, padding=1)
+
+
+class Bright(Plain):
+    """Fails to give numbers for bright images."""
+
+    def forward(self, images: Tensor) -> Any:
+        return super().forward(images) + torch.where(images.mean((1, 2, 3), keepdim=True) > 0.9, torch.inf, 0.0)
+
+
+class Grouped(Plain):
+    """With layers that an adapter cannot have, and two that share a weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.depthwise, self.project = nn.Conv2d(4, 4, 3, padding=1, groups=4), nn.Conv2d(4, 4, 1)
+        self.one, self.two = nn.Conv2d(4, 4, 1), nn.Conv2d(4, 4, 1)
+        self.two.weight = self.one.weight
+
+    def inside(self, value: Tensor) -> Tensor:
+        return self.two(self.one(self.project(self.depthwise(value)).relu()))
+
+
+class Wrapped(nn.Module):
+    """As one writes to take one of several outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.module = Pair()
+
+    def forward(self, images: Tensor) -> Any:
+        return self.module(images)[0]
+
+
+class Steered(Plain):
+    """Two control parameters of one's own; `how` it goes wrong."""
+
+    num_controls = 2
+
+    def __init__(self, how: str = "") -> None:
+        super().__init__()
+        self.head, self.how = nn.Linear(1, 4), how
+
+    def controls(self, images: Tensor) -> Any:
+        mode, concentration = self.head(images.mean((2, 3))).chunk(2, dim=1)
+        if self.how == "one":
+            return mode.sigmoid()
+        return mode.sigmoid() + 2 * (self.how == "mode"), 10 * concentration.exp() * (-1 if self.how == "concentration" else 1)
+
+    def forward(self, images: Tensor, controls: Any = None) -> Any:
+        found = super().forward(images)
+        if self.how == "ignored":
+            return found
+        if controls is None and self.how == "other":
+            return found
+        gates = controls if controls is not None else self.controls(images)[0] if self.how != "one" else torch.ones(1, 2).to(images)
+        return found * gates[:, :1, None, None] + images * gates[:, 1:, None, None]
+
+
 class InPlace(Plain):
     def forward(self, images: Tensor) -> Any:
         images.mul_(0.5)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from tests.domain.restoration.small import EVERYTHING, GATED, TABLE, config, domain, gradient, nudge, sampled
 
 from groupwise.config import ConfigError, merge
@@ -13,6 +14,7 @@ from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import ComparesExactly, Domain, Samples
 from groupwise.domain.restoration.domain import RestorationDomain
 from groupwise.records import Scored
+from groupwise.reward import RewardError
 from groupwise.streams import Streams
 
 ROWS = torch.arange(6)
@@ -175,11 +177,78 @@ def test_concatenated_samples_keep_their_rows() -> None:
         ("Detached", r"output has no gradient, and nothing would be trained"),
         ("InPlace", r"changes the images it is given"),
         ("Halving", r"fails on images of \[1, 1, 8, 8\] \(float64\): RuntimeError"),
+        ("Frozen", r"requires_grad is false for all 4 of them"),
+        ("Lazy", r"first.weight has no size yet \(2 such\)"),
     ],
 )
 def test_a_network_that_does_not_suit_is_told_why(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         domain(odd(name))
+
+
+def test_a_list_in_training_mode_is_told_before_anything_is_supervised() -> None:
+    given = domain(odd("Deep"))
+    given.module.eval()
+    sampled(given, reference=False)
+    with pytest.raises(ConfigError, match=r"gives a list for images of \[2, 1, 8, 8\] \(float64\) in training mode; write a network that gives"):
+        given.demonstrations(1, streams=Streams(0), step=0)
+    pooled = domain(odd("Pooled"))
+    shown = pooled.demonstrations(1, streams=Streams(0), step=0)
+    with pytest.raises(ConfigError, match=r"fails in training mode on images of \[1, 1, 8, 8\]: Expected more than 1 value.*train.demonstrations_per_step"):
+        pooled.score(shown, torch.arange(1), frozenset())
+
+
+def test_trying_the_training_mode_leaves_no_trace() -> None:
+    given = domain(odd("Normalised"))
+    before, random = {name: value.clone() for name, value in given.module.named_buffers()}, torch.get_rng_state()
+    given.module.eval()
+    given.demonstrations(4, streams=Streams(0), step=0)
+    assert not given.module.training
+    assert all(torch.equal(value, before[name]) for name, value in given.module.named_buffers())
+    assert torch.equal(random, torch.get_rng_state())
+
+
+def test_an_image_that_gives_no_numbers_is_named() -> None:
+    given = domain(odd("Bright"))
+    dark, bright = given._train[0], given._train[1]
+    bright.clean[:] = 9
+    with pytest.raises(ConfigError, match=rf"at step 3 the network gives NaN or infinity for image '{bright.key}'; its training has diverged"):
+        given.sample(given.prompts([0, 1]), 2, streams=Streams(7), step=3, settings={}, requires=frozenset())
+    assert given.sample(given.prompts([0]), 2, streams=Streams(7), step=3, settings={}, requires=frozenset()).prompts[0].key == dark.key
+    given._held_out[2].clean[:] = 9
+    with pytest.raises(ConfigError, match=rf"NaN or infinity for held-out image '{given._held_out[2].key}'"):
+        given.evaluate(streams=Streams(0))
+
+
+def test_the_sizes_of_held_out_images_are_tried_before_anything_is_trained(tmp_path: Path) -> None:
+    for number in range(4):
+        Image.fromarray(np.full((40, 33 + 15 * (number == 0)), 9 * number, "uint8")).save(tmp_path / f"{number}.png")
+    table = merge(TABLE, odd("Halving") | {"patch": 16, "rewards": {"bright": {"kind": "psnr"}}})
+    table["source"] = {"kind": "folder", "clean": str(tmp_path), "channels": 1, "num_held_out": 1}
+    with pytest.raises(ConfigError, match=r"fails on held-out images of \[1, 1, 40, 33\] \(float64\).*write it as domain.tile.multiple"):
+        domain(table=table)
+    given = domain(table=merge(table, {"tile": {"multiple": 16}}))
+    assert given.evaluate(streams=Streams(0)).metrics["restored/psnr"] > 0
+    with pytest.raises(ConfigError, match="size = 40 is no multiple of multiple = 16; write size = 48"):
+        config({"tile": {"multiple": 16, "size": 40}})
+
+
+@pytest.mark.parametrize("name", ["small", "channels"])
+def test_a_map_of_another_shape_is_told(name: str) -> None:
+    given = domain({"rewards": {"bright": {"kind": "callable", "path": f"tests.domain.restoration.small:{name}_map"}}})
+    with pytest.raises(RewardError, match=r"gave (a map of \[4, 4\] for image 'digit-\d+' of \[8, 8\]|an array of shape \[1, 8, 8\]).*one value a pixel"):
+        given.reward(sampled(given, reference=False))
+
+
+def test_half_precision_networks_have_log_probs_of_single_precision() -> None:
+    for table in (TABLE, GATED):
+        given = domain({"model": {"dtype": "bfloat16"}}, table)
+        given.module.eval()
+        samples = sampled(given)
+        assert samples.old_log_prob.dtype == torch.float32
+        assert samples.old_log_prob.isfinite().all()
+        again = given.score(samples, ROWS, frozenset({"log_prob"})).log_prob
+        assert torch.allclose(again, samples.old_log_prob, atol=1e-4)
 
 
 def test_what_behaves_otherwise_in_training_is_scored_as_it_sampled() -> None:

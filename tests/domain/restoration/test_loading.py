@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +95,14 @@ def test_the_newest_checkpoint_is_found_by_number(tmp_path: Path) -> None:
     for name in ("epoch9.safetensors", "epoch19.safetensors", "epoch2.pt"):
         (tmp_path / name).touch()
     assert newest(tmp_path).name == "epoch19.safetensors"
+    for name in ("epoch_21.safetensors", "epoch_21.pt", "._epoch99.pt", "notes.txt"):
+        (tmp_path / name).touch()
+    assert newest(tmp_path).name == "epoch_21.safetensors"
     with pytest.raises(ConfigError, match="no such file, and no folder with"):
         newest(tmp_path / "nothing")
+    (tmp_path / "optimiser.pt").touch()
+    with pytest.raises(ConfigError, match=r"files of several names \(epoch_21.safetensors, optimiser.pt\), none of them the newest; name the file"):
+        newest(tmp_path)
 
 
 def test_pt_files_are_read_as_tensors_alone(tmp_path: Path) -> None:
@@ -103,7 +110,7 @@ def test_pt_files_are_read_as_tensors_alone(tmp_path: Path) -> None:
     torch.save({"state_dict": {f"module.{name}": value for name, value in module.state_dict().items()}, "epoch": 3}, tmp_path / "a.pt")
     assert torch.equal(opened(checkpoint=str(tmp_path / "a.pt")).last.bias, module.last.bias)
     torch.save({"state_dict": module}, tmp_path / "b.pt")
-    with pytest.raises(ConfigError, match="it holds code or objects, none of which is run; write tensors alone, as safetensors"):
+    with pytest.raises(ConfigError, match=r"it holds code or objects \(groupwise.*\), none of which is run; where it was made, write torch.save"):
         read_weights(tmp_path / "b.pt")
     marker = tmp_path / "marker"
     (tmp_path / "e.pt").write_bytes(pickle.dumps({"weight": Touch(marker)}))
@@ -117,8 +124,67 @@ def test_pt_files_are_read_as_tensors_alone(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="it holds a list and no table of tensors by name"):
         read_weights(tmp_path / "c.pt")
     torch.save({"generator": {"a": torch.zeros(1)}, "epoch": 3}, tmp_path / "d.pt")
-    with pytest.raises(ConfigError, match=r"it holds \['generator', 'epoch'\] and no table"):
+    with pytest.raises(ConfigError, match=r"it holds \['generator', 'epoch'\] and no table.*under one of state_dict, model_state_dict.*torch.save\(network"):
         read_weights(tmp_path / "d.pt")
+    torch.save({"state_dict": module.state_dict(), "args": Namespace(rate=1)}, tmp_path / "g.pt")
+    with pytest.raises(ConfigError, match=r"it holds code or objects \(argparse.Namespace\), none of which is run; where it was made, write torch.save"):
+        read_weights(tmp_path / "g.pt")
+    for content in (b"", b"some text", (tmp_path / "a.pt").read_bytes()[:700]):
+        (tmp_path / "h.pt").write_bytes(content)
+        with pytest.raises(ConfigError, match=r"h.pt': it (cannot be read|holds code)"):
+            read_weights(tmp_path / "h.pt")
+    torch.save({name: value.to_sparse() for name, value in module.state_dict().items()}, tmp_path / "i.pt")
+    with pytest.raises(ConfigError, match=r"its weights cannot be copied: .*sparse"):
+        opened(checkpoint=str(tmp_path / "i.pt"))
+
+
+OPTIMISER = {"state": {0: {"step": torch.tensor(3.0)}}, "param_groups": [{"lr": 0.1, "params": [0]}]}
+
+
+@pytest.mark.parametrize(
+    ("begins", "around"),
+    [
+        ("", lambda weights: {"model_state_dict": weights, "optimizer_state_dict": OPTIMISER, "epoch": 3}),
+        ("", lambda weights: {"params": {name: 0 * value for name, value in weights.items()}, "params_ema": weights}),
+        ("", lambda weights: {"model": {"state_dict": weights}, "optimizer": OPTIMISER}),
+        ("module.", lambda weights: {"params": weights}),
+        ("_orig_mod.", lambda weights: weights),
+        ("module._orig_mod.", lambda weights: weights),
+        ("model.", lambda weights: {"state_dict": weights, "optimizer_states": [OPTIMISER], "pytorch-lightning_version": "2.5", "loops": {}}),
+    ],
+)
+def test_checkpoints_as_training_scripts_write_them(tmp_path: Path, begins: str, around: Any) -> None:
+    weights = opened(seed=11).state_dict()
+    torch.save(around({begins + name: value.half() for name, value in weights.items()}), tmp_path / "epoch.ckpt")
+    for name, value in opened(checkpoint=str(tmp_path / "epoch.ckpt")).state_dict().items():
+        assert torch.equal(value, weights[name].half().double())
+
+
+def test_weights_of_a_whole_and_of_a_part_find_their_place(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    wrapped = {"network": {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Wrapped", "channels": 1}}
+    plain = {"network": {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Plain", "channels": 1}}
+    weights = opened(**plain, seed=5).state_dict()
+    # A network with a part called `module` keeps its names.
+    for number, names in enumerate(({f"module.{name}": value for name, value in weights.items()}, weights)):
+        torch.save(names, tmp_path / f"{number}.pt")
+        assert torch.equal(opened(**wrapped, checkpoint=str(tmp_path / f"{number}.pt")).module.first.weight, weights["first.weight"])
+    torch.save({"state_dict": {**{f"net.{name}": value for name, value in weights.items()}, "loss.weight": torch.zeros(2)}}, tmp_path / "2.pt")
+    with pytest.raises(ConfigError, match=r"unexpected loss.weight \(1 names\); write strict = false"):
+        opened(**plain, checkpoint=str(tmp_path / "2.pt"))
+    assert torch.equal(opened(**plain, checkpoint=str(tmp_path / "2.pt"), strict=False).last.bias, weights["last.bias"])
+    assert "loss.weight" in caplog.text
+    torch.save({f"{part}.{name}": value for name, value in weights.items() for part in ("net", "net_ema")}, tmp_path / "3.pt")
+    with pytest.raises(ConfigError, match=r"under net. and under net_ema. fit equally well; write those of one network alone"):
+        opened(**plain, checkpoint=str(tmp_path / "3.pt"), strict=False)
+
+
+def test_a_trained_plain_network_gets_gates_that_begin_as_it(checkpoint: Path, caplog: pytest.LogCaptureFixture) -> None:
+    gated = {"network": {"kind": "gated", "width": 4, "depth": 1}, "checkpoint": str(checkpoint)}
+    with pytest.raises(ConfigError, match=r"missing head.weight, missing head.bias \(2 names\); write strict = false"):
+        opened(**gated)
+    images = torch.rand(2, 1, 8, 8, dtype=torch.float64)
+    assert torch.equal(opened(**gated, strict=False)(images), opened(checkpoint=str(checkpoint))(images))
+    assert "missing ['head.weight', 'head.bias']" in caplog.text
 
 
 def test_a_saved_folder_says_its_architecture_and_merges_the_adapter(tmp_path: Path) -> None:
@@ -146,7 +212,20 @@ def test_an_adapter_finds_the_layers_of_any_network() -> None:
 
 
 def test_an_adapter_needs_layers(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"lora.target_modules = 'nothing'.*layers that can have an adapter are \['features.0'"):
+    with pytest.raises(ConfigError, match=r"lora.target_modules = 'nothing' names no layer; layers that can have an adapter are \['features.0"):
         opened(lora={**LORA, "target_modules": "nothing"})
     with pytest.raises(ConfigError, match=r"lora.target_modules = '\('.*write a regular expression, or a list of endings"):
         opened(lora={**LORA, "target_modules": "("})
+    grouped = {"network": {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Grouped", "channels": 1}}
+    with pytest.raises(ConfigError, match="depthwise is a grouped convolution, whose adapter peft cannot merge; layers that can have an adapter are"):
+        opened(**grouped, lora={**LORA, "target_modules": ["depthwise", "first"]})
+    with pytest.raises(ConfigError, match="one shares its weight with another layer"):
+        opened(**grouped, lora=LORA)
+    adapted = opened(**grouped, lora={**LORA, "target_modules": "first|last|project"})
+    with torch.no_grad():
+        for parameter in adapted.parameters():
+            parameter += 0.05
+    save(adapted, network(**grouped), tmp_path)
+    images = torch.rand(2, 1, 8, 8, dtype=torch.float64)
+    again = opened(**grouped, checkpoint=str(tmp_path / "model.safetensors"))
+    assert torch.allclose(adapted.eval()(images), again.eval()(images), atol=1e-12)

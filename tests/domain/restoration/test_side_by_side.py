@@ -32,6 +32,13 @@ def test_rows_hold_the_images_enlarged_with_names_and_numbers_beside_them(shape:
         assert bool((below < 128).any()) == (row < 2), "its numbers"
 
 
+def test_large_images_are_shown_by_their_middle() -> None:
+    image = (torch.arange(301) % 256).to(torch.uint8).repeat(280, 1)
+    found = side_by_side([image], [image], [image], 1, 1)
+    assert found is not None
+    assert torch.equal(found[:256, 60:316], image[12:268, 22:278])
+
+
 def test_nothing_is_shown_without_columns_and_images_of_other_sizes_are_left_out() -> None:
     small, large = torch.zeros(8, 8, dtype=torch.uint8), torch.zeros(16, 16, dtype=torch.uint8)
     assert side_by_side([small], [small], [small], 1, 0) is None

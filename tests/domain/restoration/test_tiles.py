@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from torch import nn
 
@@ -24,6 +25,33 @@ def test_seams_of_a_small_receptive_field_lie_inside_the_overlap() -> None:
         whole = network(image[None])[0]
         apart, blended = (restore_tiled(network, image, TileConfig(size=16, overlap=overlap)) for overlap in (0, 8))
     assert (blended - whole).abs().max() < 0.5 * (apart - whole).abs().max()
+
+
+@pytest.mark.parametrize("size", [(40, 40), (61, 37), (16, 200), (17, 33)])
+def test_a_network_that_sees_a_quarter_of_the_overlap_gives_what_it_gives_for_the_whole(size: tuple[int, int]) -> None:
+    """Three convolutions of 3 x 3 see three pixels to each side."""
+    torch.manual_seed(0)
+    network = Residual(channels=3, width=4, depth=1).build().double()
+    image = torch.rand(3, *size, dtype=torch.float64)
+    with torch.no_grad():
+        whole = network(image[None])[0]
+        assert torch.allclose(restore_tiled(network, image, TileConfig(size=24, overlap=12), batch_size=3), whole, atol=1e-12)
+        # With less than that the tiles' own edges are seen.
+        assert not torch.allclose(restore_tiled(network, image, TileConfig(size=16, overlap=4)), whole, atol=1e-6) or max(size) <= 16
+
+
+def test_a_network_that_halves_is_given_multiples_and_what_it_adds_at_the_edge_is_cut() -> None:
+    given: list[tuple[int, ...]] = []
+
+    def halves(images: torch.Tensor) -> torch.Tensor:
+        given.append(tuple(images.shape[2:]))
+        return nn.functional.interpolate(nn.functional.avg_pool2d(images, 8), scale_factor=8)
+
+    flat = [np.full((1, *size), 0.25, "float32") for size in ((13, 8), (100, 9))]
+    found = restore(halves, flat, TileConfig(size=32, overlap=8, multiple=8), 2, torch.device("cpu"), torch.float32)  # type: ignore[arg-type]
+    assert [each.shape for each in found] == [(1, 13, 8), (1, 100, 9)]
+    assert all(np.allclose(each, 0.25) for each in found)
+    assert set(given) == {(16, 8), (32, 16)}
 
 
 def test_images_of_several_sizes_come_back_in_their_order() -> None:

@@ -30,14 +30,19 @@ class TileConfig(Config):
 
     Args:
         size: of a tile, pixels; an image no larger is restored whole.
-        overlap: of neighbouring tiles, pixels.
+        overlap: of neighbouring tiles, pixels; at four times what a pixel of the output depends on to one side, no seam is left at all.
+        multiple: sides of what the network is given are made multiples of this by repeating the edge, and what comes out is cut again; for networks that halve
+            an image several times.
     """
 
     size: Annotated[int, Field(ge=8)] = 256
     overlap: Count = 32
+    multiple: Positive = 1
 
     @model_validator(mode="after")
     def _smaller(self) -> TileConfig:
+        if self.size % self.multiple:
+            raise ValueError(f"size = {self.size} is no multiple of multiple = {self.multiple}; write size = {-(-self.size // self.multiple) * self.multiple}")
         if self.overlap * 2 > self.size:
             raise ValueError(f"overlap = {self.overlap} is more than half of size = {self.size}; write at most {self.size // 2}")
         return self

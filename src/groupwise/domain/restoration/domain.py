@@ -15,7 +15,7 @@ from torch import Tensor
 from groupwise.config import ConfigError
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Prompt, Samples
-from groupwise.domain.restoration import evaluate, loading
+from groupwise.domain.restoration import evaluate, loading, trial
 from groupwise.domain.restoration.config import Distance, RestorationConfig
 from groupwise.domain.restoration.policy import Pixels
 from groupwise.domain.restoration.side_by_side import side_by_side
@@ -58,6 +58,7 @@ class RestorationDomain:
         self._train = self._pictures.train[: config.num_train]
         self._held_out = self._pictures.held_out[: config.evaluation.num_images]
         self._by_key = {picture.key: picture for picture in (*self._train, *self._held_out)}
+        self._tried_training = False
         self.rewards = Rewards(config.rewards)
         self.rewards.check_columns([*self._train[0].columns, "clean", "degraded"])
         self._check()
@@ -101,6 +102,12 @@ class RestorationDomain:
         drawn = self._policy.draw(self.module, degraded, group_size, None if settings.get("top_k") == 1 else generators, settings.get("sigma"), requires)
         group = torch.arange(len(prompts), device=degraded.device).repeat_interleave(group_size)
         log_prob = drawn.fields["log_prob"]
+        if not log_prob.isfinite().all():
+            place = int((~log_prob.isfinite()).any(1).nonzero()[0]) // group_size
+            raise ConfigError(
+                f"model: at step {step} the network gives NaN or infinity for image {prompts[place].key!r}; its training has diverged (a lower "
+                "optimiser.learning_rate), or it cannot restore such an image"
+            )
         return Samples(
             prompts=list(prompts),
             group=group,
@@ -145,7 +152,7 @@ class RestorationDomain:
         shown = "target" in chosen.payload
         self.module.train(shown)
         if shown:
-            output = self.module(chosen.payload["degraded"])
+            output = self._trained_on(chosen.payload["degraded"])
             distance = _distance(output, chosen.payload["target"], self.config.supervised)
             return Scored(chosen.old_log_prob, auxiliary={"supervised": distance})
         degraded, row = _distinct(chosen)
@@ -167,7 +174,12 @@ class RestorationDomain:
         return scored.detach()
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples:
-        """`size` training images with their targets; drawn without replacement as long as there are enough."""
+        """`size` training images with their targets; drawn without replacement as long as there are enough.
+
+        Raises:
+            ConfigError: in training mode, in which demonstrations are scored, the network gives something other than images.
+        """
+        self._try_training()
         places = streams.numpy("demonstrations", step).choice(len(self._train), size=size, replace=size > len(self._train))
         chosen = [self._train[place] for place in places.tolist()]
         clean, degraded = self._pairs(chosen, Streams(streams.seed("demonstrations")), step, numbers=range(size))
@@ -191,6 +203,12 @@ class RestorationDomain:
         degraded = [self._degraded(picture, picture.clean, own, "evaluate", number) for picture, number in zip(pictures, numbers, strict=True)]
         device, dtype = self._place()
         restored = restore(self.module, degraded, self.config.tile, config.batch_size, device, dtype)
+        for picture, image in zip(pictures, restored, strict=True):
+            if not np.isfinite(image).all():
+                raise ConfigError(
+                    f"model: the network gives NaN or infinity for held-out image {picture.key!r}; are its weights whole, and has its training diverged "
+                    "(a lower optimiser.learning_rate)?"
+                )
         images, clean, given = (evaluate.each_as_picture(values) for values in (restored, targets, degraded))
         table = evaluate.score(self.rewards, pictures, images, clean, given, judges=True)
         table = evaluate.with_fidelity(table, restored, targets, evaluate.fidelity_names(self.config.rewards))
@@ -281,34 +299,40 @@ class RestorationDomain:
             if patch is not None and min(size) < patch:
                 raise ConfigError(f"patch = {patch}: image {key!r} has {list(size)} pixels; write at most {min(size)}, or leave the image out")
         _, degraded = self._pairs(self._train[:1], self._streams, 0)
-        self._try_network(degraded)
-        self._policy.check(self.module, degraded)
-
-    def _try_network(self, degraded: Tensor) -> None:
-        """One image through the network as it will be called: what comes out must be an image like it, a number at every pixel, with a gradient."""
-        given, training = degraded.clone(), self.module.training
-        of = f"images of {list(given.shape)} ({str(given.dtype).removeprefix('torch.')})"
+        training = self.module.training
         self.module.eval()
         try:
-            with torch.enable_grad():
-                output = self.module(given)
-        except Exception as error:
-            raise ConfigError(
-                f"model: the network fails on {of}: {type(error).__name__}: {error}; it must take the source's images, or domain.patch"
-            ) from error
+            trial.try_network(self.module, degraded, self._train[0].key)
+            self._policy.check(self.module, degraded)
+            trial.try_sizes(self.module, degraded, [picture.clean.shape for picture in self._held_out], self.config.tile)
         finally:
             self.module.train(training)
-        if not isinstance(output, Tensor):
-            raise ConfigError(f"model: the network gives a {type(output).__name__} for {of}; write a network that gives the restored images alone")
-        if output.shape != given.shape or output.dtype != given.dtype:
-            got = f"{list(output.shape)} ({str(output.dtype).removeprefix('torch.')})"
-            raise ConfigError(f"model: the network gives {got} for {of}; a restoration network gives the same shape and type")
-        if not output.isfinite().all():
-            raise ConfigError(f"model: the network gives NaN or infinity for image {self._train[0].key!r}; are its weights whole?")
-        if not output.requires_grad:
-            raise ConfigError("model: the network's output has no gradient, and nothing would be trained; remove detach() or no_grad() from its forward")
-        if not torch.equal(given, degraded):
-            raise ConfigError("model: the network changes the images it is given; write a forward that does not work in place on its input")
+
+    def _try_training(self) -> None:
+        """Two images through the network in training mode, which leaves no trace; once."""
+        if not self._tried_training:
+            _, degraded = self._pairs([self._train[0], self._train[-1]], self._streams, 0)
+            buffers, training = [(buffer, buffer.clone()) for buffer in self.module.buffers()], self.module.training
+            devices = [degraded.device] if degraded.device.type == "cuda" else []
+            try:
+                with torch.random.fork_rng(devices=devices), torch.no_grad():
+                    self.module.train()
+                    self._trained_on(degraded)
+            finally:
+                self.module.train(training)
+                for buffer, before in buffers:
+                    buffer.copy_(before)
+            self._tried_training = True
+
+    def _trained_on(self, degraded: Tensor) -> Tensor:
+        """The network's output in training mode."""
+        try:
+            output = self.module(degraded)
+        except ValueError as error:
+            # What a batch normalisation says of a single value a channel.
+            few = "; more images at once may help (train.demonstrations_per_step, train.micro_batch_members)" if len(degraded) == 1 else ""
+            raise ConfigError(f"model: the network fails in training mode on images of {list(degraded.shape)}: {error}{few}") from error
+        return trial.checked(output, degraded, " in training mode")
 
 
 def _prompt(picture: Picture) -> Prompt:

@@ -14,7 +14,7 @@ from torch.nn import functional
 from groupwise.domain import measured
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.restoration.source.base import Picture
-from groupwise.reward import Rewards, RewardTable
+from groupwise.reward import RewardError, Rewards, RewardTable
 from groupwise.reward.fidelity import psnr, ssim
 
 MODE = "restored"
@@ -55,7 +55,14 @@ def score(
     """Rewards of restored images (uint8), which find the target as `clean`, what was restored as `degraded`, and the source's own columns."""
     names = set.intersection(*(set(picture.columns) for picture in pictures)) if pictures else set()
     columns: dict[str, Sequence[Any]] = {name: [picture.columns[name] for picture in pictures] for name in sorted(names)}
-    return rewards.score([picture.key for picture in pictures], images, {**columns, "clean": clean, "degraded": degraded}, judges=judges)
+    table = rewards.score([picture.key for picture in pictures], images, {**columns, "clean": clean, "degraded": degraded}, judges=judges)
+    for name, maps in table.maps.items():
+        for member, (values, image) in enumerate(zip(maps, images, strict=True)):
+            if tuple(values.shape) != tuple(image.shape[:2]):
+                key = pictures[member].key
+                what = f"reward {name!r} gave a map of {list(values.shape)} for image {key!r} of {list(image.shape[:2])} pixels (member {member})"
+                raise RewardError(f"{what}; a map has one value a pixel, [H, W]", reward=name, prompt=key, member=member)
+    return table
 
 
 def pooled(table: RewardTable, block: int | None) -> RewardTable:

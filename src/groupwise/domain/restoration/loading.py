@@ -6,7 +6,8 @@ import copy
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,6 +24,11 @@ log = logging.getLogger("groupwise")
 
 NETWORK = "network.json"
 WEIGHTS = "model.safetensors"
+
+_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
+_TABLES = ("state_dict", "model_state_dict", "model", "params_ema", "params", "network", "net", "weights")
+"""Names under which training scripts keep weights, the first that is there; of BasicSR's two the averaged ones."""
+_WRITE = "where it was made, write torch.save(network.state_dict(), 'weights.pt')"
 
 
 def resolve(config: ModelConfig) -> Network:
@@ -77,11 +83,19 @@ def open_network(config: ModelConfig, streams: Streams, device: torch.device) ->
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(streams.seed("model") if network.seed is None else network.seed)
         module = network.network.build()
+        own = getattr(module, "num_controls", network.network.num_controls)
+        if network.network.num_controls and own != network.network.num_controls:
+            raise ConfigError(f"network.controls = {network.network.num_controls}, and the network's num_controls is {own}; write controls = {own}")
         if network.lora is not None:
             module = add_lora(module, network.lora)
+    lazy = [name for name, parameter in module.named_parameters() if isinstance(parameter, nn.parameter.UninitializedParameter)]
+    if lazy:
+        raise ConfigError(f"model: {lazy[0]} has no size yet ({len(lazy)} such); write layers with sizes (Conv2d for LazyConv2d)")
     module = module.to(device=device, dtype=getattr(torch, network.dtype))
     if not any(parameter.requires_grad for parameter in module.parameters()):
-        raise ConfigError("model: the network has no parameter that could be trained")
+        number = sum(1 for _ in module.parameters())
+        why = f": requires_grad is false for all {number} of them; set it to true for some, or give it an adapter (model.lora)" if number else ""
+        raise ConfigError(f"model: the network has no parameter that could be trained{why}")
     if network.checkpoint is not None:
         _fill(module, newest(Path(network.checkpoint)), network.strict)
     return module
@@ -96,34 +110,59 @@ def add_lora(module: nn.Module, config: LoraConfig) -> nn.Module:
     from peft import LoraConfig as PeftConfig
     from peft import get_peft_model
 
-    fit = [name for name, layer in module.named_modules() if isinstance(layer, (nn.Conv2d, nn.Linear)) and getattr(layer, "groups", 1) == 1]
-    wanted = config.target_modules
-    try:
-        named = fit if wanted is None else [name for name in fit if re.fullmatch(wanted, name)] if isinstance(wanted, str) else list(wanted)
-    except re.error as error:
-        raise ConfigError(f"lora.target_modules = {wanted!r}: {error}; write a regular expression, or a list of endings") from error
-    if not named:
-        raise ConfigError(f"lora.target_modules = {wanted!r} names no layer; layers that can have an adapter are {fit}")
+    layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, (nn.Conv2d, nn.Linear))}
+    fit = [name for name, layer in layers.items() if getattr(layer, "groups", 1) == 1]
+    given, said = config.target_modules, "lora" if config.target_modules is None else f"lora.target_modules = {config.target_modules!r}"
+    can = f"layers that can have an adapter are {fit}" if fit else "the network has no convolution (ungrouped) and no linear map of torch.nn"
+    if given is None:
+        target = fit
+    elif isinstance(given, str):
+        try:
+            target = [name for name in fit if re.fullmatch(given, name)]
+        except re.error as error:
+            raise ConfigError(f"{said}: {error}; write a regular expression, or a list of endings") from error
+    else:
+        target = [name for name in layers if any(name == ending or name.endswith(f".{ending}") for ending in given)]
+        for name in target:
+            if name not in fit:
+                raise ConfigError(f"{said}: {name} is a grouped convolution, whose adapter peft cannot merge; {can}")
+    shared = Counter(id(layer.weight) for layer in layers.values())
+    for name in target:
+        if shared[id(layers[name].weight)] > 1:
+            raise ConfigError(f"{said}: {name} shares its weight with another layer, and an adapter of one would be merged into both; leave it out")
+    if not target:
+        raise ConfigError(f"{said} names no layer; {can}")
     # Whole names: peft takes a list as endings, and a layer of several groups may end as another is called.
-    target: Any = named if isinstance(wanted, tuple) else "|".join(re.escape(name) for name in named)
-    try:
-        return cast(nn.Module, get_peft_model(module, PeftConfig(r=config.r, lora_alpha=config.alpha, target_modules=target)))  # type: ignore[arg-type]
-    except ValueError as error:
-        raise ConfigError(f"lora.target_modules = {config.target_modules!r}: {error}; layers that can have an adapter are {fit}") from error
+    whole = "|".join(re.escape(name) for name in target)
+    return cast(nn.Module, get_peft_model(module, PeftConfig(r=config.r, lora_alpha=config.alpha, target_modules=whole)))  # type: ignore[arg-type]
 
 
 def newest(path: Path) -> Path:
     """A checkpoint file: the path itself, or the last one of a folder in natural order (`epoch9` before `epoch19`).
 
+    Files of a folder must differ by their numbers alone (`epoch_9.pt`, `epoch19.safetensors`); of two of one number, safetensors is taken.
+
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, or files of several names of which none is the newest (`epoch19.pt` and `optimiser.pt`).
     """
     if path.is_file():
         return path
-    found = [each for pattern in ("*.safetensors", "*.pt", "*.pth") for each in path.glob(pattern)] if path.is_dir() else []
+    found = [each for each in path.iterdir() if each.suffix in _SUFFIXES and not each.name.startswith(".")] if path.is_dir() else []
     if not found:
-        raise ConfigError(f"model.checkpoint = {str(path)!r}: no such file, and no folder with .safetensors or .pt files")
-    return max(found, key=lambda each: natural(each.name))
+        raise ConfigError(f"model.checkpoint = {str(path)!r}: no such file, and no folder with {', '.join(_SUFFIXES)} files")
+    series: dict[tuple[str, ...], list[Path]] = {}
+    for each in found:
+        # Spelled with an underscore, a dot or without, it is the same word.
+        words = re.split(r"\d+", re.sub(r"[-_ .]", "", each.stem.lower()))
+        series.setdefault(tuple(words), []).append(each)
+    if len(series) > 1:
+        names = sorted((max(files, key=_number).name for files in series.values()), key=natural)
+        raise ConfigError(f"model.checkpoint = {str(path)!r}: it holds files of several names ({', '.join(names[:5])}), none of them the newest; name the file")
+    return max(found, key=_number)
+
+
+def _number(path: Path) -> tuple[list[int], bool]:
+    return [int(digits) for digits in re.findall(r"\d+", path.stem)], path.suffix == ".safetensors"
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -141,16 +180,38 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     except Exception as error:
         # What torch says of pickled code begins with how to run it all the same.
         code = type(error).__name__ == "UnpicklingError" or "TorchScript" in str(error)
-        why = "it holds code or objects, none of which is run" if code else f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        raise ConfigError(f"model.checkpoint = {str(path)!r}: {why}; write tensors alone, as safetensors") from error
-    # Training scripts keep the weights beside their optimiser.
-    for name in ("state_dict", "model", "params_ema", "params", "net"):
-        if isinstance(found, Mapping) and isinstance(found.get(name), Mapping):
-            found = found[name]
-    if not isinstance(found, Mapping) or not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in found.items()):
-        what = f"{[str(name) for name in found][:5]}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
-        raise ConfigError(f"model.checkpoint = {str(path)!r}: it holds {what} and no table of tensors by name; write the network's state_dict() alone")
-    return {name.removeprefix("module."): value for name, value in found.items()}
+        why = f"it holds code or objects{_objects(path)}, none of which is run" if code else f"it cannot be read ({type(error).__name__}: {_line(error)})"
+        raise ConfigError(f"model.checkpoint = {str(path)!r}: {why}; {_WRITE}") from error
+    return _table(found, path)
+
+
+def _table(found: Any, path: Path) -> dict[str, Tensor]:
+    """The weights among what a training script keeps beside them."""
+    if isinstance(found, Mapping) and found and all(isinstance(name, str) and isinstance(value, Tensor) for name, value in found.items()):
+        return dict(found)
+    inner = {name: value for name, value in found.items() if isinstance(value, Mapping)} if isinstance(found, Mapping) else {}
+    known = next((name for name in _TABLES if name in inner), None)
+    if known is not None:
+        return _table(inner[known], path)
+    what = f"{[str(name) for name in found][:5]}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
+    raise ConfigError(
+        f"model.checkpoint = {str(path)!r}: it holds {what} and no table of tensors by name, alone or under one of {', '.join(_TABLES)}; {_WRITE}"
+    )
+
+
+def _objects(path: Path) -> str:
+    """Which classes a file wants made, as far as it can be told without making them."""
+    try:
+        found = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+    except Exception:
+        # Files of torch's older kind, TorchScript and plain pickles are not listed.
+        return ""
+    return f" ({', '.join(sorted(found)[:5])})" if found else ""
+
+
+def _line(error: Exception) -> str:
+    """The first sentence of what a library says."""
+    return (str(error).splitlines() or [""])[0].partition(". ")[0].rstrip(".")
 
 
 def save(module: nn.Module, config: ModelConfig, folder: Path) -> None:
@@ -175,15 +236,17 @@ def save(module: nn.Module, config: ModelConfig, folder: Path) -> None:
 def _fill(module: nn.Module, path: Path, strict: bool) -> None:
     """Copies a checkpoint into a network that may carry an adapter.
 
-    The checkpoint may name a layer as it is called without the adapter (`last.weight`) or with it (`base_model.model.last.base_layer.weight`).
+    The checkpoint may name a layer as it is called without the adapter (`last.weight`) or with it (`base_model.model.last.base_layer.weight`), and it may be
+    of a whole of which this network is a part (`module.last.weight`), or of a part of it.
     """
     given = read_weights(path)
     own = module.state_dict()
+    theirs, ours = _beginnings({_plain(name) for name in given}, {_plain(name) for name in own}, path)
     plain = {_plain(name): name for name in own}
     found: dict[str, Tensor] = {}
     unexpected: list[str] = []
     for name, value in given.items():
-        place = name if name in own else plain.get(_plain(name))
+        place = name if name in own else plain.get(ours + _plain(name).removeprefix(theirs)) if _plain(name).startswith(theirs) else None
         if place is None:
             unexpected.append(name)
         else:
@@ -192,21 +255,55 @@ def _fill(module: nn.Module, path: Path, strict: bool) -> None:
     if wrong:
         raise ConfigError(f"model.checkpoint = {str(path)!r}: {len(wrong)} weights have another shape: {'; '.join(wrong[:3])}; is it another architecture?")
     missing = [name for name in own if name not in found]
-    adapter = [name for name in missing if ".lora_" in name]
-    base = [_plain(name) for name in missing if ".lora_" not in name]
+    adapted = hasattr(module, "peft_config")
+    harmless = tuple(getattr(module, "identity_without", ()))
+    head = [name for name in missing if harmless and _plain(name).startswith(harmless)]
+    adapter = [name for name in missing if name not in head and adapted and ".lora_" in name]
+    base = [_plain(name) for name in missing if name not in (*adapter, *head)]
     if base:
         raise ConfigError(
             f"model.checkpoint = {str(path)!r}: {len(base)} weights of the network are missing: {', '.join(base[:5])}"
             + (f"; unexpected: {', '.join(unexpected[:5])}" if unexpected else "")
             + "; give the checkpoint of this architecture (strict = false does not help: the network itself would stay untrained)"
         )
-    any_adapter = any(".lora_" in name for name in found)
-    if strict and (unexpected or (adapter and any_adapter)):
-        listed = [*(f"unexpected {name}" for name in unexpected), *(f"missing {name}" for name in (adapter if any_adapter else []))]
+    # A checkpoint without any adapter is that of the network itself, and a fresh adapter changes nothing.
+    lacking = [_plain(name) for name in (*head, *(adapter if any(".lora_" in name for name in found) else []))]
+    if strict and (unexpected or lacking):
+        listed = [*(f"unexpected {name}" for name in unexpected), *(f"missing {name}" for name in lacking)]
         raise ConfigError(f"model.checkpoint = {str(path)!r}: {', '.join(listed[:6])} ({len(listed)} names); write strict = false to go on without them")
-    if (unexpected or (adapter and any_adapter)) and is_first_process():
-        log.warning("checkpoint %s: missing %s, unexpected %s", path, [_plain(name) for name in adapter], unexpected)
-    module.load_state_dict({**own, **found})
+    if (unexpected or lacking) and is_first_process():
+        log.warning("checkpoint %s: missing %s, unexpected %s", path, lacking, unexpected)
+    try:
+        module.load_state_dict({**own, **found})
+    except Exception as error:
+        # Sparse and quantised tensors, and whatever a network's own hooks refuse.
+        raise ConfigError(f"model.checkpoint = {str(path)!r}: its weights cannot be copied: {' '.join(str(error).split())}; {_WRITE}") from error
+
+
+def _beginnings(given: Collection[str], own: Collection[str], path: Path) -> tuple[str, str]:
+    """What the checkpoint's names begin with and the network's lack, and the other way about: one of the two, or none, is empty.
+
+    Raises:
+        ConfigError: two parts of the checkpoint fit equally well.
+
+    Example:
+        >>> _beginnings({"module.a.weight", "module.b.weight"}, {"a.weight", "b.weight"}, Path("a.pt"))
+        ('module.', '')
+    """
+    theirs, ours = _heads(given, own), _heads(own, given)
+    (best, fits), (wrapped, fits_wrapped) = (max(heads.items(), key=lambda each: (each[1], not each[0]), default=("", 0)) for heads in (theirs, ours))
+    if fits_wrapped > fits:
+        return "", wrapped
+    equal = sorted(head for head, number in theirs.items() if number == fits)
+    if best and len(equal) > 1:
+        raise ConfigError(f"model.checkpoint = {str(path)!r}: its weights under {' and under '.join(equal)} fit equally well; write those of one network alone")
+    return best, ""
+
+
+def _heads(long: Collection[str], short: Collection[str]) -> Counter[str]:
+    """How many of the long names are a short one behind the same beginning."""
+    wanted = set(short)
+    return Counter(name[:place] for name in long for place in (0, *(dot.end() for dot in re.finditer(r"\.", name))) if name[place:] in wanted)
 
 
 def _plain(name: str) -> str:

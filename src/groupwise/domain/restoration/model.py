@@ -17,8 +17,8 @@ class LoraConfig(Config):
     Args:
         r: rank.
         alpha: the adapter's output is scaled by `alpha / r`.
-        target_modules: names of layers as peft matches them (a list of endings, or a regular expression); unset takes every convolution and linear map, those
-            of several groups apart.
+        target_modules: a regular expression for whole names of layers, of which those that can have an adapter get one; or a list of endings of names, as
+            peft matches them. Unset takes every convolution and linear map, those of several groups apart: peft cannot merge an adapter of theirs.
 
     Source: Hu et al. 2021, arXiv 2106.09685.
     """
@@ -34,9 +34,11 @@ class Network(Config):
 
     Args:
         network: the architecture.
-        checkpoint: weights as safetensors, or a `.pt` file of tensors alone; a folder takes its newest checkpoint in natural order.
+        checkpoint: weights as safetensors, or a `.pt` file of tensors alone; a folder takes its newest checkpoint in natural order. A training script's file,
+            with the weights under `state_dict`, `model`, `params` or the like beside its optimiser, is read too; so are names under a common beginning
+            (`module.`, `model.`, ...) that the network's own lack, or the other way about.
         strict: every name must fit. False lists what is missing and unexpected, and still refuses when a weight of the network itself is missing: only an
-            adapter's may be.
+            adapter's may be, and those of a `gated` network's head, which begin as the plain network.
         lora: an adapter; it is put in place before the checkpoint is read, so that its weights are read too.
         seed: of fresh weights; unset takes the run's.
         dtype: of the weights.

@@ -12,6 +12,7 @@ from groupwise.reward.fidelity import psnr, ssim
 
 ROWS = ("degraded", "restored", "clean")
 _SIDE = 96
+_MOST = 256
 _GAP = 4
 _LINE = 14
 _MARGIN = 60
@@ -19,6 +20,8 @@ _MARGIN = 60
 
 def side_by_side(degraded: Sequence[Tensor], restored: Sequence[Tensor], clean: Sequence[Tensor], repeats: int, num_columns: int) -> Tensor | None:
     """The first images of one size, enlarged by a whole number to some 96 pixels; PSNR (dB) and SSIM of what is shown stand below it.
+
+    Of images of more than 256 pixels the middle is shown.
 
     Args:
         degraded, restored, clean: uint8 `[H, W]` or `[H, W, 3]` each, the same image at the same place.
@@ -39,7 +42,8 @@ def side_by_side(degraded: Sequence[Tensor], restored: Sequence[Tensor], clean: 
     places = [place for place in range(0, len(clean), repeats) if clean[place].shape == clean[0].shape][:num_columns]
     if not places:
         return None
-    height, width = clean[0].shape[:2]
+    middle = tuple(slice((side - _MOST) // 2, (side + _MOST) // 2) if side > _MOST else slice(None) for side in clean[0].shape[:2])
+    height, width = clean[0][middle].shape[:2]
     factor = max(1, -(-_SIDE // width))
     across, down = factor * width + _GAP, factor * height + _LINE + _GAP
     grey = clean[0].dim() == 2
@@ -49,10 +53,11 @@ def side_by_side(degraded: Sequence[Tensor], restored: Sequence[Tensor], clean: 
         draw.text((2, row * down + factor * height // 2 - _LINE // 2), name, fill="black")
         for column, place in enumerate(places):
             left = _MARGIN + column * across
-            shown = images[place].repeat_interleave(factor, 0).repeat_interleave(factor, 1).numpy()
+            part = images[place][middle]
+            shown = part.repeat_interleave(factor, 0).repeat_interleave(factor, 1).numpy()
             canvas.paste(Image.fromarray(shown), (left, row * down))
             if name != "clean":
-                draw.text((left, row * down + factor * height + 1), _caption(images[place], clean[place]), fill="black")
+                draw.text((left, row * down + factor * height + 1), _caption(part, clean[place][middle]), fill="black")
     return torch.from_numpy(np.array(canvas))
 
 

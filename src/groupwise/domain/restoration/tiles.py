@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from groupwise.domain.restoration.config import TileConfig
 
 
 def restore(module: nn.Module, images: Sequence[np.ndarray], tile: TileConfig, batch_size: int, device: torch.device, dtype: torch.dtype) -> list[np.ndarray]:
-    """The network's output for each image, clamped to [0, 1], fp32 `[C, H, W]`.
+    """The network's output for each image, clamped to [0, 1], fp32 `[C, H, W]`; NaN where it gave infinity.
 
     Args:
         module: the network.
@@ -28,32 +29,57 @@ def restore(module: nn.Module, images: Sequence[np.ndarray], tile: TileConfig, b
         for start in range(0, len(same), batch_size):
             places = same[start : start + batch_size]
             batch = torch.from_numpy(np.stack([images[place] for place in places])).to(device=device, dtype=dtype)
-            for place, output in zip(places, module(batch).clamp(0, 1).float().cpu().numpy(), strict=True):
+            for place, output in zip(places, _clamped(_padded(module, batch, tile.multiple)), strict=True):
                 found[place] = output
     for place, image in enumerate(images):
         if place not in found:
             whole = torch.from_numpy(np.ascontiguousarray(image)).to(device=device, dtype=dtype)
-            found[place] = restore_tiled(module, whole, tile, batch_size).clamp(0, 1).float().cpu().numpy()
+            found[place] = _clamped(restore_tiled(module, whole, tile, batch_size))
     return [found[place] for place in range(len(images))]
 
 
 def restore_tiled(module: nn.Module, image: Tensor, tile: TileConfig, batch_size: int = 1) -> Tensor:
-    """One image `[C, H, W]` through the network in tiles; where tiles overlap, their outputs are blended with weights that fall towards a tile's edge.
+    """One image `[C, H, W]` through the network in tiles; where tiles overlap, their outputs are blended.
 
-    A network that acts on each pixel alone gives exactly what it gives for the whole image, up to rounding.
+    The outer quarter of an overlap, where a tile does not see enough of the image, counts for nothing; from there weights rise. A network of which a
+    pixel depends on no other further away than `tile.overlap // 4` gives exactly what it gives for the whole image, up to rounding.
     """
     height, width = image.shape[1:]
     corners = [(top, left) for top in _starts(height, tile) for left in _starts(width, tile)]
-    sum_of, weight_of = torch.zeros_like(image), torch.zeros_like(image[:1])
+    # Sums of half precision would show where tiles meet.
+    sum_of = torch.zeros_like(image, dtype=torch.promote_types(image.dtype, torch.float32))
+    weight_of = torch.zeros_like(sum_of[:1])
     for start in range(0, len(corners), batch_size):
         chosen = corners[start : start + batch_size]
         parts = torch.stack([image[:, top : top + tile.size, left : left + tile.size] for top, left in chosen])
-        window = _window(parts.shape[2], tile.overlap, image)[:, None] * _window(parts.shape[3], tile.overlap, image)
-        for (top, left), output in zip(chosen, module(parts), strict=True):
+        for (top, left), output in zip(chosen, _padded(module, parts, tile.multiple), strict=True):
+            window = _window(top, output.shape[1], height, tile.overlap, sum_of)[:, None] * _window(left, output.shape[2], width, tile.overlap, sum_of)
             place = (slice(None), slice(top, top + output.shape[1]), slice(left, left + output.shape[2]))
             sum_of[place] += window * output
             weight_of[place] += window
     return sum_of / weight_of
+
+
+def given_sizes(height: int, width: int, tile: TileConfig) -> set[tuple[int, int]]:
+    """Height and width of what the network is given of an image.
+
+    Example:
+        >>> given_sizes(61, 300, TileConfig(size=256, multiple=8))
+        {(64, 256)}
+    """
+    return {tuple(side + -side % tile.multiple for side in (min(height, tile.size), min(width, tile.size)))}  # type: ignore[arg-type]
+
+
+def _clamped(output: Tensor) -> np.ndarray:
+    return torch.where(output.isfinite(), output.clamp(0, 1), torch.nan).float().cpu().numpy()
+
+
+def _padded(module: nn.Module, images: Tensor, multiple: int) -> Tensor:
+    """The output for `[N, C, H, W]`, with the edge repeated until the sides are multiples, and cut again."""
+    height, width = images.shape[2:]
+    if height % multiple == 0 and width % multiple == 0:
+        return module(images)
+    return module(functional.pad(images, (0, -width % multiple, 0, -height % multiple), mode="replicate"))[:, :, :height, :width]
 
 
 def _starts(length: int, tile: TileConfig) -> list[int]:
@@ -69,8 +95,12 @@ def _starts(length: int, tile: TileConfig) -> list[int]:
     return [*range(0, length - tile.size, step), length - tile.size]
 
 
-def _window(length: int, overlap: int, like: Tensor) -> Tensor:
-    """Weights that rise over the overlap and never reach 0."""
-    distance = torch.arange(length, device=like.device, dtype=like.dtype)
-    edge = torch.minimum(distance, distance.flip(0)) + 1
-    return (edge / (overlap + 1)).clamp(max=1)
+def _window(start: int, length: int, whole: int, overlap: int, like: Tensor) -> Tensor:
+    """Weights along one side of a tile: 0 over a quarter of the overlap, rising to 1 over its middle half; at the image's own edge 1 throughout."""
+    place = torch.arange(length, device=like.device, dtype=like.dtype)
+    margin = overlap // 4
+    weights = torch.ones_like(place)
+    for distance, inside in ((place, start > 0), (place.flip(0), start + length < whole)):
+        if inside:
+            weights = torch.minimum(weights, ((distance + 1 - margin) / (overlap - 2 * margin + 1)).clamp(0, 1))
+    return weights

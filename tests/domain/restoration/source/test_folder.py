@@ -47,7 +47,9 @@ def test_a_corrupt_image_is_left_out_counted_and_named(pairs: Path) -> None:
     (pairs / "clean" / "image9.png").write_bytes(whole[: len(whole) // 2])
     found = source(pairs).read()
     assert len(found.train) + len(found.held_out) == 2
-    assert found.remarks == ["data: images left out because they cannot be read: 2 (clean/image2.png, clean/image9.png)"]
+    said, why = found.remarks[0].split("; the first: ")
+    assert said == "data: images left out because they cannot be read: 2 (clean/image2.png, clean/image9.png)"
+    assert why == "UnidentifiedImageError: cannot identify image file"
     with pytest.raises(ConfigError, match=r"clean/image2.png cannot be read"):
         source(pairs, on_corrupt="error").read()
 
@@ -58,6 +60,15 @@ def test_every_problem_names_its_file(pairs: Path) -> None:
     (pairs / "empty" / "clean").mkdir(parents=True)
     with pytest.raises(ConfigError, match="no image in it"):
         source(pairs / "empty").read()
+    write(pairs / "empty" / "clean" / "inside", "image1.png")
+    with pytest.raises(ConfigError, match=r"no image in it.*what lies there: 1 \(inside/\), and folders inside it are not searched"):
+        source(pairs / "empty").read()
+    (pairs / "file").touch()
+    with pytest.raises(ConfigError, match=r"source.clean = '.*file': it is a file and no folder"):
+        source(pairs, clean=str(pairs / "file")).read()
+    (pairs / "link").symlink_to(pairs / "clean")
+    with pytest.raises(ConfigError, match=r"source.degraded = '.*link' is the folder of the clean images"):
+        source(pairs, degraded=str(pairs / "link")).read()
     extra = write(pairs / "degraded", "image11.png")
     with pytest.raises(ConfigError, match=r"'image11' is in .*degraded and has no partner"):
         source(pairs).read()
@@ -91,7 +102,8 @@ def test_whatever_a_decoder_raises_the_file_is_left_out_and_it_is_the_broken_one
     broken_png(pairs / "degraded" / "image1.png")
     (pairs / "clean" / "image2.png").unlink()
     (pairs / "clean" / "image2.png").symlink_to(pairs / "nowhere.png")
-    assert source(pairs).read().remarks == ["data: images left out because they cannot be read: 2 (degraded/image1.png, clean/image2.png)"]
+    (remark,) = source(pairs).read().remarks
+    assert remark.startswith("data: images left out because they cannot be read: 2 (degraded/image1.png, clean/image2.png); the first: ")
     broken_png(pairs / "clean" / "image9.png")
     with pytest.raises(ConfigError, match=r"can be read: 1, and 1 are to be held out; give at least 2; images left out .*: 3 \(.*clean/image9.png\)"):
         source(pairs).read()
@@ -138,6 +150,27 @@ def test_kinds_of_pixels(tmp_path: Path) -> None:
         read(clear, 3)
     with pytest.raises(ConfigError, match=r"a.png has more than 8 bits a channel \(I;16\)"):
         read(Image.fromarray(random.integers(0, 65536, (5, 7)).astype("uint16")), 1)
+
+
+def test_several_images_in_a_file_are_no_one_image(tmp_path: Path) -> None:
+    write(tmp_path / "clean", "a.png")
+    pages = [Image.new("RGB", (8, 6), (value, 0, 0)) for value in (1, 2)]
+    pages[0].save(tmp_path / "clean" / "b.tiff", save_all=True, append_images=pages[1:])
+    with pytest.raises(ConfigError, match=r"b.tiff holds 2 images \(TIFF\); store each as a file of its own"):
+        Folder(clean=str(tmp_path / "clean"), num_held_out=1).read()
+    (tmp_path / "clean" / "b.tiff").unlink()
+    pages[0].save(tmp_path / "clean" / "b.jpg", format="MPO", save_all=True, append_images=pages[1:])
+    assert len(Folder(clean=str(tmp_path / "clean"), num_held_out=1).read().train) == 1
+
+
+def test_what_is_no_image_is_counted(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png", "c.gif"):
+        write(tmp_path / "clean", name)
+    for name in (".DS_Store", "Thumbs.db", "._a.png"):
+        (tmp_path / "clean" / name).touch()
+    (tmp_path / "clean" / "d.png").mkdir()
+    (remark,) = Folder(clean=str(tmp_path / "clean"), num_held_out=1).read().remarks
+    assert remark == f"data: passed over in {tmp_path / 'clean'}, being no images that are read: 3 (Thumbs.db, c.gif, d.png/)"
 
 
 def test_sixteen_bits_of_colour_are_not_cut_to_eight(tmp_path: Path) -> None:

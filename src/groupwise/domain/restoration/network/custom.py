@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from groupwise.config import Config, ConfigError, user_module
+from groupwise.config import Config, ConfigError, raised_at, user_module
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,10 +28,18 @@ class Custom(Config):
     """
 
     kind: Literal["custom"] = "custom"
-    path: Annotated[str, Field(pattern=r"^[\w.]+:[\w.]+$")]
+    path: str
     arguments: Mapping[str, Any] = Field(default_factory=dict)
     channels: Literal[1, 3] = 3
     controls: Annotated[int, Field(ge=0)] = 0
+
+    @field_validator("path")
+    @classmethod
+    def _import_path(cls, path: str) -> str:
+        module, _, name = path.partition(":")
+        if not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
+            raise ValueError(f"{path!r} is no import path; write package.module:Class, for a file networks.py in the working directory networks:Class")
+        return path
 
     @property
     def num_controls(self) -> int:
@@ -49,11 +57,19 @@ class Custom(Config):
         module_name, _, name = self.path.partition(":")
         try:
             found: Any = user_module(module_name)
+        # A user's module may fail in any way while it is imported.
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            raise ConfigError(
+                f"network.path = {self.path!r}: the module cannot be imported: {what}; it must be installed or lie in the working directory"
+            ) from error
+        try:
             for part in name.split("."):
                 found = getattr(found, part)
             network = found(**self.arguments)
         except Exception as error:
-            raise ConfigError(f"network.path = {self.path!r}: {type(error).__name__}: {error}; write package.module:Class and its arguments") from error
+            what = f"{type(error).__name__}: {error}{raised_at(error)}"
+            raise ConfigError(f"network.path = {self.path!r}: {what}; write package.module:Class and its arguments") from error
         if not isinstance(network, nn.Module):
             raise ConfigError(f"network.path = {self.path!r} gave a {type(network).__name__}; it must give a torch.nn.Module")
         return network

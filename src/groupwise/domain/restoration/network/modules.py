@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast, final
+from typing import final
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +29,9 @@ class ResidualStack(nn.Module):
 @final
 class GatedStack(nn.Module):
     """See `gated.Gated`."""
+
+    identity_without = ("head.",)
+    """What fresh weights of these names' beginnings leave as it is: a checkpoint of the plain network may lack them."""
 
     def __init__(self, channels: int, width: int, depth: int, bands: int, concentration: float) -> None:
         super().__init__()
@@ -145,8 +148,3 @@ def _bands(value: Tensor, number: int) -> list[Tensor]:
         found.append(rest - smooth)
         rest = smooth
     return [*found, rest]
-
-
-def num_controls(network: nn.Module) -> int:
-    """How many control parameters a network says it has."""
-    return cast(int, getattr(network, "num_controls", 0))

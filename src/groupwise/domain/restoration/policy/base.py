@@ -12,6 +12,11 @@ from torch import Tensor, nn
 Fields = dict[str, Tensor]
 
 
+def wide(value: Tensor) -> Tensor:
+    """At least single precision: a log-prob of half precision is no more than a guess."""
+    return value.to(torch.promote_types(value.dtype, torch.float32))
+
+
 @final
 @dataclass(frozen=True)
 class Drawn:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributions import Beta, kl_divergence
 
 from groupwise.config import ConfigError
-from groupwise.domain.restoration.policy.base import Drawn, Fields
+from groupwise.domain.restoration.policy.base import Drawn, Fields, wide
 
 _EDGE = 1e-6
 
@@ -31,6 +31,8 @@ class GatePolicy:
                 'policy.kind = "gates": the network has no control parameters (num_controls and controls(x)); write network.kind = "gated", or '
                 'policy.kind = "pixels"'
             )
+        with torch.no_grad():
+            _check_controls(cast(Any, module), image)
 
     def draw(
         self, module: nn.Module, degraded: Tensor, group_size: int, generators: Sequence[torch.Generator] | None, sigma: float | None, requires: frozenset[str]
@@ -42,7 +44,7 @@ class GatePolicy:
         else:
             gates = torch.stack([_draw(alpha[member], beta[member], generator) for member, generator in enumerate(generators)])
         gates = gates.clamp(_EDGE, 1 - _EDGE)
-        images = cast(Any, module)(degraded.repeat_interleave(group_size, 0), controls=gates)
+        images = cast(Any, module)(degraded.repeat_interleave(group_size, 0), controls=gates.to(degraded))
         payload = {"gates": gates}
         return Drawn(images.clamp(0, 1), payload, _fields(Beta(alpha, beta, validate_args=False), payload, requires - {"exact_divergence"}))
 
@@ -55,8 +57,38 @@ class GatePolicy:
         return {"reference_alpha": alpha[row], "reference_beta": beta[row]}
 
 
+def _check_controls(module: Any, image: Tensor) -> None:
+    """What a network of the user's says of its control parameters, tried on one image.
+
+    Raises:
+        ConfigError: it is not what the policy draws from, or the network restores with something else than their mode.
+    """
+    number = module.num_controls
+    wanted = f"controls(x) must give (mode, concentration), each [N, {number}] (num_controls = {number}), modes in [0, 1] and concentrations above 0"
+    try:
+        mode, concentration = module.controls(image)
+        shapes = [list(mode.shape), list(concentration.shape)]
+        at_mode, plain = module(image, controls=mode), module(image)
+        ends = [module(image, controls=torch.full_like(mode, value)) for value in (0.1, 0.9)]
+    except Exception as error:
+        raise ConfigError(
+            f"network: its control parameters fail on images of {list(image.shape)}: {type(error).__name__}: {error}; {wanted}, and the network must take "
+            "controls=[N, K] beside the images"
+        ) from error
+    if shapes != [[1, number], [1, number]]:
+        raise ConfigError(f"network: controls(x) gives {shapes[0]} and {shapes[1]} for one image; {wanted}")
+    if not (mode.ge(0).all() and mode.le(1).all() and concentration.gt(0).all() and concentration.isfinite().all()):
+        raise ConfigError(f"network: controls(x) gives modes {mode[0].tolist()} and concentrations {concentration[0].tolist()}; {wanted}")
+    if not torch.allclose(at_mode, plain, rtol=1e-3, atol=1e-3):
+        gap = float((at_mode - plain).abs().max())
+        raise ConfigError(f"network: without controls it gives another image than with their mode (by {gap:.3g}); what is trained must be what ships")
+    # A network whose correction begins at zero does nothing yet, whatever its gates.
+    if all(torch.equal(end, plain) for end in ends) and not torch.equal(plain, image):
+        raise ConfigError("network: it gives the same image whatever controls are; nothing drawn would have an effect")
+
+
 def _parameters(module: nn.Module, degraded: Tensor) -> tuple[Tensor, Tensor]:
-    mode, concentration = cast(Any, module).controls(degraded)
+    mode, concentration = (wide(value) for value in cast(Any, module).controls(degraded))
     return 1 + concentration * mode, 1 + concentration * (1 - mode)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from groupwise.config import ConfigError
-from groupwise.domain.restoration.policy.base import Drawn, Fields
+from groupwise.domain.restoration.policy.base import Drawn, Fields, wide
 from groupwise.domain.restoration.policy.config import Pixels
 
 
@@ -38,7 +38,7 @@ class PixelPolicy:
     def draw(
         self, module: nn.Module, degraded: Tensor, group_size: int, generators: Sequence[torch.Generator] | None, sigma: float | None, requires: frozenset[str]
     ) -> Drawn:
-        mean = module(degraded).repeat_interleave(group_size, 0)
+        mean = wide(module(degraded)).repeat_interleave(group_size, 0)
         spread = torch.full((len(mean),), self.config.sigma if sigma is None else sigma, dtype=mean.dtype, device=mean.device)
         action = mean
         if generators is not None:
@@ -49,10 +49,10 @@ class PixelPolicy:
 
     def fields(self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor], requires: frozenset[str]) -> tuple[Fields, Tensor | None]:
         output = module(degraded)
-        return self._fields(output[row], payload, requires), output
+        return self._fields(wide(output)[row], payload, requires), output
 
     def reference(self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {"reference_mean": module(degraded)[row]}
+        return {"reference_mean": wide(module(degraded))[row]}
 
     def _noise(self, generators: Sequence[torch.Generator], member: int, group_size: int, like: Tensor) -> Tensor:
         if not self.config.antithetic:

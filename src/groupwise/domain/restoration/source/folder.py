@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
 
+_NAMED = 20
+"""So many files are named where they are counted."""
+
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
 
 
@@ -23,12 +26,12 @@ _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
 class Folder(Config):
     """Images of a folder, in natural order (image9 before image10); a pair is two files of the same name, whatever their suffix.
 
-    Images are turned as their EXIF data say; hidden files are passed over.
+    Images are turned as their EXIF data say; hidden files are passed over, other files that are no images are counted.
 
     Args:
         clean: the folder with the targets.
         degraded: the folder with what is to be restored; unset, a degradation makes it.
-        channels: 3 reads colour, 1 grey; a file of the other kind is an error, as are more than 8 bits and transparency.
+        channels: 3 reads colour, 1 grey; a file of the other kind is an error, as are more than 8 bits, transparency and several images in a file.
         num_held_out: images kept for evaluation, spread evenly over the folder.
         on_corrupt: a file that cannot be read is an error, or is left out, counted and named.
 
@@ -48,14 +51,21 @@ class Folder(Config):
         Raises:
             ConfigError: no folder, no image, an image without its partner, a pair of two sizes, another number of channels; names the file.
         """
-        clean = _files(Path(self.clean), "clean")
-        degraded = _files(Path(self.degraded), "degraded") if self.degraded is not None else None
+        remarks: list[str] = []
+        clean = _files(Path(self.clean), "clean", remarks)
+        degraded = _files(Path(self.degraded), "degraded", remarks) if self.degraded is not None else None
+        if self.degraded is not None and Path(self.degraded).samefile(self.clean):
+            raise ConfigError(
+                f"source.degraded = {self.degraded!r} is the folder of the clean images; give the folder of the degraded ones, or remove it and a "
+                "degradation makes them"
+            )
         if degraded is not None and set(clean) != set(degraded):
             alone = sorted(set(clean) ^ set(degraded), key=natural)
             where = self.clean if alone[0] in clean else self.degraded
             raise ConfigError(f"source: {alone[0]!r} is in {where} and has no partner in the other folder ({len(alone)} such); give both, or move it away")
         pictures: list[Picture] = []
         corrupt: list[str] = []
+        first = ""
         for name in sorted(clean, key=natural):
             try:
                 target = _read(clean[name], self.channels)
@@ -63,16 +73,19 @@ class Folder(Config):
             except _Unreadable as error:
                 if self.on_corrupt == "error":
                     raise ConfigError(f"source: {error.path} cannot be read ({error}); replace it, or write on_corrupt = 'skip'") from error
+                first = first or str(error)
                 corrupt.append(error.path.name if degraded is None else f"{error.path.parent.name}/{error.path.name}")
                 continue
             if given is not None and given.shape != target.shape:
                 sizes = f"{list(given.shape[1:])} and {list(target.shape[1:])}"
                 raise ConfigError(f"source: {degraded[name]} and {clean[name]} are a pair of sizes {sizes}; both must be of one size")  # type: ignore[index]
             pictures.append(Picture(name, target, given))
-        remarks = [f"data: images left out because they cannot be read: {len(corrupt)} ({', '.join(corrupt[:5])})"] if corrupt else []
+        if corrupt:
+            more = f" and {len(corrupt) - _NAMED} more" if len(corrupt) > _NAMED else ""
+            remarks.append(f"data: images left out because they cannot be read: {len(corrupt)} ({', '.join(corrupt[:_NAMED])}{more}); the first: {first}")
         if len(pictures) <= self.num_held_out:
             smaller = ", or a smaller source.num_held_out" if self.num_held_out > 1 and len(pictures) > 1 else ""
-            left_out = f"; {remarks[0].removeprefix('data: ')}" if remarks else ""
+            left_out = "".join(f"; {remark.removeprefix('data: ')}" for remark in remarks)
             raise ConfigError(
                 f"source: images in {self.clean} that can be read: {len(pictures)}, and {self.num_held_out} are to be held out; give at least "
                 f"{self.num_held_out + 1}{smaller}{left_out}"
@@ -91,25 +104,36 @@ def natural(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
 
 
-def _files(folder: Path, key: str) -> dict[str, Path]:
+def _files(folder: Path, key: str, remarks: list[str]) -> dict[str, Path]:
+    """The images of a folder by name; what else lies in it is a remark."""
     if not folder.is_dir():
-        raise ConfigError(f"source.{key} = {str(folder)!r}: no such folder; write one with images")
+        why = "it is a file and no folder" if folder.exists() else "no such folder"
+        raise ConfigError(f"source.{key} = {str(folder)!r}: {why}; write one with images")
     found: dict[str, Path] = {}
+    other: list[str] = []
     for path in sorted(folder.iterdir()):
-        if path.suffix.lower() in _SUFFIXES and not path.name.startswith("."):
-            # One system writes an accented letter as one character, another as two.
-            name = unicodedata.normalize("NFC", path.stem)
-            if name in found:
-                raise ConfigError(f"source.{key}: {path} and {found[name]} have the same name, and a pair is told by it; rename one")
-            found[name] = path
+        if path.name.startswith("."):
+            continue
+        if path.suffix.lower() not in _SUFFIXES or path.is_dir():
+            other.append(f"{path.name}/" if path.is_dir() else path.name)
+            continue
+        # One system writes an accented letter as one character, another as two.
+        name = unicodedata.normalize("NFC", path.stem)
+        if name in found:
+            raise ConfigError(f"source.{key}: {path} and {found[name]} have the same name, and a pair is told by it; rename one")
+        found[name] = path
+    passed = f"{len(other)} ({', '.join(other[:_NAMED])}{', ...' if len(other) > _NAMED else ''})" if other else ""
     if not found:
-        raise ConfigError(f"source.{key} = {str(folder)!r}: no image in it ({', '.join(sorted(_SUFFIXES))} are read)")
+        there = f"; what lies there: {passed}, and folders inside it are not searched" if other else ""
+        raise ConfigError(f"source.{key} = {str(folder)!r}: no image in it ({', '.join(sorted(_SUFFIXES))} are read){there}")
+    if other:
+        remarks.append(f"data: passed over in {folder}, being no images that are read: {passed}")
     return found
 
 
 class _Unreadable(Exception):
     def __init__(self, path: Path, why: Exception) -> None:
-        super().__init__(f"{type(why).__name__}: {why}")
+        super().__init__(f"{type(why).__name__}: {str(why).replace(f' {str(path)!r}', '')}")
         self.path = path
 
 
@@ -119,7 +143,10 @@ def _read(path: Path, channels: int) -> np.ndarray:
     try:
         with Image.open(path) as image:
             # Pillow reads a colour file of 16 bits as one of 8, without a word.
-            deep = image.mode in ("I", "I;16", "I;16B", "F") or ";16" in str(image.tile)
+            deep = image.mode.startswith("I") or image.mode == "F" or ";16" in str(image.tile)
+            # A camera keeps a preview or a depth map behind the photograph (MPO).
+            if getattr(image, "n_frames", 1) > 1 and image.format != "MPO":
+                raise ConfigError(f"source: {path} holds {image.n_frames} images ({image.format}); store each as a file of its own")  # type: ignore[attr-defined]
             return _pixels(path, ImageOps.exif_transpose(image), channels, deep)
     except ConfigError:
         raise
@@ -132,14 +159,14 @@ def _pixels(path: Path, image: Image, channels: int, deep: bool) -> np.ndarray:
     """`[C, H, W]` in [0, 1] of an opened image, where it is of the kind that is wanted."""
     import numpy as np
 
+    if deep:
+        raise ConfigError(f"source: {path} has more than 8 bits a channel ({image.mode}); store it with 8 bits, white at 255")
     # A palette of greys can be either.
-    grey = image.mode in ("L", "LA", "1", "I", "I;16", "I;16B", "F")
+    grey = image.mode in ("L", "LA", "1")
     either = image.mode == "P" and all(r == g == b for _, (r, g, b) in image.convert("RGB").getcolors(maxcolors=256) or [])  # type: ignore[misc]
     if grey != (channels == 1) and not either:
         what = f"{path} is {'grey' if grey else 'colour'} ({image.mode})"
         raise ConfigError(f"source: {what}, and source.channels = {channels}; write channels = {1 if grey else 3}, or convert it")
-    if deep:
-        raise ConfigError(f"source: {path} has more than 8 bits a channel ({image.mode}); store it with 8 bits, white at 255")
     if image.has_transparency_data and np.asarray(image.convert("RGBA"))[:, :, 3].min() < 255:
         raise ConfigError(f"source: {path} is transparent in places ({image.mode}), and a network restores {channels} channels; store it without transparency")
     array = np.asarray(image.convert("L" if channels == 1 else "RGB"), dtype="float32") / 255
