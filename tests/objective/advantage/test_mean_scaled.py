@@ -24,3 +24,7 @@ def test_missing_rewards_and_the_bound() -> None:
 def test_negative_rewards_are_refused_with_what_to_write() -> None:
     with pytest.raises(ValueError, match=r"'mean_scaled'.*no negative reward; the lowest is -0.5; shift the reward, or write advantage.kind = 'centred'"):
         advantages(MeanScaled(), [1.0, -0.5])
+
+
+def test_small_means_scale_as_large_ones() -> None:
+    assert advantages(MeanScaled(), [0.03, 0.01, 0.02, 0.0]) == pytest.approx([1.0, -1 / 3, 1 / 3, -1.0])

@@ -66,3 +66,8 @@ def test_statistics_are_over_all_processes() -> None:
 
 def test_the_bound_acts_last() -> None:
     assert advantages(PerReward(clip=0.5), {"a": 1.0}, a=[[0.0, 1.0]]) == [-0.5, 0.5]
+
+
+def test_a_reward_of_negative_weight_counts_against() -> None:
+    # ROOT for the first's best, and as much again for being the second's worst.
+    assert advantages(PerReward(whiten=False), {"a": 1.0, "b": -1.0}, a=[[1.0, 0.0]], b=[[0.0, 1.0]]) == pytest.approx([2 * ROOT, -2 * ROOT])

@@ -58,3 +58,14 @@ def test_a_batch_without_any_reward_is_not_remembered() -> None:
 def test_two_baselines_are_refused() -> None:
     with pytest.raises(ValueError, match='write baseline = "group"'):
         RunningStd(of="advantage", baseline="running")
+
+
+def test_the_running_mean_is_that_of_all_batches_and_a_single_reward_counts() -> None:
+    # Means 2 and 6, weights 1/4 and 1/2 of 3/4: 14/3; both deviations are sqrt(2).
+    kind = RunningStd(decay=0.5, baseline="running")
+    _, running = kind(grouped([1.0, 3.0]), Running())
+    advantage, running = kind(grouped([5.0, 7.0]), running)
+    assert advantage[:, 0].tolist() == pytest.approx([1 / 3 / math.sqrt(2), 7 / 3 / math.sqrt(2)])
+    # One reward has a mean and no deviation: (1/8) 2 + (1/4) 6 + (1/2) 9 over 7/8, and of sqrt(2) three sevenths.
+    _, running = kind(grouped([9.0]), running)
+    assert (running.mean, running.std) == pytest.approx((50 / 7, math.sqrt(2) * 3 / 7))

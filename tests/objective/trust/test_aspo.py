@@ -52,3 +52,8 @@ def test_metrics_and_advantage_zero() -> None:
 def test_the_bound_exceeds_one() -> None:
     with pytest.raises(ValidationError, match="bound"):
         Aspo(bound=1.0)
+
+
+def test_a_ratio_at_the_edge_is_not_held() -> None:
+    given = member_ratios([2.0, 2.0 + 1e-12], advantage=1.0, old=0.0)
+    assert Aspo(high=1.0)(given.log_ratio, given).alive.tolist() == [[True, False]]

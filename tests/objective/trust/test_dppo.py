@@ -74,3 +74,10 @@ def test_densities_have_no_probabilities() -> None:
     rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), torch.ones(2, 1), {"reward": [0.0, 1.0]}, density=True)
     with pytest.raises(ValueError, match=r"density=True.*trust.kind = 'dppo' needs the probabilities.*write trust.kind = 'clip'"):
         objective.prepare(rollouts, objective.init())
+
+
+def test_a_divergence_at_the_threshold_still_trains() -> None:
+    # Probabilities 3/4 and 1/2, which fp64 keeps through their logarithms: the divergence is 1/4 exactly.
+    now, then = torch.tensor([[0.75, 0.75 + 1e-12]], dtype=torch.float64).log(), torch.full((1, 2), 0.5, dtype=torch.float64).log()
+    given = replace(member_ratios([1.0, 1.0], advantage=1.0), log_prob=now, old_log_prob=then)
+    assert Dppo(threshold=0.25)(given.log_ratio, given).alive.tolist() == [[True, False]]

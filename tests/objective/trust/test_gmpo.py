@@ -56,3 +56,10 @@ def test_takes_one_advantage_a_member() -> None:
     rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 2, dtype=torch.bool), torch.full((2, 2), -1.0), {"map": torch.tensor([[0.0, 1.0], [1.0, 0.0]])})
     with pytest.raises(ValueError, match=r"trust.kind = 'gmpo' takes one advantage a member.*reward is a map"):
         objective.prepare(rollouts, objective.init())
+
+
+def test_a_log_ratio_at_its_bound_keeps_its_gradient() -> None:
+    given = member_ratios([2.0, 1.0], [0.5, 1.0], advantage=[1.0, -1.0], old=0.0)
+    surrogate = Gmpo(low=math.log(2), high=math.log(2))(given.log_ratio, given)
+    assert surrogate.alive.all()
+    close(gradient(surrogate.value, given), [[math.sqrt(2.0)] * 2, [-math.sqrt(0.5)] * 2])

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from textwrap import dedent
 
+import pytest
+
 from groupwise.reward import UnitTests
 from groupwise.reward.noted import Noted
+from groupwise.reward.sandbox import can_isolate
 
 HONEST = {
     """
@@ -129,14 +132,18 @@ HOSTILE = [
     f"            if {NUMBER} in str(value)[:10000]: return int({NUMBER})\n        frame = frame.f_back",
     f"import gc\ndef add(a, b):\n    for one in gc.get_objects():\n        if {NUMBER} in repr(one)[:10000]: return int({NUMBER})",
     f"import os\ndef add(a, b):\n    os.lseek(0, 0, 0)\n    return int({NUMBER}) if {NUMBER} in os.read(0, 1000).decode() else 0",
-    f"import glob, os\ndef add(a, b):\n    for name in glob.glob('/proc/[0-9]*/cmdline') + glob.glob('/proc/[0-9]*/fd/*') + glob.glob('../groupwise-*/*'):\n"
-    f"        try: number = os.open(name, os.O_RDONLY | os.O_NONBLOCK)\n        except OSError: continue\n        try: text = os.read(number, 10000)\n"
-    f"        except OSError: continue\n        if {NUMBER}.encode() in text: return int({NUMBER})",
     # Says to the other process, before it is asked, what would be its answers.
     "import json, os\nfor number in range(3, 64):\n    try:\n"
     "        for told in ([['add', ['module', 'unittest.mock']]], [['add', ['builtin', 'print']]], {'value': True, 'printed': ''}, 'passed'):\n"
     "            os.write(number, (json.dumps(['answer', told]) + '\\n').encode())\n    except OSError: pass\ndef add(a, b): return 0",
 ]
+
+
+OTHERS = (
+    f"import glob, os\ndef add(a, b):\n    for name in glob.glob('/proc/[0-9]*/cmdline') + glob.glob('/proc/[0-9]*/fd/*') + glob.glob('../groupwise-*/*'):\n"
+    f"        try: number = os.open(name, os.O_RDONLY | os.O_NONBLOCK)\n        except OSError: continue\n        try: text = os.read(number, 10000)\n"
+    f"        except OSError: continue\n        if {NUMBER}.encode() in text: return int({NUMBER})"
+)
 
 
 def score(program: str, tests: list[str]) -> float:
@@ -159,6 +166,11 @@ def test_no_object_is_equal_or_near_to_what_it_does_not_know():
 
 def test_no_trick_finds_what_is_expected_or_says_that_it_was_right():
     assert {program: passed for program in HOSTILE if (passed := score(program, [EQUAL]))} == {}
+
+
+@pytest.mark.skipif(not can_isolate(), reason="only a user namespace keeps one process of a user from another")
+def test_other_processes_cannot_be_read() -> None:
+    assert score(OTHERS, [EQUAL]) == 0.0
 
 
 def test_pythons_own_names_mean_what_they_do():
