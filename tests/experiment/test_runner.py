@@ -39,6 +39,11 @@ def test_the_domain_follows_the_stage_and_keeps_its_model(tiny: Path):
     assert job.recipes[0].sampling == {}
 
 
+def test_a_term_on_what_is_sampled_is_said_to_do_nothing_in_a_stage_that_samples_nothing():
+    said = [line for line in remarks(load_experiment("restoration", ["stages.supervised.set.auxiliary.consistency=0.1"])) if "no effect" in line]
+    assert said == ["stage supervised: auxiliary.consistency is computed on what is sampled, and this stage samples nothing: it has no effect in it"]
+
+
 def test_what_was_changed_in_the_method_is_said(tiny: Path):
     said = remarks(load_experiment(tiny, ["advantage.kind=rank"]))
     assert said[0].startswith("method dapo+edited: ")

@@ -1,4 +1,4 @@
-"""The golden run of restoration: a few convolutions with fresh weights, noisy digits, one reward that is a number and one that is a map."""
+"""The golden run of restoration: a few convolutions with fresh weights, noisy digits, blocks of four by four pixels, two rewards."""
 
 from __future__ import annotations
 

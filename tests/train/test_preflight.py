@@ -35,6 +35,15 @@ def test_a_field_the_domain_cannot_supply(monkeypatch: pytest.MonkeyPatch) -> No
     refused(recipe(objective={"entropy": 0.1}), r"reads \['entropy'\], and this domain supplies \['log_prob'\]")
 
 
+@pytest.mark.parametrize("objective", [{"trust.kind": "gmpo"}, {"advantage.kind": "per_prompt"}])
+def test_a_reward_for_every_decision_where_the_method_takes_one_a_member(monkeypatch: pytest.MonkeyPatch, objective: dict[str, Any]) -> None:
+    made = recipe(method="grpo", objective={"divergence.kind": "none", **objective})
+    monkeypatch.setattr(ToyDomain, "rewards_decisions", "", raising=False)
+    check_domain(ToyDomain(), made, Streams(0), World())
+    monkeypatch.setattr(ToyDomain, "rewards_decisions", "domain.prefix")
+    refused(made, "takes one reward a member, and domain.prefix rewards every decision; write another")
+
+
 def test_step_sizes_the_domain_does_not_have() -> None:
     refused(recipe(objective={"credit.inverse_step.raw": True}), r"reads \['step_size'\], and this domain supplies")
 

@@ -261,6 +261,16 @@ class Domain(Protocol):
 
 
 @runtime_checkable
+class RewardsDecisions(Protocol):
+    """A domain whose rewards may be maps, one value a decision, as its settings show before anything is sampled."""
+
+    @property
+    def rewards_decisions(self) -> str:
+        """The key that says so; empty where every reward is one number a member, as far as settings show."""
+        ...
+
+
+@runtime_checkable
 class ComparesExactly(Protocol):
     """A domain that supplies `exact_divergence`, or the auxiliary term `consistency`, which the reference takes part in by more than its log-probs."""
 

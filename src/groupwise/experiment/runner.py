@@ -203,6 +203,9 @@ def remarks(experiment: Experiment) -> list[str]:
         if span.samples:
             updates = span.train.updates_per_batch * span.train.minibatches
             said |= dict.fromkeys(warnings(span.objective, updates, frozenset(f"objective.{key}" for key in edits(span))))
+        beside = [name for name, schedule in span.objective.auxiliary.items() if name != "supervised" and schedule.may_be_positive()]
+        if not span.samples and beside:
+            said[f"stage {span.name}: auxiliary.{beside[0]} is computed on what is sampled, and this stage samples nothing: it has no effect in it"] = None
         # The rate follows the steps of the loop, however many updates each of them makes.
         if span.optimiser.warm_up_steps >= span.train.num_steps:
             said[

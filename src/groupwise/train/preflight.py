@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from groupwise.config import ConfigError, Problem, nearest
-from groupwise.domain.protocol import Domain
+from groupwise.domain.protocol import Domain, RewardsDecisions
 from groupwise.reference import resolve_reference
 from groupwise.reference.policy import switches_off
 from groupwise.streams import Streams
@@ -73,6 +73,12 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
     missing = sorted((objective.requires | objective.requires_rollouts & {"step_size"}) - domain.supplies)
     if missing:
         raise ConfigError(f"the objective reads {missing}, and this domain supplies {sorted(domain.supplies)}; choose a method that needs only those")
+    whole = [slot for slot in ("trust", "advantage") if getattr(getattr(objective, slot), "whole_member", False)]
+    if whole and isinstance(domain, RewardsDecisions) and (key := domain.rewards_decisions):
+        raise ConfigError(
+            f"{whole[0]}.kind = {getattr(objective, whole[0]).kind!r} takes one reward a member, and {key} rewards every decision; write another "
+            f"{whole[0]}.kind, or a reward that is one number"
+        )
     if train.l2_to_reference > 0 and switches_off(resolve_reference(recipe.reference, required=True), domain.module):
         raise ConfigError(
             f"train.l2_to_reference = {train.l2_to_reference}: the reference is the adapter switched off and has no weights to be pulled to; "

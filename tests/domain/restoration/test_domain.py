@@ -281,6 +281,13 @@ def test_activations_that_are_computed_again_are_those_that_were_scored() -> Non
     assert all(torch.equal(plain, again) for plain, again in zip(*gradients, strict=True))
 
 
+def test_settings_show_which_rewards_are_maps() -> None:
+    of_pixels = {"rewards": {"near": {"kind": "psnr", "result": "map"}}}
+    assert domain(of_pixels).rewards_decisions == 'domain.rewards.near.result = "map"'
+    assert domain(of_pixels, table=GATED).rewards_decisions == ""
+    assert domain({"rewards": {"near": {"kind": "psnr", "result": "map", "role": "judge"}}}).rewards_decisions == domain().rewards_decisions == ""
+
+
 def test_four_gates_are_no_four_quarters_of_an_image() -> None:
     """A map has no pixel of its own for a control parameter: every gate gets the mean."""
     changes = {"model": {"network": {"bands": 4}}, "rewards": {"bright": {"path": "tests.domain.restoration.small:bright_map"}}}

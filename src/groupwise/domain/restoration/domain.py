@@ -73,6 +73,13 @@ class RestorationDomain:
         return list(self._pictures.remarks)
 
     @property
+    def rewards_decisions(self) -> str:
+        """The first reward that is a map over decisions that are blocks of pixels."""
+        trained = {name: reward for name, reward in self.config.rewards.items() if reward.role != "judge" and reward.weight != 0}
+        maps = [f'domain.rewards.{name}.result = "map"' for name, reward in trained.items() if getattr(reward, "result", "number") == "map"]
+        return maps[0] if maps and isinstance(self.config.policy, Pixels) else ""
+
+    @property
     def metric_names(self) -> tuple[str, ...]:
         """Every metric that `evaluate` may report."""
         return tuple(evaluate.metric_names(self.config.rewards))

@@ -33,6 +33,7 @@ class PerPrompt(Config):
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"reward_history"})
+    whole_member: ClassVar[bool] = True
     kind: Literal["per_prompt"] = "per_prompt"
     buffer_size: int = Field(default=16, ge=2)
     """Rewards remembered of each prompt."""
