@@ -7,7 +7,7 @@ import torch
 from tests.domain.restoration.small import domain
 
 from groupwise.domain.restoration.evaluate import fidelity_names
-from groupwise.domain.restoration.side_by_side import side_by_side
+from groupwise.domain.restoration.side_by_side import _MARGIN, side_by_side
 from groupwise.reward.psnr import Psnr
 from groupwise.streams import Streams
 
@@ -36,7 +36,7 @@ def test_large_images_are_shown_by_their_middle() -> None:
     image = (torch.arange(301) % 256).to(torch.uint8).repeat(280, 1)
     found = side_by_side([image], [image], [image], 1, 1)
     assert found is not None
-    assert torch.equal(found[:256, 60:316], image[12:268, 22:278])
+    assert torch.equal(found[:256, _MARGIN : _MARGIN + 256], image[12:268, 22:278])
 
 
 def test_nothing_is_shown_without_columns_and_images_of_other_sizes_are_left_out() -> None:
