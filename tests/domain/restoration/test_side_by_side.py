@@ -21,14 +21,14 @@ def test_rows_hold_the_images_enlarged_with_names_and_numbers_beside_them(shape:
     height, width = shape[:2]
     factor = 96 // width
     # Of three images two are the first of their repeats.
-    assert found.shape == (3 * factor * height + 2 * 18, 60 + 2 * (factor * width + 4), *shape[2:])
+    assert found.shape == (3 * factor * height + 2 * 16, 52 + 2 * (factor * width + 2), *shape[2:])
     for row, images in enumerate(given):
-        top = row * (factor * height + 18)
+        top = row * (factor * height + 16)
         for column, place in enumerate((0, 2)):
-            left = 60 + column * (factor * width + 4)
+            left = 52 + column * (factor * width + 2)
             assert torch.equal(found[top : top + factor * height : factor, left : left + factor * width : factor], images[place])
-        assert (found[top : top + factor * height, :60] < 128).any(), "its name"
-        below = found[top + factor * height : top + factor * height + 14, 60:]
+        assert (found[top : top + factor * height, :52] < 128).any(), "its name"
+        below = found[top + factor * height : top + factor * height + 14, 52:]
         assert bool((below < 128).any()) == (row < 2), "its numbers"
 
 
@@ -44,7 +44,7 @@ def test_nothing_is_shown_without_columns_and_images_of_other_sizes_are_left_out
     assert side_by_side([small], [small], [small], 1, 0) is None
     found = side_by_side(*[[small, large, small]] * 3, repeats=1, num_columns=12)
     assert found is not None
-    assert found.shape[1] == 60 + 2 * 100
+    assert found.shape[1] == 52 + 2 * 98
 
 
 def test_decibels_are_reported_beside_a_reward_on_another_scale() -> None:

@@ -13,9 +13,9 @@ from groupwise.reward.fidelity import psnr, ssim
 ROWS = ("degraded", "restored", "clean")
 _SIDE = 96
 _MOST = 256
-_GAP = 4
+_GAP = 2
 _LINE = 14
-_MARGIN = 60
+_MARGIN = 52
 
 
 def side_by_side(degraded: Sequence[Tensor], restored: Sequence[Tensor], clean: Sequence[Tensor], repeats: int, num_columns: int) -> Tensor | None:
@@ -35,7 +35,7 @@ def side_by_side(degraded: Sequence[Tensor], restored: Sequence[Tensor], clean: 
         >>> image = torch.full((8, 8), 128, dtype=torch.uint8)
         >>> found = side_by_side([image] * 2, [image] * 2, [image] * 2, 1, 12)
         >>> found.shape
-        torch.Size([324, 260])
+        torch.Size([320, 248])
     """
     from PIL import Image, ImageDraw
 
