@@ -129,11 +129,19 @@ class Chart {
       svg.append(draw("line", { x1: box.left, x2: box.right, y1: y(value), y2: y(value), class: "grid" }));
       svg.append(draw("text", { x: box.left - 6, y: y(value) + 3.5, class: "axis end" }, say(value)));
     }
-    for (const step of ticks(first, last, width > 420 ? 6 : 4)) if (Number.isInteger(step)) svg.append(draw("text", { x: x(step), y: height - 5, class: "axis middle" }, count(step)));
+    for (const step of ticks(first, last, width > 420 ? 6 : 4)) if (Number.isInteger(step)) {
+      const late = x(step) > box.right - 14;
+      svg.append(draw("text", { x: late ? width - 2 : x(step), y: height - 5, class: late ? "axis end" : "axis middle" }, count(step)));
+    }
+    // Names of neighbouring stages stand above each other where side by side they would overlap.
+    let taken = -Infinity, lift = 0;
     for (const stage of this.shared.stages) if (!this.shared.hidden.has(stage.variant) && stage.step > first && stage.step < last) {
       svg.append(draw("line", { x1: x(stage.step), x2: x(stage.step), y1: box.top, y2: box.bottom, class: "stage" }));
-      const late = x(stage.step) > box.right - 90;
-      if (this.height > 200) svg.append(draw("text", { x: x(stage.step) + (late ? -4 : 4), y: box.bottom - 5, class: `axis ${late ? "end" : ""}` }, stage.name));
+      if (this.height <= 200) continue;
+      const late = x(stage.step) > box.right - 90, wide = 7 * stage.name.length;
+      lift = x(stage.step) - (late ? wide : 0) < taken ? lift + 13 : 0;
+      taken = Math.max(taken, x(stage.step) + (late ? 0 : wide));
+      svg.append(draw("text", { x: x(stage.step) + (late ? -4 : 4), y: box.bottom - 5 - lift, class: `axis ${late ? "end" : ""}` }, stage.name));
     }
     for (const mark of this.data.marks || []) if (!this.shared.hidden.has(mark.variant)) {
       svg.append(draw("line", { x1: box.left, x2: box.right, y1: y(mark.value), y2: y(mark.value), class: `baseline s${mark.variant % 8}` }));

@@ -263,7 +263,8 @@ def _findings(variants: Sequence[Variant], names: Sequence[str]) -> list[dict[st
 
 def _evaluations(runs: Iterable[Run], names: Sequence[str]) -> list[dict[str, Any]]:
     """The pictures that evaluations left, up to four of them over the run, the first and the last among them."""
-    budget = Pictures(EXHIBIT_BYTES, most_pixels=640)
+    # One run is looked at closely, and its captions read; of many, what differs.
+    budget = Pictures(EXHIBIT_BYTES, most_pixels=1280 if len(names) <= 3 else 640)
     found = []
     for name, run in zip(names, runs, strict=True):
         left = [(step, shown) for step in run.evaluations if (shown := run.pictures(step))]
