@@ -225,6 +225,13 @@ def test_stages_share_the_policy_and_may_change_the_rest(domain: SelectionDomain
     assert domain.fingerprint() == domain_of().fingerprint() != domain_of(order="first_pick_first").fingerprint()
 
 
+def test_a_held_out_question_typed_by_hand_is_known(domain: SelectionDomain) -> None:
+    record = domain.evaluate(streams=Streams(0)).records[0]
+    asked = Prompt(record["prompt"], {"prompt": record["prompt"]})
+    found = domain.sample([asked], 1, streams=Streams(0), step=0, settings={"top_k": 1}, requires=frozenset({"log_prob"}))
+    assert domain.describe(found, torch.arange(1))[0]["prompt"] == record["prompt"]
+
+
 def test_a_prompt_that_is_no_query_is_named(domain: SelectionDomain) -> None:
     with pytest.raises(ConfigError, match="prompt 'typed' is no query of the source"):
         domain.sample([Prompt("typed", {"prompt": "hello"})], 2, streams=Streams(0), step=0, settings={}, requires=ALL)

@@ -241,6 +241,10 @@ class SelectionDomain:
 
     def _number(self, prompt: Prompt) -> int:
         if prompt.key not in self._table.number:
+            # A question typed by hand.
+            for number, query in enumerate(self._table.queries):
+                if query.question == prompt.columns.get("prompt"):
+                    return number
             raise ConfigError(f"prompt {prompt.key!r} is no query of the source; leave --prompt out, and queries of the source are shown")
         return self._table.number[prompt.key]
 
