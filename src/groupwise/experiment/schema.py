@@ -134,7 +134,8 @@ class Experiment(Config):
         # Every stage is read now, so that a mistake in the last one is not found after hours of the first.
         spans = self.spans
         if self.controls and not any(span.samples for span in spans):
-            raise ValueError("controls: they replace what samples, and no stage does (objective.policy_weight is 0 in all); remove [controls]")
+            why = "they replace what samples, and no stage does (objective.policy_weight is 0 in all)"
+            raise ValueError(f"controls: {why}; remove [controls], or write controls={{}} behind the command")
         for name in self.controls:
             self.control(name)
         return self
