@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
@@ -292,6 +293,18 @@ def test_another_torch_is_said_at_resume_and_a_spoilt_record_of_starts_is_no_rea
     (path / "summary.json").unlink()
     resume(chosen, path)
     assert len(json.loads((path / "environment.json").read_text())["starts"]) == 1
+
+
+def test_a_configuration_that_was_edited_between_two_starts_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run"
+    chosen = job(recipe(num_steps=2), track=TrackConfig(console="lines"))
+    run(chosen, path)
+    (path / "summary.json").unlink()
+    resume(chosen, path)
+    assert "was changed" not in capsys.readouterr().out
+    (path / "summary.json").unlink()
+    resume(dataclasses.replace(chosen, resolved={**chosen.resolved, "train": {"group_size": 5}}), path)
+    assert f"{path}/config.json was changed since the start before: the run goes on by what it says now" in capsys.readouterr().out
 
 
 def test_two_processes_never_train_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import platform
@@ -223,14 +224,15 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
     write_file(path, json.dumps(values, indent=2) + "\n")
 
 
-def append_environment(folder: RunFolder, *, seed: int, device: torch.device, num_processes: int) -> list[str]:
-    """Adds one entry to `environment.json` for every time the run was started: versions, device, threads, seed.
+def append_environment(folder: RunFolder, *, seed: int, device: torch.device, num_processes: int, configuration: Mapping[str, Any]) -> list[str]:
+    """Adds one entry to `environment.json` for every time the run was started: versions, device, threads, seed, a hash of the configuration.
 
     Args:
         folder: the run's.
         seed: the run's.
         device: where it computes.
         num_processes: how many do.
+        configuration: what it trains with.
 
     Returns:
         a sentence where something differs from the start before by which results may differ.
@@ -243,12 +245,17 @@ def append_environment(folder: RunFolder, *, seed: int, device: torch.device, nu
         # What a person made of the file is no reason not to go on.
         with contextlib.suppress(ValueError, KeyError, TypeError):
             entries = list(json.loads(folder.environment.read_text())["starts"])
-    now = environment(seed, device, num_processes)
+    digest = hashlib.blake2b(json.dumps(configuration, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
+    now = {**environment(seed, device, num_processes), "configuration": digest}
     write_json(folder.environment, {"starts": [*entries, now]})
-    changed = _changed(entries[-1], now) if entries and isinstance(entries[-1], dict) else []
+    before = entries[-1] if entries and isinstance(entries[-1], dict) else {}
+    remarks = []
+    if before.get("configuration", digest) != digest:
+        remarks.append(f"{folder.config} was changed since the start before: the run goes on by what it says now, and is no longer the one that began")
+    changed = _changed(before, now) if before else []
     if not changed:
-        return []
-    return [f"this start differs from the one before ({', '.join(changed)}): the run goes on, but may not repeat the uninterrupted run bit for bit"]
+        return remarks
+    return [*remarks, f"this start differs from the one before ({', '.join(changed)}): the run goes on, but may not repeat the uninterrupted run bit for bit"]
 
 
 def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
