@@ -50,7 +50,8 @@ def test_what_is_imported_is_what_is_declared() -> None:
     imported = set()
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            absolute = isinstance(node, ast.ImportFrom) and not node.level
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""] if absolute else []
             imported |= {name.partition(".")[0] for name in names}
     outside = {name for name in imported if name not in sys.stdlib_module_names and name != "groupwise"} - PARTS
     assert outside - extras == declared

@@ -41,3 +41,8 @@ def test_batch_moments_span_all_present_rewards() -> None:
     # 1, 3, 0.1, 0.1, 0.1, 5: mean 9.3 / 6 = 1.55; squares 1 + 9 + 0.03 + 25 - 6 * 1.55^2 = 20.615, over 5.
     count, mean, std = _grouped().batch_moments(_grouped().value)
     close(torch.stack([count, mean, std]), [6.0, 1.55, math.sqrt(20.615 / 5)])
+
+
+def test_a_group_is_flat_within_rounding_and_no_further() -> None:
+    values = [[1.0, 1.0 + 4e-15], [1.0, 1.0 + 4e-14], [-1e9, -1e9 + 1e-4], [0.0, 1e-300], [0.0, 5e-324]]
+    assert Grouped.of(*values).group_flat[:, 0].tolist() == [True, False, False, False, True]

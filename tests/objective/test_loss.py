@@ -13,7 +13,7 @@ from torch import Tensor
 
 from groupwise.objective import Objective
 from groupwise.objective.decisions import Decisions
-from groupwise.records import Scored
+from groupwise.records import Rollouts, Scored
 from groupwise.statistics import add, finish
 
 SMOOTH = {"gaussian", "sapo", "vespo", "callable"}
@@ -170,3 +170,17 @@ def test_a_live_log_prob_that_is_no_number_shows_in_the_loss_and_stops_no_metric
     loss = objective.cotangents(Scored(now), plan_of(objective, given)).loss
     assert loss.total.isnan()
     assert "ratio/p50" in finish(loss.statistics)
+
+
+def test_each_term_has_its_sign_and_its_coefficient() -> None:
+    # On-policy two members of one decision each: S = A = +-sqrt(1/2), which cancel; entropies 1 and 3, weights 1/2.
+    objective = Objective.preset("bnpo", **{"entropy": 0.1, "policy_weight": 0.25})
+    group, mask, old = torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), torch.full((2, 1), -1.0, dtype=torch.float64)
+    plan = objective.plan(objective.prepare(Rollouts(group, mask, old, {"correct": [1.0, 0.0]}), objective.init()))
+    log_prob, entropy = old.clone().requires_grad_(), torch.tensor([[1.0], [3.0]], dtype=torch.float64).requires_grad_()
+    loss = objective.loss(Scored(log_prob, entropy=entropy), plan)
+    torch.testing.assert_close(float(loss.total.detach()), -0.1 * 2.0)
+    by_log_prob, by_entropy = torch.autograd.grad(loss.total, (log_prob, entropy))
+    slope = 0.25 * 0.5 * math.sqrt(0.5)
+    torch.testing.assert_close(by_log_prob, torch.tensor([[-slope], [slope]], dtype=torch.float64))
+    torch.testing.assert_close(by_entropy, torch.full_like(entropy, -0.05))

@@ -67,3 +67,22 @@ def test_coefficients_follow_the_step() -> None:
     state = objective.init().model_copy(update={"step": 1})
     plan = objective.plan(prepared(objective, world()), state)
     assert (plan.entropy, plan.policy_weight, plan.beta) == (0.75, 0.5, 0.1)
+
+
+def test_a_penalty_in_the_reward_is_none_in_the_loss() -> None:
+    for divergence, beta in (({"kind": "k1", "place": "reward", "beta": 0.3}, 0.0), ({"kind": "k2", "beta": 0.3}, 0.3)):
+        objective = build(divergence=divergence)
+        assert objective is not None
+        assert plan_of(objective, world()).beta == beta
+
+
+def test_the_correction_is_the_old_policy_over_what_sampled() -> None:
+    objective = build(correction={"kind": "truncate", "maximum": 1e9})
+    assert objective is not None
+    given = world().rollouts()
+    plan = plan_of(objective, world())
+    assert plan.correction is not None
+    assert given.behaviour_log_prob is not None
+    expected = (given.old_log_prob - given.behaviour_log_prob).double().exp()
+    torch.testing.assert_close(plan.correction[plan.mask], expected[plan.mask])
+    assert (expected[plan.mask] - 1).abs().max() > 1e-3

@@ -24,3 +24,9 @@ def test_beyond_the_clamp_only_the_linear_term_moves() -> None:
     penalty = K3()(given, given.log_prob.detach() + 199.0, None)
     assert float(penalty.detach()) == math.exp(80.0) - 200.0
     close(gradient(penalty, given), [[1.0]])
+
+
+def test_just_beyond_the_clamp() -> None:
+    given = member_ratios([1.0], old=-200.0)
+    penalty = K3()(given, given.log_prob.detach() + 81.0, None)
+    close(gradient(penalty, given), [[1.0]])
