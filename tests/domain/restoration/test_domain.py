@@ -233,6 +233,16 @@ def test_the_sizes_of_held_out_images_are_tried_before_anything_is_trained(tmp_p
         config({"tile": {"multiple": 16, "size": 40}})
 
 
+def test_an_image_whose_size_does_not_suit_is_named_by_its_file(tmp_path: Path) -> None:
+    for number, size in enumerate([(8, 8), (8, 5), (8, 8), (8, 8)]):
+        Image.fromarray(np.zeros(size, "uint8")).save(tmp_path / f"{number}.png")
+    table = merge(TABLE, {"rewards": {"bright": {"kind": "psnr"}}}) | {"source": {"kind": "folder", "clean": str(tmp_path), "channels": 1, "num_held_out": 1}}
+    with pytest.raises(ConfigError, match=r"/[03].png is \[8, 8\] pixels and .*/1.png \[8, 5\]; images of different sizes need domain.patch"):
+        domain(table=table)
+    with pytest.raises(ConfigError, match=r"patch = 6: image .*/1.png has \[8, 5\] pixels; write at most 5, or leave the image out"):
+        domain(table=table | {"patch": 6})
+
+
 @pytest.mark.parametrize("name", ["small", "channels"])
 def test_a_map_of_another_shape_is_told(name: str) -> None:
     given = domain({"rewards": {"bright": {"kind": "callable", "path": f"tests.domain.restoration.small:{name}_map"}}})

@@ -297,14 +297,14 @@ class RestorationDomain:
 
     def _check(self) -> None:
         patch = self.config.patch
-        sizes = {picture.clean.shape[1:]: picture.key for picture in reversed(self._train)}
+        sizes = {picture.clean.shape[1:]: picture.file or repr(picture.key) for picture in reversed(self._train)}
         if patch is None and len(sizes) > 1:
             (one, first), (other, second) = list(sizes.items())[:2]
-            sizes_of = f"{first!r} is {list(one)} pixels and {second!r} {list(other)}"
+            sizes_of = f"{first} is {list(one)} pixels and {second} {list(other)}"
             raise ConfigError(f"source: {sizes_of}; images of different sizes need domain.patch = a common square")
-        for size, key in sizes.items():
+        for size, name in sizes.items():
             if patch is not None and min(size) < patch:
-                raise ConfigError(f"patch = {patch}: image {key!r} has {list(size)} pixels; write at most {min(size)}, or leave the image out")
+                raise ConfigError(f"patch = {patch}: image {name} has {list(size)} pixels; write at most {min(size)}, or leave the image out")
         _, degraded = self._pairs(self._train[:1], self._streams, 0)
         training = self.module.training
         self.module.eval()

@@ -20,12 +20,14 @@ class Picture:
         clean: fp32 `[C, H, W]` in [0, 1], the target.
         degraded: as `clean`, where the source has one; otherwise a degradation makes it.
         columns: JSON-able, for rewards (`label`, ...).
+        file: where it was read, for messages; empty where it lies in no file of its own.
     """
 
     key: str
     clean: np.ndarray
     degraded: np.ndarray | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
+    file: str = ""
 
 
 @final

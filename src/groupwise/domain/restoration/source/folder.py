@@ -79,7 +79,7 @@ class Folder(Config):
             if given is not None and given.shape != target.shape:
                 sizes = f"{list(given.shape[1:])} and {list(target.shape[1:])}"
                 raise ConfigError(f"source: {degraded[name]} and {clean[name]} are a pair of sizes {sizes}; both must be of one size")  # type: ignore[index]
-            pictures.append(Picture(name, target, given))
+            pictures.append(Picture(name, target, given, file=str(clean[name])))
         if corrupt:
             more = f" and {len(corrupt) - _NAMED} more" if len(corrupt) > _NAMED else ""
             remarks.append(f"data: images left out because they cannot be read: {len(corrupt)} ({', '.join(corrupt[:_NAMED])}{more}); the first: {first}")
