@@ -19,7 +19,7 @@ from groupwise.domain.restoration import evaluate, loading, trial
 from groupwise.domain.restoration.config import Distance, RestorationConfig
 from groupwise.domain.restoration.policy import Pixels
 from groupwise.domain.restoration.side_by_side import side_by_side
-from groupwise.domain.restoration.source.base import Picture, Pictures
+from groupwise.domain.restoration.source.base import Picture, Pictures, as_float
 from groupwise.domain.restoration.tiles import restore
 from groupwise.domain.weights import hash_weights
 from groupwise.records import Scored
@@ -206,8 +206,8 @@ class RestorationDomain:
         config, own = self.config.evaluation, Streams(self.config.seed)
         pictures = [picture for picture in self._held_out for _ in range(config.repeats)]
         numbers = [number for _ in self._held_out for number in range(config.repeats)]
-        targets = [picture.clean for picture in pictures]
-        degraded = [self._degraded(picture, picture.clean, own, "evaluate", number) for picture, number in zip(pictures, numbers, strict=True)]
+        targets = [as_float(picture.clean) for picture in pictures]
+        degraded = [self._degraded(picture, target, own, "evaluate", number) for picture, target, number in zip(pictures, targets, numbers, strict=True)]
         device, dtype = self._place()
         restored = restore(self.module, degraded, self.config.tile, config.batch_size, device, dtype)
         for picture, image in zip(pictures, restored, strict=True):
@@ -245,8 +245,8 @@ class RestorationDomain:
         found.update(repr((self.config.degrade, self.config.fresh, self.config.patch, self.config.seed, self.config.supervised)).encode())
         for picture in self._train:
             found.update(picture.key.encode())
-            found.update(np.ascontiguousarray(picture.clean).tobytes())
-            found.update(b"" if picture.degraded is None else np.ascontiguousarray(picture.degraded).tobytes())
+            found.update(np.ascontiguousarray(as_float(picture.clean)).tobytes())
+            found.update(b"" if picture.degraded is None else np.ascontiguousarray(as_float(picture.degraded)).tobytes())
         return found.hexdigest()
 
     def save(self, folder: Path) -> None:
@@ -282,17 +282,17 @@ class RestorationDomain:
     def _cut(self, picture: Picture, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray | None]:
         patch = self.config.patch
         if patch is None:
-            return picture.clean, picture.degraded
+            return as_float(picture.clean), None if picture.degraded is None else as_float(picture.degraded)
         top = int(random.integers(picture.clean.shape[1] - patch + 1))
         left = int(random.integers(picture.clean.shape[2] - patch + 1))
         window = (slice(None), slice(top, top + patch), slice(left, left + patch))
-        return picture.clean[window], None if picture.degraded is None else picture.degraded[window]
+        return as_float(picture.clean[window]), None if picture.degraded is None else as_float(picture.degraded[window])
 
     def _degraded(self, picture: Picture, clean: np.ndarray, streams: Streams, *key: int | str) -> np.ndarray:
         degrade = self.config.degrade
         if degrade is None:
             assert picture.degraded is not None, "the source gives pairs"
-            return picture.degraded
+            return as_float(picture.degraded)
         return degrade(clean, streams.numpy("degrade", picture.key, *key))
 
     def _check(self) -> None:

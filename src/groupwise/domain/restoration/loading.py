@@ -28,7 +28,7 @@ WEIGHTS = "model.safetensors"
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 _TABLES = ("state_dict", "model_state_dict", "model", "params_ema", "params", "network", "net", "weights")
 """Names under which training scripts keep weights, the first that is there; of BasicSR's two the averaged ones."""
-_WRITE = "where it was made, write torch.save(network.state_dict(), 'weights.pt')"
+_WRITE = "where it was made, save network.state_dict() alone, by torch.save or safetensors.torch.save_file"
 
 
 def resolve(config: ModelConfig) -> Network:

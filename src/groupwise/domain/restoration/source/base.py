@@ -10,6 +10,17 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+def as_float(pixels: np.ndarray) -> np.ndarray:
+    """Pixels of a picture, or of a part of it, as fp32 in [0, 1].
+
+    Example:
+        >>> import numpy
+        >>> as_float(numpy.array([0, 51, 255], dtype="uint8")).tolist()
+        [0.0, 0.20000000298023224, 1.0]
+    """
+    return pixels.astype("float32") / 255 if pixels.dtype == "uint8" else pixels
+
+
 @final
 @dataclass(frozen=True)
 class Picture:
@@ -17,7 +28,7 @@ class Picture:
 
     Args:
         key: its name, stable over runs.
-        clean: fp32 `[C, H, W]` in [0, 1], the target.
+        clean: `[C, H, W]`, the target: fp32 in [0, 1], or uint8 as a file holds it, a quarter of the memory; `as_float` reads both.
         degraded: as `clean`, where the source has one; otherwise a degradation makes it.
         columns: JSON-able, for rewards (`label`, ...).
         file: where it was read, for messages; empty where it lies in no file of its own.

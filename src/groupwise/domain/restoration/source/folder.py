@@ -156,7 +156,7 @@ def _read(path: Path, channels: int) -> np.ndarray:
 
 
 def _pixels(path: Path, image: Image, channels: int, deep: bool) -> np.ndarray:
-    """`[C, H, W]` in [0, 1] of an opened image, where it is of the kind that is wanted."""
+    """uint8 `[C, H, W]` of an opened image, where it is of the kind that is wanted."""
     import numpy as np
 
     if deep:
@@ -169,5 +169,5 @@ def _pixels(path: Path, image: Image, channels: int, deep: bool) -> np.ndarray:
         raise ConfigError(f"source: {what}, and source.channels = {channels}; write channels = {1 if grey else 3}, or convert it")
     if image.has_transparency_data and np.asarray(image.convert("RGBA"))[:, :, 3].min() < 255:
         raise ConfigError(f"source: {path} is transparent in places ({image.mode}), and a network restores {channels} channels; store it without transparency")
-    array = np.asarray(image.convert("L" if channels == 1 else "RGB"), dtype="float32") / 255
+    array = np.asarray(image.convert("L" if channels == 1 else "RGB"))
     return array[None] if channels == 1 else array.transpose(2, 0, 1)
