@@ -14,3 +14,10 @@ def test_the_first_batch_is_exact_and_later_ones_fade_it() -> None:
     second = first.follow(mean=5.0, std=4.0, centred_std=7.0, decay=0.5)
     assert (second.mean, second.std, second.centred_std) == pytest.approx((4.0, 4.0, 5.0))
     assert (Running().mean, Running().std, Running().centred_std) == (0.0, 0.0, 0.0)
+
+
+def test_a_state_with_one_deviation_goes_on_with_it() -> None:
+    """As checkpoints hold it that were written when only the deviation in use was followed."""
+    old = Running.model_validate({"mean_sum": 0.5, "std_sum": 1.5, "weight": 0.75})
+    assert (old.mean, old.std, old.centred_std) == pytest.approx((2 / 3, 2.0, 2.0))
+    assert Running.model_validate({"std_sum": 1.5, "centred_std_sum": 0.0, "weight": 0.75}).centred_std == 0.0

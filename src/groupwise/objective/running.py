@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Mapping
+from typing import Any, final
+
+from pydantic import model_validator
 
 from groupwise.config import Config
 
@@ -23,6 +26,14 @@ class Running(Config):
     std_sum: float = 0.0
     centred_std_sum: float = 0.0
     weight: float = 0.0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_centred(cls, given: Any) -> Any:
+        # Older checkpoints hold one deviation alone, that by which their advantages were scaled: it goes on as either.
+        if isinstance(given, Mapping) and "std_sum" in given:
+            return {"centred_std_sum": given["std_sum"], **given}
+        return given
 
     def follow(self, mean: float, std: float, centred_std: float, decay: float) -> Running:
         """The average after one more batch."""
