@@ -26,3 +26,9 @@ def test_what_holds_wherever_it_is_sampled_is_not_said(caplog: pytest.LogCapture
     assert said(caplog, "source_001_improved", "optimiser.learning_rate=2e-6", "auxiliary.supervised=0.8", "trust.low=0.1", "advantage.clip=2.0") == []
     assert said(caplog, "language", "optimiser.learning_rate=1e-4", "train.group_size=4") == []
     assert said(caplog, "source_001_progressive", "stages.full.set.trust.low=0.05", "train.prompts_per_step=1") == []
+
+
+def test_what_is_changed_in_the_stage_as_well_is_not_said(caplog: pytest.LogCaptureFixture) -> None:
+    advice = ["train.max_grad_norm=0.1", "stages.full.set.train.max_grad_norm=0.1"]
+    assert said(caplog, "source_001_progressive", *advice) == []
+    assert said(caplog, "source_001_progressive", "trust.low=0.1", *advice) != []

@@ -10,7 +10,9 @@ from groupwise.experiment.schema import Experiment
 
 
 def outweighed(experiment: Experiment, over: Mapping[str, Any]) -> list[str]:
-    """One sentence for each changed key that a sampling stage has a value of its own for. Supervised stages before usually have theirs, and are meant to.
+    """One sentence for each changed key that a sampling stage has a value of its own for, unless that one is changed as well.
+
+    Supervised stages before usually have theirs, and are meant to.
 
     Args:
         experiment: with the changes.
@@ -30,9 +32,15 @@ def outweighed(experiment: Experiment, over: Mapping[str, Any]) -> list[str]:
             continue
         key = ".".join(path).removeprefix("objective.")
         for stage in sampling:
-            if _has(lift(stage.set), path):
+            if _has(lift(stage.set), path) and not _has(_inside(over.get("stages"), stage.name), path):
                 said.append(f"{key}: stage {stage.name} sets its own, which holds there; write stages.{stage.name}.set.{key}=... as well")
     return said
+
+
+def _inside(stages: Any, name: str) -> dict[str, Any]:
+    """What the changes themselves set in a stage, which are a table by name or a list of whole stages."""
+    listed = [{"name": key, **stage} for key, stage in stages.items() if stage] if isinstance(stages, Mapping) else stages or []
+    return next((lift(stage.get("set", {})) for stage in listed if stage["name"] == name), {})
 
 
 def _leaves(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
