@@ -141,7 +141,7 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
     """
     progress = state.progress
     callbacks = load_callbacks(recipe.train.callbacks)
-    autocast = _autocast(recipe, session.device)
+    autocast = autocast_of(recipe, session.device)
     while progress.stage_step < recipe.train.num_steps and not progress.stage_ended:
         # One process's answer for all: a signal may reach them in different steps.
         if any(session.world.gather(session.interrupt.asked)):
@@ -185,7 +185,7 @@ def evaluate_now(session: Session, recipe: Recipe, state: TrainState, autocast: 
         the metrics, and whether the score is the best so far.
     """
     progress = state.progress
-    with (autocast or _autocast(recipe, session.device))(), state.averaged():
+    with (autocast or autocast_of(recipe, session.device))(), state.averaged():
         found = evaluate(session.domain, progress, session.streams, session.world)
     metrics = dict(found.metrics)
     name = metric_name(recipe.train, metrics)
@@ -353,7 +353,13 @@ def _replace_model(session: Session, state: TrainState, path: Path) -> None:
         session.domain.save(partial)
 
 
-def _autocast(recipe: Recipe, device: torch.device) -> Callable[[], Any]:
+def autocast_of(recipe: Recipe, device: torch.device) -> Callable[[], Any]:
+    """The precision in which a stage samples, trains and evaluates: makes a context.
+
+    Args:
+        recipe: the stage.
+        device: where it computes.
+    """
     if recipe.train.autocast == "none":
         return contextlib.nullcontext
     # Its cache of cast weights outlives an optimiser step and an exchange of weights with the reference.

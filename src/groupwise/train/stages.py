@@ -11,7 +11,7 @@ from groupwise.train.activation_checkpointing import checkpoint_activations
 from groupwise.train.distributed import World
 from groupwise.train.evaluation import PREFIX, evaluate, metric_name
 from groupwise.train.job import Domains, Job, Recipe
-from groupwise.train.loop import Session, evaluate_now, run_stage, save
+from groupwise.train.loop import Session, autocast_of, evaluate_now, run_stage, save
 from groupwise.train.reward_history import RewardHistory
 from groupwise.train.reward_memory import recall
 from groupwise.train.state import TrainState
@@ -120,7 +120,7 @@ def _before(session: Session, job: Job, state: TrainState, index: int, domains: 
         return own
     domain = domains.of(last)
     recall(domain, state)
-    with state.averaged():
+    with autocast_of(last, session.device)(), state.averaged():
         found = evaluate(domain, progress, session.streams, session.world)
     recall(session.domain, state)
     progress.latest = own
