@@ -173,6 +173,12 @@ def test_weights_of_a_whole_and_of_a_part_find_their_place(tmp_path: Path, caplo
         opened(**plain, checkpoint=str(tmp_path / "2.pt"))
     assert torch.equal(opened(**plain, checkpoint=str(tmp_path / "2.pt"), strict=False).last.bias, weights["last.bias"])
     assert "loss.weight" in caplog.text
+    # One name with the beginning and without it: what begins as all the others is meant, wherever it stands.
+    stray = {"first.weight": torch.zeros_like(weights["first.weight"])}
+    torch.save({**{f"net.{name}": value for name, value in weights.items()}, **stray}, tmp_path / "4.pt")
+    with pytest.raises(ConfigError, match=r"unexpected first.weight \(1 names\)"):
+        opened(**plain, checkpoint=str(tmp_path / "4.pt"))
+    assert torch.equal(opened(**plain, checkpoint=str(tmp_path / "4.pt"), strict=False).first.weight, weights["first.weight"])
     torch.save({f"{part}.{name}": value for name, value in weights.items() for part in ("net", "net_ema")}, tmp_path / "3.pt")
     with pytest.raises(ConfigError, match=r"under net. and under net_ema. fit equally well; write those of one network alone"):
         opened(**plain, checkpoint=str(tmp_path / "3.pt"), strict=False)

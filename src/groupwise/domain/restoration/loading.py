@@ -246,7 +246,7 @@ def _fill(module: nn.Module, path: Path, strict: bool) -> None:
     found: dict[str, Tensor] = {}
     unexpected: list[str] = []
     for name, value in given.items():
-        place = name if name in own else plain.get(ours + _plain(name).removeprefix(theirs)) if _plain(name).startswith(theirs) else None
+        place = plain.get(ours + _plain(name).removeprefix(theirs)) if _plain(name).startswith(theirs) else None
         if place is None:
             unexpected.append(name)
         else:
