@@ -61,7 +61,8 @@ class UnitTests(Reward):
     Python text runs in a second process, which the program does not reach: results come over as plain data (built-in kinds, dates, decimals, numpy arrays),
     and what is expected never goes there. An object of the program's own stays with it: the test may call it, read it and compare two of them, but beside
     plain data it is equal to nothing and takes no part in arithmetic. The program is given plain data, functions and iterators; it does not see the test's
-    names, and a test imports what it compares with.
+    names, and a test imports what it compares with. The program's names are there as they are, and as the module `solution`. A list read from them is a copy:
+    only the program changes its own. `unittest.main()` ends the process, which no test that passes does; write the asserts, or run the suite.
 
     Example:
         >>> tests = [["assert add(1, 2) == 3", "assert add(1, 1) == 3"]]

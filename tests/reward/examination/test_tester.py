@@ -79,6 +79,7 @@ HONEST = {
         "assert np.allclose(twice([1, 2]), [2, 4]) and (twice([1]) == np.array([2])).all()",
         "assert letters('aab') == {'a': 2, 'b': 1} and letters('aab').most_common(1) == [('a', 2)]",
         "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()) as said: hello()\nassert said.getvalue() == 'hello\\n'",
+        "import solution\nfrom solution import *\nfrom solution import sort as own\nsort(x := [2, 1]); assert x == [1, 2] and solution.total is total",
         "say(1)\ndef last(): return said[-1]\nsay(2); assert last() == 2 and said == [1, 2]",
         "import asyncio\nassert asyncio.run(later(2)) == 3",
         "def examine(candidate):\n    assert abs(candidate([.1, .2]) - .3) < 1e-9\nexamine(total)",
@@ -183,3 +184,14 @@ def test_a_function_of_the_test_can_be_called_and_not_looked_into():
     assert score("def add(a, b): return a.__closure__[0].cell_contents", tests) == 0.0
     assert score("def add(a, b): return a.__globals__['expected']", tests) == 0.0
     assert score("def add(a, b): return a()", tests) == 1.0
+
+
+def test_what_a_test_runs_as_a_script_is_run_and_a_name_that_is_not_there_is_missing():
+    program = "def add(a, b): return 0"
+    assert score(program, ["def main(): assert add(1, 2) == 3\nif __name__ == '__main__': main()"]) == 0.0
+    assert score(program, ["from solution import sub", "import solution\nsolution.sub", "sub"]) == 0.0
+
+
+def test_large_lists_go_over_in_a_moment():
+    program = "def order(values): return sorted(values)"
+    assert score(program, ["values = list(range(10**6, 0, -1)); assert order(values) == sorted(values) and values[0] == 10**6"]) == 1.0

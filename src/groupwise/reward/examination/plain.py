@@ -60,6 +60,8 @@ def encode(value: Any, other: Callable[[Any], list[Any]]) -> Any:
     if value is None or kind in (bool, float, str) or (kind is int and -_NUMBER < value < _NUMBER):
         return value
     name = kind.__name__
+    if kind is list and _says_itself(value):
+        return [name, value.copy()]
     if _is(kind, _SEQUENCES.get(name)):
         return [name, [encode(each, other) for each in value]]
     if _is(kind, _MAPPINGS.get(name)):
@@ -76,6 +78,14 @@ def encode(value: Any, other: Callable[[Any], list[Any]]) -> Any:
     return other(value)
 
 
+def _says_itself(values: list[Any]) -> bool:
+    """Whether all entries are such as JSON has, told without looking at each in Python: a list of a million is nothing unusual."""
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        return min(values) > -_NUMBER and max(values) < _NUMBER
+    return kinds <= {bool, float, str, type(None)}
+
+
 def decode(content: Any, other: Callable[[str, Any], Any]) -> Any:
     """A value from JSON, of exactly a built-in kind.
 
@@ -90,6 +100,8 @@ def decode(content: Any, other: Callable[[str, Any], Any]) -> Any:
     if not isinstance(content, list):
         return content
     name, inner = content
+    if name == "list" and list not in set(map(type, inner)):
+        return inner.copy()
     if name in _SEQUENCES:
         return _kind(_SEQUENCES[name], name)(decode(each, other) for each in inner)
     if name in _MAPPINGS:

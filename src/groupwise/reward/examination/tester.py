@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import operator
 import sys
+from types import ModuleType
 
 from .plain import Line, decode, encode
 
@@ -115,13 +116,29 @@ class _Space(dict):  # pyright: ignore[reportMissingTypeArgument]
     """The names that a test finds: its own, the program's as they are now, Python's."""
 
     def __init__(self, tester: Tester, names: list[str]) -> None:
-        super().__init__(__name__="test")
-        self._tester, self._names = tester, frozenset(names) - frozenset(dir(builtins))
+        # What stands behind `if __name__ == "__main__":` would otherwise never run, and the test pass whatever the program does.
+        super().__init__(__name__="__main__")
+        self._tester, self.names = tester, frozenset(names) - frozenset(dir(builtins))
 
     def __missing__(self, name: str) -> Any:
-        if name not in self._names:
+        if name not in self.names:
             raise KeyError(name)
         return self._tester.asked("name", name)
+
+
+class _Solution(ModuleType):
+    """The program's names as a module, for tests that import it."""
+
+    def __init__(self, space: _Space) -> None:
+        super().__init__("solution")
+        self.__space = space
+        self.__all__ = [name for name in space.names if not name.startswith("_")]
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__space.__missing__(name)
+        except KeyError:
+            raise AttributeError(f"the program has no {name!r}") from None
 
 
 class Tester:
@@ -146,7 +163,9 @@ class Tester:
         Raises:
             BaseException: what the test raises.
         """
-        exec(compile(text, "test.py", "exec"), _Space(self, self._line.ask("names")))
+        space = _Space(self, self._line.ask("names"))
+        sys.modules["solution"] = _Solution(space)
+        exec(compile(text, "test.py", "exec"), space)
 
     def asked(self, act: str, *given: Any) -> Any:
         """What the program's process makes of objects and plain data.
