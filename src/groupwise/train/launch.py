@@ -161,7 +161,7 @@ def _run(job: Job, folder: RunFolder, device: torch.device, world: World, *, res
     store = CheckpointStore(folder.checkpoints, job.checkpoint)
     remarks = take_back(store, folder, state, world) if resumed else []
     if world.first:
-        remarks += append_environment(folder, seed=job.seed, device=device, num_processes=world.size, configuration=job.resolved)
+        remarks += append_environment(folder, seed=job.seed, device=device, num_processes=world.size)
     trackers = _trackers(job, folder, state, world)
     with listening(trackers.note) as interrupt, closing(domains), closing(trackers):
         session = _session(job, folder, device, world, streams, domain, store, trackers, interrupt)

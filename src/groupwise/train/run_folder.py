@@ -224,7 +224,7 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
     write_file(path, json.dumps(values, indent=2) + "\n")
 
 
-def append_environment(folder: RunFolder, *, seed: int, device: torch.device, num_processes: int, configuration: Mapping[str, Any]) -> list[str]:
+def append_environment(folder: RunFolder, *, seed: int, device: torch.device, num_processes: int) -> list[str]:
     """Adds one entry to `environment.json` for every time the run was started: versions, device, threads, seed, a hash of the configuration.
 
     Args:
@@ -232,7 +232,6 @@ def append_environment(folder: RunFolder, *, seed: int, device: torch.device, nu
         seed: the run's.
         device: where it computes.
         num_processes: how many do.
-        configuration: what it trains with.
 
     Returns:
         a sentence where something differs from the start before by which results may differ.
@@ -245,7 +244,9 @@ def append_environment(folder: RunFolder, *, seed: int, device: torch.device, nu
         # What a person made of the file is no reason not to go on.
         with contextlib.suppress(ValueError, KeyError, TypeError):
             entries = list(json.loads(folder.environment.read_text())["starts"])
-    digest = hashlib.blake2b(json.dumps(configuration, sort_keys=True, default=str).encode(), digest_size=16).hexdigest()
+    # Of what the file says, not of what was read from it: reading states defaults that the file leaves out.
+    written = json.dumps(json.loads(folder.config.read_text(encoding="utf-8")), sort_keys=True)
+    digest = hashlib.blake2b(written.encode(), digest_size=16).hexdigest()
     now = {**environment(seed, device, num_processes), "configuration": digest}
     write_json(folder.environment, {"starts": [*entries, now]})
     before = entries[-1] if entries and isinstance(entries[-1], dict) else {}
