@@ -51,8 +51,17 @@ def test_no_program_is_wrong_and_counted() -> None:
         "import os; print([open(name).read() for name in os.listdir('.')])",
     ],
 )
-def test_cheap_tricks_do_not_pass(trick: str) -> None:
-    assert scores([trick], [["assert add(1, 2) == 3"]]) == [0.0]
+@pytest.mark.parametrize("process", ["apart", "shared"])
+def test_cheap_tricks_do_not_pass(trick: str, process: str) -> None:
+    assert scores([trick], [["assert add(1, 2) == 3"]], process=process) == [0.0]
+
+
+def test_in_the_programs_own_process_a_test_may_do_all_and_so_may_the_program() -> None:
+    vector = "class V:\n    def __init__(self, x): self.x = [x]\n    def __mul__(self, by): return V(self.x[0] * by)\n    def first(self): return self.x[0]"
+    tests = [["assert (V(2) * 3).first() == 6", "v = V(1); v.x.append(2); assert v.x == [1, 2]", "assert V(1).first() == 2"]]
+    assert scores([vector], tests, process="shared") == pytest.approx([2 / 3])
+    equal_to_all = "class E:\n    def __eq__(self, other): return True\ndef add(a, b): return E()"
+    assert [scores([equal_to_all], [TESTS], process=process) for process in ("apart", "shared")] == [[0.0], [1.0]]
 
 
 def test_tests_are_in_no_file_that_the_program_could_read() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import secrets
 import socket
 import tempfile
 import warnings
@@ -25,6 +26,18 @@ from groupwise.reward.worker import Worker
 
 _FENCE = re.compile(r"^```[ \t]*([\w+-]*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _SECONDS_TO_END = 0.5
+
+# A program that ends the interpreter before the test ran would otherwise pass with status 0: only the token says that it did.
+# Token and test come by standard input, which is closed before the program runs, so that it finds neither in a file.
+_SHARED = """import os, sys
+token, test, out = sys.stdin.readline(), sys.stdin.read(), sys.stdout
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+space = {"__name__": "solution"}
+with open("solution.py", encoding="utf-8") as file:
+    exec(compile(file.read(), "solution.py", "exec"), space)
+exec(compile(test, "test.py", "exec"), space)
+out.write("\\n" + token)
+"""
 
 
 def python_code(text: str, require_fence: bool = False) -> str | None:
@@ -63,6 +76,7 @@ class UnitTests(Reward):
     plain data it is equal to nothing and takes no part in arithmetic. The program is given plain data, functions and iterators; it does not see the test's
     names, and a test imports what it compares with. The program's names are there as they are, and as the module `solution`. A list read from them is a copy:
     only the program changes its own. `unittest.main()` ends the process, which no test that passes does; write the asserts, or run the suite.
+    Tests that need more than that, which tests of classes may, take `process = "shared"`.
 
     Example:
         >>> tests = [["assert add(1, 2) == 3", "assert add(1, 1) == 3"]]
@@ -75,6 +89,9 @@ class UnitTests(Reward):
     """The data column with the tests."""
     score: Literal["fraction", "all"] = "fraction"
     """The share of tests passed, or all or nothing."""
+    process: Literal["apart", "shared"] = "apart"
+    """Where a test that is Python text runs: in a process that the program does not reach, or in the program's own. There a test may do all that Python can,
+    and so may the program: an object that is equal to everything passes."""
     require_fence: bool = False
     """A completion without a fenced block has no program."""
     cpu_seconds: Annotated[float, Field(gt=0)] = 5.0
@@ -144,7 +161,7 @@ class UnitTests(Reward):
                 folder = Path(name)
                 (folder / "solution.py").write_text(code, encoding="utf-8", errors="replace")
                 if isinstance(test, str):
-                    return await _examine(folder, test, limits)
+                    return await (_examine if self.process == "apart" else _run_together)(folder, test, limits)
                 done = await run_limited([*python(), "solution.py"], folder, limits, stdin=str(test.get("input", "")))
                 return done.status == 0 and _lines(done.output) == _lines(str(test["output"])), done.timed_out
 
@@ -167,6 +184,13 @@ async def _examine(folder: Path, test: str, limits: Limits) -> tuple[bool, bool]
             for task in (program, tester):
                 task.cancel()
             await asyncio.gather(program, tester, return_exceptions=True)
+
+
+async def _run_together(folder: Path, test: str, limits: Limits) -> tuple[bool, bool]:
+    """As `_examine`, in the program's own process."""
+    token = secrets.token_hex(16)
+    done = await run_limited([*python(), "-c", _SHARED], folder, limits, stdin=f"{token}\n{test}")
+    return done.status == 0 and done.output.splitlines()[-1:] == [token], done.timed_out
 
 
 def _lines(text: str) -> list[str]:
