@@ -20,7 +20,7 @@ from groupwise.reference import AbsentReference
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.streams import Streams
 from groupwise.train.fitting import _measure
-from groupwise.train.loop import autocast
+from groupwise.train.loop import autocast_of
 from groupwise.train.memory import peak_bytes
 from groupwise.train.optimiser import build_optimiser
 from groupwise.train.progress import Progress
@@ -166,14 +166,14 @@ def test_autocast_sees_every_update(qwen: Path, tmp_path: Path) -> None:
     def scored() -> torch.Tensor:
         return domain.score(samples, torch.arange(4), LOG_PROB).log_prob.detach()
 
-    with autocast(recipe, torch.device("cpu"))():
+    with autocast_of(recipe, torch.device("cpu"))():
         before = scored()
         with torch.no_grad():
             for parameter in domain.module.parameters():
                 parameter.mul_(1.05)
         within = scored()
         domain.sample(domain.prompts([0]), 2, streams=Streams(0), step=0, settings={}, requires=LOG_PROB)
-    with autocast(recipe, torch.device("cpu"))():
+    with autocast_of(recipe, torch.device("cpu"))():
         afresh = scored()
     assert torch.equal(within, afresh)
     assert not torch.equal(within, before)
