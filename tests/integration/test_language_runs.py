@@ -312,8 +312,10 @@ def test_stages_change_what_they_name_and_keep_the_rest(qwen: Path, tmp_path: Pa
     ]
     chosen = experiment(qwen, stages=stages, domain={"demonstrations": {"num": 8}})
     run = train(chosen, tmp_path / "run").folder.path
-    found = rows(run)
-    # Between two stages nothing is trained; the evaluation after one is the evaluation before the next.
+    # A stage that samples otherwise is measured otherwise, and begins with a measurement of its own.
+    begun = [(row["step"], row["stage"]) for row in rows(run) if "learning_rate" not in row]
+    assert begun == [(0, "warm_up"), (2, "short"), (4, "long")]
+    found = [row for row in rows(run) if row["step"] == 0 or "learning_rate" in row]
     assert [(row["step"], row["stage"]) for row in found] == [(0, "warm_up"), (1, "warm_up"), (2, "warm_up"), (3, "short"), (4, "short"), (5, "long")]
     assert all("loss_sup" in row and "reward" not in row for row in found[1:3])
     assert [row["learning_rate"] for row in found[1:]] == [2e-3, 2e-3, 1e-3, 1e-3, 1e-3]
