@@ -63,7 +63,7 @@ def test_ctrl_c_says_what_is_finished_and_how_to_go_on(tiny_file: Path, tmp_path
         assert time.monotonic() < until
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=180)
     assert process.returncode == 130
     assert "Ended early, 0 of 2 runs are finished. The same command goes on where it stopped." in out
     # What ran ended with a checkpoint of its last step.
