@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 import traceback
@@ -12,8 +13,6 @@ from groupwise.processes import is_first_process
 
 SECONDS_FOR_THE_FIRST = 5.0
 """How long another process than the first leaves it the word."""
-
-_INTERRUPT = 2
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -76,4 +75,4 @@ def interrupted_status(number: int) -> int:
         >>> interrupted_status(2), interrupted_status(15), interrupted_status(0)
         (130, 143, 130)
     """
-    return 128 + (number or _INTERRUPT)
+    return 128 + (number or signal.SIGINT)

@@ -42,6 +42,11 @@ class Reward(Config):
     """Where the reward runs. A process can be killed when it hangs; a thread is abandoned, and cannot be stopped inside a regular expression."""
 
     @property
+    def trains(self) -> bool:
+        """Whether a policy is trained on it: it is no judge, and its weight is not 0."""
+        return self.role != "judge" and self.weight != 0
+
+    @property
     def needs(self) -> tuple[str, ...]:
         """Names of the data columns that the reward reads."""
         return ()

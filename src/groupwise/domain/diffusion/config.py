@@ -132,7 +132,7 @@ class DiffusionConfig(Config):
 
     @model_validator(mode="after")
     def _sound(self) -> DiffusionConfig:
-        if not any(reward.role != "judge" and reward.weight != 0 for reward in self.rewards.values()):
+        if not any(reward.trains for reward in self.rewards.values()):
             raise ValueError('rewards names nothing to train on; write for example [domain.rewards.small] with kind = "jpeg_size"')
         if not self.sampler.stochastic:
             raise ValueError(

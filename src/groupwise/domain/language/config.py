@@ -165,8 +165,7 @@ class LanguageConfig(Config):
 
     @model_validator(mode="after")
     def _sound(self) -> LanguageConfig:
-        earns = [name for name, reward in self.rewards.items() if reward.role != "judge" and reward.weight != 0]
-        if not earns and (self.environment is None or self.environment.weight == 0):
+        if not any(reward.trains for reward in self.rewards.values()) and (self.environment is None or self.environment.weight == 0):
             raise ValueError('rewards names nothing to train on; write for example [domain.rewards.correct] with kind = "exact_answer"')
         if "environment" in self.rewards:
             raise ValueError("rewards.environment: the name is taken by the environment's own reward; choose another")

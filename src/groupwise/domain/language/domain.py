@@ -182,7 +182,7 @@ class LanguageDomain:
     def evaluate(self, *, streams: Streams) -> Evaluation:
         """Greedy and sampled results on the held-out prompts, with the same random numbers every time."""
         config = self.config.evaluation
-        trained = [name for name, reward in self.config.rewards.items() if reward.role != "judge" and reward.weight != 0]
+        trained = [name for name, reward in self.config.rewards.items() if reward.trains]
         first = trained[0] if trained else "environment"
         found: dict[str, float] = {}
         records: list[Mapping[str, Any]] = []

@@ -112,7 +112,7 @@ class RestorationConfig(Config):
 
     @model_validator(mode="after")
     def _sound(self) -> RestorationConfig:
-        if not any(reward.role != "judge" and reward.weight != 0 for reward in self.rewards.values()):
+        if not any(reward.trains for reward in self.rewards.values()):
             raise ValueError('rewards names nothing to train on; write for example [domain.rewards.psnr] with kind = "psnr"')
         paired = isinstance(self.source, Folder) and self.source.degraded is not None
         if paired and self.degradation is not None:

@@ -75,9 +75,10 @@ class RestorationDomain:
     @property
     def rewards_decisions(self) -> str:
         """The first reward that is a map over decisions that are blocks of pixels."""
-        trained = {name: reward for name, reward in self.config.rewards.items() if reward.role != "judge" and reward.weight != 0}
-        maps = [f'domain.rewards.{name}.result = "map"' for name, reward in trained.items() if getattr(reward, "result", "number") == "map"]
-        return maps[0] if maps and isinstance(self.config.policy, Pixels) else ""
+        if not isinstance(self.config.policy, Pixels):
+            return ""
+        maps = (name for name, reward in self.config.rewards.items() if reward.trains and getattr(reward, "result", "number") == "map")
+        return next((f'domain.rewards.{name}.result = "map"' for name in maps), "")
 
     @property
     def metric_names(self) -> tuple[str, ...]:

@@ -109,7 +109,7 @@ class SelectionConfig(Config):
 
     @model_validator(mode="after")
     def _sound(self) -> SelectionConfig:
-        if not any(reward.role != "judge" and reward.weight != 0 for reward in self.rewards.values()):
+        if not any(reward.trains for reward in self.rewards.values()):
             raise ValueError('rewards names nothing to train on; write for example [domain.rewards.vqa] with kind = "vqa"')
         if self.random_shots and self.shots == 1:
             raise ValueError("random_shots has no effect with shots = 1; remove it")
