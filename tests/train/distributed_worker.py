@@ -106,5 +106,15 @@ def memory(folder: Path) -> None:
     run(job(chosen, domain=lambda device: Remembering(num_prompts=7), checkpoint=CheckpointConfig(every=1)), folder / "run")
 
 
+def threads_of_gloo() -> list[str]:
+    """Gloo's threads of this process, by name; where the system cannot tell, none."""
+    tasks = Path("/proc/self/task")
+    names = [(task / "comm").read_text().strip() for task in tasks.iterdir()] if tasks.is_dir() else []
+    return [name for name in names if "gloo" in name]
+
+
 if __name__ == "__main__":
     {"updates": updates, "whole": whole, "worn": worn, "memory": memory}[sys.argv[1]](Path(sys.argv[2]))
+    # One that still runs while Python ends may abort the process, once in some hundred ends.
+    if left := threads_of_gloo():
+        sys.exit(f"threads outlived the group: {left}")

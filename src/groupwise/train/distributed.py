@@ -6,6 +6,7 @@ Started by `torchrun`; alone, every sum is the identity and nothing is imported 
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -160,12 +161,14 @@ def connect(device: torch.device) -> World:
     if size == 1:
         return World()
     if not dist.is_initialized():
+        # Its functions take the group as their default value when they are imported, which would keep the group, and gloo's threads, beyond `disconnect`.
+        importlib.import_module("torch.distributed.nn")
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
     return World(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
 
 
 def disconnect() -> None:
-    """Leaves the group, if there is one.
+    """Leaves the group, if there is one, and ends gloo's threads: one that lets go of a tensor while Python ends aborts the process (exit code -6).
 
     Example:
         >>> disconnect()
