@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from tests.train.toy import ToyDomain, job, recipe, supervised
 
 from groupwise.checkpoint import CheckpointConfig, load_tree
@@ -76,3 +78,13 @@ def test_the_best_score_is_not_one_of_another_measure(tmp_path: Path) -> None:
     run(job(recipe("higher", num_steps=2, rate=0.0), lower), tmp_path / "goal")
     progress = load_tree(tmp_path / "goal" / "checkpoints" / "step-4")["progress"]
     assert (progress["best"], progress["best_step"]) == (progress["latest"]["sampled_accuracy"], 2)
+
+
+def test_where_the_measure_changes_the_best_model_is_the_one_that_the_new_measure_begins_with(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    falls = recipe("falls", num_steps=4, evaluate_every=1, rate=0.2, metric="accuracy", metric_goal="min")
+    run(job(falls, recipe("rises", num_steps=2, rate=0.0, metric="accuracy"), seed=1), path)
+    scores = [score for _, stage, score in held_out(path) if stage == "falls"]
+    assert scores.index(min(scores)) < 4, "the best model of the first stage is meant to be an earlier one"
+    best, final = (load_file(path / name / "model.safetensors") for name in ("best", "model"))
+    assert all(torch.equal(best[name], final[name]) for name in final)

@@ -193,9 +193,20 @@ def evaluate_now(session: Session, recipe: Recipe, state: TrainState, autocast: 
     if session.world.first:
         _write_evaluation(session.folder, progress.step, found)
         session.trackers.members(progress.step, "evaluation", found.records, found.pictures)
-        if best and session.keep_best and progress.num_updates:
-            _replace_model(session, state, session.folder.best)
+    if best:
+        keep_best_model(session, state)
     return {PREFIX + key: value for key, value in {**metrics, **_evaluation_events(session, progress.step, found)}.items()}, best
+
+
+def keep_best_model(session: Session, state: TrainState) -> None:
+    """Writes the model of this moment as `best/`, where that is asked for and anything was trained.
+
+    Args:
+        session: of the run.
+        state: whose model it is.
+    """
+    if session.world.first and session.keep_best and state.progress.num_updates:
+        _replace_model(session, state, session.folder.best)
 
 
 def save(session: Session, state: TrainState, *, best: bool = False) -> None:

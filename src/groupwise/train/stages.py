@@ -11,7 +11,7 @@ from groupwise.train.activation_checkpointing import checkpoint_activations
 from groupwise.train.distributed import World
 from groupwise.train.evaluation import PREFIX, evaluate, metric_name
 from groupwise.train.job import Domains, Job, Recipe
-from groupwise.train.loop import Session, autocast_of, evaluate_now, run_stage, save
+from groupwise.train.loop import Session, autocast_of, evaluate_now, keep_best_model, run_stage, save
 from groupwise.train.reward_history import RewardHistory
 from groupwise.train.reward_memory import recall
 from groupwise.train.state import TrainState
@@ -89,6 +89,7 @@ def _begin(session: Session, job: Job, state: TrainState, index: int, domains: D
     if otherwise or index == first_sampling(job):
         # What counts as best is measured from here: scores of another measure say nothing, and a warm-up may come from another run, without its model.
         progress.best, progress.best_step = progress.latest.get(name) if name else None, progress.step
+        keep_best_model(session, state)
     if index == first_sampling(job):
         progress.before, progress.before_step = _before(session, job, state, index, domains), progress.step
         if job.controls and session.world.first:
