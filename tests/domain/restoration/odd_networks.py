@@ -171,3 +171,14 @@ class Halving(Plain):
 
     def inside(self, value: Tensor) -> Tensor:
         return value + nn.functional.interpolate(nn.functional.avg_pool2d(value, 16), scale_factor=16)
+
+
+class Straight(Plain):
+    """Nothing of what it is given is added to what it gives: what that means is a matter of how it was trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(1, 12, 3, padding=1), nn.Conv2d(12, 1, 3, padding=1)
+
+    def forward(self, images: Tensor) -> Any:
+        return self.last(self.first(images).relu())

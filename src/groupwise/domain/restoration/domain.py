@@ -17,6 +17,7 @@ from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Prompt, Samples
 from groupwise.domain.restoration import evaluate, loading, trial
 from groupwise.domain.restoration.config import Distance, RestorationConfig
+from groupwise.domain.restoration.model import Network
 from groupwise.domain.restoration.policy import Pixels
 from groupwise.domain.restoration.side_by_side import side_by_side
 from groupwise.domain.restoration.source.base import Picture, Pictures, as_float
@@ -69,8 +70,8 @@ class RestorationDomain:
 
     @property
     def remarks(self) -> list[str]:
-        """What was left out of the images."""
-        return list(self._pictures.remarks)
+        """What was left out of the images, and whether trained weights look like those of a network that is called otherwise."""
+        return [*self._pictures.remarks, *([self._convention] if self._convention else [])]
 
     @property
     def rewards_decisions(self) -> str:
@@ -306,13 +307,16 @@ class RestorationDomain:
         for size, name in sizes.items():
             if patch is not None and min(size) < patch:
                 raise ConfigError(f"patch = {patch}: image {name} has {list(size)} pixels; write at most {min(size)}, or leave the image out")
-        _, degraded = self._pairs(self._train[:1], self._streams, 0)
+        clean, degraded = self._pairs(self._train[:1], self._streams, 0)
         training = self.module.training
         self.module.eval()
         try:
             trial.try_network(self.module, degraded, self._train[0].key)
             self._policy.check(self.module, degraded)
             trial.try_sizes(self.module, degraded, [picture.clean.shape for picture in self._held_out], self.config.tile)
+            # Of fresh weights nothing can be said.
+            trained = not isinstance(self.config.model, Network) or self.config.model.checkpoint is not None
+            self._convention = trial.other_convention(self.module, degraded, clean) if trained else ""
         finally:
             self.module.train(training)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,6 +65,39 @@ def try_sizes(module: nn.Module, degraded: Tensor, shapes: Sequence[tuple[int, .
                 "write it as domain.tile.multiple (images are padded and cut again); otherwise set domain.tile.size"
             ) from error
         checked(output, given)
+
+
+CONVENTIONS = {
+    "its output is added to what it is given, as a residual": lambda network, x: x + network(x),
+    "its output is taken from what it is given, as the noise in it": lambda network, x: x - network(x),
+    "both are 0 to 255": lambda network, x: network(x * 255) / 255,
+    "its output is 0 to 255": lambda network, x: network(x) / 255,
+}
+"""What a trained network may have been trained for instead, and what it restores then."""
+
+
+@torch.no_grad()
+def other_convention(module: nn.Module, degraded: Tensor, clean: Tensor) -> str:
+    """What to say of trained weights that restore images only when they are called in another way than the one they are called in; empty where all is well.
+
+    Such a network is no error: its mode would be trained until it is an image. But nobody means it.
+
+    Args:
+        module: the network, in the mode in which it is sampled.
+        degraded, clean: `[N, C, H, W]`, within [0, 1].
+
+    Returns:
+        a sentence with the PSNRs (dB) and what to write, where one of `CONVENTIONS` has at most half its squared error, and no more than the degraded images have.
+    """
+    error = lambda image: float((image.double() - clean.double()).square().mean())  # noqa: E731
+    own, given = error(module(degraded)), error(degraded)
+    found = {what: error(call(module, degraded)) for what, call in CONVENTIONS.items()}
+    what = min(found, key=lambda name: found[name])
+    if not found[what] <= min(own / 2, given):
+        return ""
+    decibel = lambda value: f"{-10 * math.log10(max(value, 1e-12)):.1f} dB"  # noqa: E731
+    numbers = f"{decibel(own)} as it is, {decibel(found[what])} so, {decibel(given)} before it"
+    return f"model: the network seems to be one where {what} ({numbers}); where that is so, give a module whose forward returns the restored image in [0, 1]"
 
 
 def checked(output: Any, given: Tensor, when: str = "") -> Tensor:

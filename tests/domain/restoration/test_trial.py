@@ -1,0 +1,53 @@
+"""Trained weights that are called otherwise than they were trained are told; others are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from sklearn.datasets import load_digits
+from tests.domain.restoration.odd_networks import Straight
+from tests.domain.restoration.small import domain
+from torch import Tensor
+
+NETWORK = {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Straight", "channels": 1}
+
+
+def trained(path: Path, restored: Callable[[Straight, Tensor], Tensor]) -> Path:
+    """A denoiser of digits, trained so that `restored` of it is the image."""
+    torch.manual_seed(0)
+    network = Straight().double()
+    clean = torch.from_numpy(load_digits().images[:200] / 16)[:, None]
+    degraded = (clean + 0.2 * torch.randn_like(clean)).clamp(0, 1)
+    optimiser = torch.optim.Adam(network.parameters(), 1e-2)
+    for _ in range(300):
+        optimiser.zero_grad()
+        (restored(network, degraded) - clean).square().mean().backward()
+        optimiser.step()
+    save_file(network.state_dict(), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("restored", "told"),
+    [
+        (lambda network, x: network(x), ""),
+        (lambda network, x: x + network(x), "its output is added to what it is given, as a residual"),
+        (lambda network, x: x - network(x), "its output is taken from what it is given, as the noise in it"),
+        (lambda network, x: network(x) / 255, "its output is 0 to 255"),
+        (lambda network, x: network(x * 255) / 255, "both are 0 to 255"),
+    ],
+    ids=["plain", "residual", "noise", "bytes", "bytes both ways"],
+)
+def test_weights_that_are_meant_otherwise_are_told(tmp_path: Path, restored: Callable[[Straight, Tensor], Tensor], told: str) -> None:
+    path = trained(tmp_path / "weights.safetensors", restored)
+    remarks = domain({"model": {"network": NETWORK, "checkpoint": str(path)}, "degradation": {"sigma": 0.2}}).remarks
+    assert len(remarks) == bool(told)
+    assert all(told in each for each in remarks)
+
+
+def test_of_fresh_weights_nothing_is_said() -> None:
+    assert domain({"model": {"network": NETWORK}}).remarks == []
