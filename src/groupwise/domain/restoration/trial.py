@@ -80,14 +80,15 @@ CONVENTIONS = {
 def other_convention(module: nn.Module, degraded: Tensor, clean: Tensor) -> str:
     """What to say of trained weights that restore images only when they are called in another way than the one they are called in; empty where all is well.
 
-    Such a network is no error: its mode would be trained until it is an image. But nobody means it.
+    Such a network is no error, as it would be trained until it gives images; but it would have lost what it knew.
 
     Args:
         module: the network, in the mode in which it is sampled.
         degraded, clean: `[N, C, H, W]`, within [0, 1].
 
     Returns:
-        a sentence with the PSNRs (dB) and what to write, where one of `CONVENTIONS` has at most half its squared error, and no more than the degraded images have.
+        a sentence with the PSNRs (dB) and what to write, where one of `CONVENTIONS` has at most half its squared error and at most that of the degraded
+            images.
     """
     error = lambda image: float((image.double() - clean.double()).square().mean())  # noqa: E731
     own, given = error(module(degraded)), error(degraded)
