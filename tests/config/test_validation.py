@@ -83,6 +83,8 @@ def test_what_is_saved_is_read_back_with_infinity():
         ({"trust": {"sigma": 1}}, "trust.sigma = 1: unknown key; allowed: kind, low"),
         ({"rewards": {"r": {"low": 1}}}, "rewards.r.kind: is missing; say which kind; allowed: clip, gaussian"),
         ({"trust": {"kind": "gaussian", "sigm": 1}}, "trust.sigm = 1: unknown key; allowed: kind, sigma; did you mean sigma?"),
+        ({"mode": "slow"}, 'mode = "slow": unknown key; allowed: trust, train, rewards, stages, extra; did you mean train.mode?'),
+        ({"train": {"name": "x", "extra": {}}}, "train.extra = {}: unknown key; allowed: name, num_steps, lr, mode, flag, stop; did you mean extra?"),
         ({"tran": {}}, "tran = {}: unknown key; allowed: trust, train, rewards, stages, extra; did you mean train?"),
         ({"train": {}}, "train.name: is missing; it has no default, so write it"),
         ({"train": {"name": "x", "num_steps": "5"}}, 'train.num_steps = "5": must be a valid integer'),

@@ -69,7 +69,7 @@ def _problem(shape: Shape, details: ErrorDetails) -> _Found:
     shown = f"{dotted} = {_show(value)}" if dotted else ""
     if kind == "extra_forbidden":
         allowed = at.names()
-        problem = Problem(shown, "unknown key", allowed, nearest(path[-1], allowed))
+        problem = Problem(shown, "unknown key", allowed, _elsewhere(shape, path) or nearest(path[-1], allowed))
     elif kind == "missing":
         problem = Problem(dotted, "is missing; it has no default, so write it")
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
@@ -97,6 +97,14 @@ def _problem(shape: Shape, details: ErrorDetails) -> _Found:
             message += ", true or false"
         problem = Problem(shown, message)
     return (path, kind), problem
+
+
+def _elsewhere(root: Shape, path: tuple[str | int, ...]) -> str | None:
+    """The one key of this very name that the whole or a table of it has, as it is written; tables of several kinds are left out, as each kind has its own."""
+    name = path[-1]
+    tables = {table: inside.names() for table in root.names() if (inside := root.inside(table)) is not None and len(inside.kinds()) < 2}
+    places = [*([str(name)] if name in root.names() else []), *(f"{table}.{name}" for table, names in tables.items() if name in names)]
+    return places[0] if len(places) == 1 else None
 
 
 def _without_other_branches(tree: Any, found: list[_Found]) -> list[_Found]:

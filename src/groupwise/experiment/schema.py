@@ -258,5 +258,7 @@ def _as_written(problem: Problem) -> Problem:
     key = path.split(" ")[0]
     if problem.message == "unknown key" and "." not in key and key == problem.path.split(" ")[0]:
         allowed = (*problem.allowed, *(name for name in Objective.model_fields if name != "name"))
-        return Problem(path, problem.message, allowed, nearest(key, allowed))
+        # A key of this very name in a table was meant rather than one of another name here.
+        elsewhere = problem.suggestion if problem.suggestion and "." in problem.suggestion else None
+        return Problem(path, problem.message, allowed, elsewhere or nearest(key, allowed))
     return Problem(path, problem.message, problem.allowed, problem.suggestion)
