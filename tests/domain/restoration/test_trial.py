@@ -13,6 +13,8 @@ from tests.domain.restoration.odd_networks import Straight
 from tests.domain.restoration.small import domain
 from torch import Tensor
 
+from groupwise.domain.restoration.trial import other_convention
+
 NETWORK = {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Straight", "channels": 1}
 
 
@@ -47,6 +49,15 @@ def test_weights_that_are_meant_otherwise_are_told(tmp_path: Path, restored: Cal
     remarks = domain({"model": {"network": NETWORK, "checkpoint": str(path)}, "degradation": {"sigma": 0.2}}).remarks
     assert len(remarks) == bool(told)
     assert all(told in each for each in remarks)
+
+
+def test_a_network_that_leaves_clean_images_alone_is_what_it_should_be() -> None:
+    clean = torch.rand(1, 1, 8, 8, dtype=torch.float64)
+    assert other_convention(torch.nn.Identity(), clean, clean) == ""
+    nothing = torch.nn.Conv2d(1, 1, 1).double()
+    for parameter in nothing.parameters():
+        torch.nn.init.zeros_(parameter)
+    assert "as a residual (" in other_convention(nothing, clean, clean)
 
 
 def test_of_fresh_weights_nothing_is_said() -> None:

@@ -87,14 +87,14 @@ def other_convention(module: nn.Module, degraded: Tensor, clean: Tensor) -> str:
         degraded, clean: `[N, C, H, W]`, within [0, 1].
 
     Returns:
-        a sentence with the PSNRs (dB) and what to write, where one of `CONVENTIONS` has at most half its squared error and at most that of the degraded
+        a sentence with the PSNRs (dB) and what to write, where one of `CONVENTIONS` has less than half its squared error and at most that of the degraded
             images.
     """
     error = lambda image: float((image.double() - clean.double()).square().mean())  # noqa: E731
     own, given = error(module(degraded)), error(degraded)
     found = {what: error(call(module, degraded)) for what, call in CONVENTIONS.items()}
     what = min(found, key=lambda name: found[name])
-    if not found[what] <= min(own / 2, given):
+    if not (found[what] < own / 2 and found[what] <= given):
         return ""
     decibel = lambda value: f"{-10 * math.log10(max(value, 1e-12)):.1f} dB"  # noqa: E731
     numbers = f"{decibel(own)} as it is, {decibel(found[what])} so, {decibel(given)} before it"
