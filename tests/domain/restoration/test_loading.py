@@ -90,6 +90,20 @@ def test_what_does_not_fit_is_listed(checkpoint: Path, tmp_path: Path, caplog: p
         opened(checkpoint=str(other))
 
 
+def test_a_checkpoint_in_parts_is_read_whole(tmp_path: Path) -> None:
+    weights = opened(seed=11).state_dict()
+    names = sorted(weights)
+    parts = [tmp_path / f"model-0000{number}-of-00002.safetensors" for number in (1, 2)]
+    for part, share in zip(parts, (names[:2], names[2:]), strict=True):
+        save_file({name: weights[name] for name in share}, part)
+    (tmp_path / "model.safetensors.index.json").write_text("{}")
+    for given in (tmp_path, parts[0]):
+        assert all(torch.equal(value, weights[name]) for name, value in opened(checkpoint=str(given)).state_dict().items())
+    parts[0].unlink()
+    with pytest.raises(ConfigError, match=r"it lacks its other parts \(model-00001-of-00002.safetensors\); put them into the same folder"):
+        opened(checkpoint=str(tmp_path))
+
+
 def test_the_newest_checkpoint_is_found_by_number(tmp_path: Path) -> None:
     """Defect 10 of the original: sorted as text, epoch 9 comes after epoch 19."""
     for name in ("epoch9.safetensors", "epoch19.safetensors", "epoch2.pt"):

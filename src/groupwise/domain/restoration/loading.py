@@ -26,6 +26,7 @@ NETWORK = "network.json"
 WEIGHTS = "model.safetensors"
 
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
+_PART = re.compile(r"(?P<name>.+)-\d{5}-of-(?P<count>\d{5})")
 _TABLES = ("state_dict", "model_state_dict", "model", "params_ema", "params", "network", "net", "weights")
 """Names under which training scripts keep weights, the first that is there; of BasicSR's two the averaged ones."""
 _WRITE = "where it was made, save network.state_dict() alone, by torch.save or safetensors.torch.save_file"
@@ -166,11 +167,21 @@ def _number(path: Path) -> tuple[list[int], bool]:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint by name; a `.pt` file is read without running any code of its own.
+    """The tensors of a checkpoint by name, with those of its other parts (`model-00001-of-00002.safetensors`); a `.pt` file is read without running any code
+    of its own.
 
     Raises:
-        ConfigError: it cannot be read, or holds something other than tensors.
+        ConfigError: it cannot be read, holds something other than tensors, or lacks a part.
     """
+    if (part := _PART.fullmatch(path.stem)) is None:
+        return _read(path)
+    parts = [path.with_stem(f"{part['name']}-{number:05d}-of-{part['count']}") for number in range(1, int(part["count"]) + 1)]
+    if missing := [each.name for each in parts if not each.is_file()]:
+        raise ConfigError(f"model.checkpoint = {str(path)!r}: it lacks its other parts ({', '.join(missing[:5])}); put them into the same folder")
+    return {name: value for each in parts for name, value in _read(each).items()}
+
+
+def _read(path: Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
