@@ -385,7 +385,7 @@ class Together:
     """Threads that play processes: `reduce(rank)` waits for all and returns the sum."""
 
     def __init__(self, size: int) -> None:
-        self._barrier = threading.Barrier(size, timeout=30)
+        self._barrier = threading.Barrier(size, timeout=120)
         self._parts: list[Tensor | None] = [None] * size
 
     def reduce(self, rank: int) -> Reduce:

@@ -188,7 +188,7 @@ def test_an_interrupt_on_the_screen(qwen: Path, tmp_path: Path) -> None:
         text=True,
     )
     signalled(process, run, signal.SIGINT, 3, 0.0)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     assert process.returncode == 130
     assert err == ""
     assert "ending after this step, with a checkpoint" in out
@@ -211,6 +211,6 @@ def test_a_second_interrupt_ends_at_once_and_says_from_where_the_run_goes_on(qwe
     signalled(process, run, signal.SIGINT, 4, 0.0)
     time.sleep(0.005)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     assert (process.returncode, err) == (130, "")
     assert re.search(rf"ended at once, after step \d+; `groupwise resume {run}` goes on from step \d+", out)

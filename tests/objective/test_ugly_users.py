@@ -142,9 +142,9 @@ def in_lock_step(workers):
     def run(place: int) -> None:
         def reduce(tensor: Tensor) -> Tensor:
             box[place] = tensor
-            barrier.wait(timeout=30)
+            barrier.wait(timeout=120)
             total = sum(box[1:], box[0].clone())
-            barrier.wait(timeout=30)
+            barrier.wait(timeout=120)
             return total
 
         try:

@@ -197,7 +197,7 @@ def test_async_ones_that_hang_are_cancelled_or_left() -> None:
     polite.timeout_seconds = rude.timeout_seconds = 0.2  # type: ignore[attr-defined]
     table = score({"polite": polite, "rude": rude}, PROMPTS, TEXTS)
     assert [event.reward for event in table.events] == ["polite", "rude"]
-    assert cancelled.wait(5)
+    assert cancelled.wait(60)
 
 
 def test_a_program_with_a_hung_reward_still_ends() -> None:
@@ -209,7 +209,7 @@ def test_a_program_with_a_hung_reward_still_ends() -> None:
         hangs.timeout_seconds = 0.2
         print(score({"hangs": hangs}, ["?"], ["a"]).values)
     """)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "{'hangs': [None]}"
 
 

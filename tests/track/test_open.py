@@ -52,7 +52,7 @@ def events(folder: Path) -> Any:
 
 def logged(folder: Path, last: int) -> list[dict[str, Any]]:
     """The rows of every offline file of a run, in the order in which W&B would receive them; its own process may still be writing the last one."""
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while True:
         found = [row for path in sorted((folder / "wandb").glob("offline-run-*/run-*.wandb")) for row in rows(path)]
         if (found and found[-1]["_step"] >= last) or time.monotonic() > end:
