@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 log = logging.getLogger("groupwise")
@@ -81,6 +82,8 @@ class Trackers:
                 getattr(tracker, method)(*arguments)
             except Exception as error:  # any fault of a tracker is its own
                 self._trackers.remove(tracker)
+                with suppress(Exception):
+                    tracker.close()
                 failed.append(f"tracker {type(tracker).__name__} failed and is switched off; training goes on: {type(error).__name__}: {error}")
         for text in failed:
             log.warning(text)

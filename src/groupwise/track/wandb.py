@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -83,8 +84,13 @@ class WandbTracker:
         """Findings are for the console and `groupwise doctor`."""
 
     def close(self) -> None:
-        """Ends the run there."""
-        self._run.finish()
+        """Ends the run there. Where W&B's process is gone, what it hooked into Python's imports goes too: it would fail what is imported later."""
+        try:
+            self._run.finish()
+        except Exception:
+            with suppress(Exception):
+                self._wandb.teardown()
+            raise
 
     def _catch_up(self, path: Path, first_step: int) -> None:
         for row in read_metrics(path) if path.is_file() else ():
