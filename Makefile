@@ -60,7 +60,7 @@ test: $(DEV) browser
 	$(BIN)/python -m pytest -q -m "not slow" -n $(WORKERS) $(ARGS)
 
 slow: $(DEV) browser
-	$(BIN)/python -m pytest -q -m slow -n $(WORKERS) --durations=15 $(ARGS)
+	$(BIN)/python -m pytest -q -m slow -n $(WORKERS) --dist worksteal --durations=20 $(ARGS)
 
 # Extras decide with: trl, which the tests need, is why datasets and pyarrow are allowed no lower.
 oldest: browser
