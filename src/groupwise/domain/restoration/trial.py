@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -80,25 +80,34 @@ CONVENTIONS = {
 def other_convention(module: nn.Module, degraded: Tensor, clean: Tensor) -> str:
     """What to say of trained weights that restore images only when they are called in another way than the one they are called in; empty where all is well.
 
-    Such a network is no error, as it would be trained until it gives images; but it would have lost what it knew.
+    Such a network is no error, as it would be trained until it gives images; but it would have lost what it knew. Nor is one that restores something else than
+    these images need, which does better the less of it there is: the other way must be better than leaving the images as they are, and than black.
 
     Args:
         module: the network, in the mode in which it is sampled.
         degraded, clean: `[N, C, H, W]`, within [0, 1].
 
     Returns:
-        a sentence with the PSNRs (dB) and what to write, where one of `CONVENTIONS` has less than half its squared error and at most that of the degraded
-            images.
+        a sentence with the PSNRs (dB) and what to write, where one of `CONVENTIONS` has less than half its squared error, and at least 1 dB less than the
+            degraded images and than black ones.
     """
     error = lambda image: float((image.double() - clean.double()).square().mean())  # noqa: E731
-    own, given = error(module(degraded)), error(degraded)
-    found = {what: error(call(module, degraded)) for what, call in CONVENTIONS.items()}
-    what = min(found, key=lambda name: found[name])
-    if not (found[what] < own / 2 and found[what] <= given):
+    own, given, black = error(module(degraded)), error(degraded), error(torch.zeros_like(clean))
+    found = {what: error(output) for what, call in CONVENTIONS.items() if (output := _perhaps(call, module, degraded)) is not None}
+    what = min(found, key=lambda name: found[name], default="")
+    if not what or not found[what] < min(own / 2, 0.8 * given, 0.8 * black):
         return ""
     decibel = lambda value: f"{-10 * math.log10(max(value, 1e-12)):.1f} dB"  # noqa: E731
     numbers = f"{decibel(own)} as it is, {decibel(found[what])} so, {decibel(given)} before it"
     return f"model: the network seems to be one where {what} ({numbers}); where that is so, give a module whose forward returns the restored image in [0, 1]"
+
+
+def _perhaps(call: Callable[[nn.Module, Tensor], Tensor], module: nn.Module, images: Tensor) -> Tensor | None:
+    """What a network gives where it is called as it was perhaps not made to be, which it may refuse."""
+    try:
+        return call(module, images)
+    except Exception:
+        return None
 
 
 def checked(output: Any, given: Tensor, when: str = "") -> Tensor:
