@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from types import FrameType
 from typing import final
 
@@ -33,7 +34,8 @@ def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
     """Within the block SIGINT and SIGTERM are taken as a request; outside the main thread nothing is changed.
 
     Args:
-        say: receives one sentence when the request arrives.
+        say: receives one sentence when the request arrives, in a thread of its own: the request may find the main one within a write that waits for
+            its reader, and Python allows no other write to the same file there.
 
     Yields:
         whether a request has come.
@@ -42,16 +44,22 @@ def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
         KeyboardInterrupt: a second request came.
 
     Example:
-        >>> with listening(print) as interrupt:
+        >>> said = []
+        >>> with listening(said.append) as interrupt:
         ...     signal.raise_signal(signal.SIGTERM)
-        ...     interrupt.asked
-        ending after this step, with a checkpoint; once more ends at once
-        True
+        >>> interrupt.asked, said
+        (True, ['ending after this step, with a checkpoint; once more ends at once'])
     """
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():
         yield interrupt
         return
+    # Its `put` may interrupt itself.
+    sentences: SimpleQueue[str | None] = SimpleQueue()
+
+    def speak() -> None:
+        for text in iter(sentences.get, None):
+            say(text)
 
     def handle(number: int, frame: FrameType | None) -> None:
         if interrupt.asked and number == signal.SIGINT:
@@ -59,11 +67,15 @@ def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
         if interrupt.asked:
             return
         interrupt.signal = number
-        say("ending after this step, with a checkpoint; once more ends at once")
+        sentences.put("ending after this step, with a checkpoint; once more ends at once")
 
+    speaker = threading.Thread(target=speak, name="groupwise-interrupt", daemon=True)
+    speaker.start()
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield interrupt
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        sentences.put(None)
+        speaker.join()
