@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from groupwise.cli.errors import message_for_user
+import pytest
+import torch
+
+from groupwise.cli.errors import message_for_user, report
 from groupwise.config import ConfigError, read_toml
 from groupwise.objective import Objective
 
@@ -27,3 +30,16 @@ def test_what_comes_out_of_a_library_is_a_defect():
     # Raised inside one of our lines, not by one of our `raise`s.
     assert message_for_user(caught(lambda: follow(1, [(1,)]))) is None
     assert message_for_user(ConfigError("raised by nobody")) is None
+
+
+@pytest.mark.parametrize(("rank", "own", "broken"), [("0", [], [10.0]), ("1", [5.0], [10.0])])
+def test_who_waits_before_it_tells(monkeypatch: pytest.MonkeyPatch, rank: str, own: list[float], broken: list[float]) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("groupwise.cli.errors.time.sleep", waited.append)
+    monkeypatch.setenv("RANK", rank)
+    assert report(caught(lambda: read_toml("nowhere.toml"))) == 2
+    assert waited == own
+    waited.clear()
+    # There is no group: what a broken one raises comes from the same place.
+    assert report(caught(lambda: torch.distributed.all_reduce(torch.ones(1)))) == 1
+    assert waited == broken

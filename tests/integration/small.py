@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,6 +68,13 @@ def digits(completions: list[Any], **columns: Any) -> list[float]:
     """The share of characters that are digits: a reward that even a random model earns in part."""
     texts = [completion_text(completion) for completion in completions]
     return [sum(each.isdigit() for each in text) / max(len(text), 1) for text in texts]
+
+
+def fails_on_the_second(completions: list[Any], **columns: Any) -> list[float]:
+    """A reward that one of two processes cannot compute."""
+    if os.environ["RANK"] == "1":
+        raise KeyError("gone")
+    return digits(completions)
 
 
 def slow(completions: list[Any], **columns: Any) -> list[float]:

@@ -78,6 +78,25 @@ def test_two_processes_train_as_one_and_one_of_them_speaks(gpt2: Path, tmp_path:
     assert [start["num_processes"] for start in environment["starts"]] == [2]
 
 
+@pytest.mark.slow
+def test_an_error_of_one_process_is_told_and_not_what_the_others_see_of_it(gpt2: Path, tmp_path: Path) -> None:
+    experiment(gpt2)
+    settings = ["domain.rewards.digits.path=tests.integration.small:fails_on_the_second", "track.console=lines"]
+    done = subprocess.run(
+        command("train", gpt2.parent / "small.toml", *settings, "--out", "two", processes=2),
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "error in process 1: reward 'digits' raised KeyError: 'gone'" in done.stderr
+    assert "Connection" not in done.stderr
+    assert "an error ended the run after step 0; `groupwise resume two` goes on from step 0" in done.stdout
+
+
 # Dropout in the adapter, an average that follows the policy, several updates: everything that a checkpoint must bring back.
 LONG = [
     "divergence.kind=k3",

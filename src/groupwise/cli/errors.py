@@ -42,7 +42,8 @@ def report(error: BaseException) -> int:
     """Prints an error and returns the exit status: 2 for the user's, 1 for ours.
 
     Under `torchrun` every process usually meets the same error, and the first one tells it. The others wait: `torchrun` ends them
-    when the first one ends, and one that is still there met an error of its own, which it tells.
+    when the first one ends, and one that is still there met an error of its own, which it tells. A process whose connection broke
+    waits for longer: the one that ended it met an error of its own.
 
     Args:
         error: what was caught.
@@ -52,7 +53,9 @@ def report(error: BaseException) -> int:
     """
     message = None if os.environ.get("GROUPWISE_TRACEBACK") else message_for_user(error)
     rank = os.environ.get("RANK", "0")
-    if not is_first_process():
+    if _of_the_connection(error):
+        time.sleep(2 * SECONDS_FOR_THE_FIRST)
+    elif not is_first_process():
         time.sleep(SECONDS_FOR_THE_FIRST)
     if message is None:
         traceback.print_exception(error, file=sys.stderr)
@@ -63,6 +66,12 @@ def report(error: BaseException) -> int:
     head = "error: " if rank == "0" else f"error in process {rank}: "
     Console(stderr=True, soft_wrap=True).print(Text.assemble((head, "bold red"), message))
     return 2
+
+
+def _of_the_connection(error: BaseException) -> bool:
+    """Whether it was raised between processes, by `torch.distributed`."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and Path(frames[-1].filename).parts[-3:-1] == ("torch", "distributed")
 
 
 def interrupted_status(number: int) -> int:
