@@ -182,3 +182,30 @@ class Straight(Plain):
 
     def forward(self, images: Tensor) -> Any:
         return self.last(self.first(images).relu())
+
+
+class Attending(nn.Module):
+    """A transformer layer as torch ships it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(1, 8, 2, stride=2), nn.ConvTranspose2d(8, 1, 2, stride=2)
+        self.inside = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True)
+
+    def forward(self, images: Tensor) -> Any:
+        value = self.first(images)
+        return images + self.last(self.inside(value.flatten(2).mT).mT.unflatten(2, value.shape[2:]))
+
+
+class Standardised(nn.Conv2d):
+    def forward(self, input: Tensor) -> Tensor:
+        return nn.functional.conv2d(input, self.weight / self.weight.std(), self.bias, padding=1)
+
+
+class WeightNormed(Plain):
+    """One layer's weight is made anew at every call; `how` torch does it, as it did and as it does, or a layer of one's own."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        norm = {"old": nn.utils.spectral_norm, "new": nn.utils.parametrizations.weight_norm}
+        self.first = norm[how](self.first) if how in norm else Standardised(1, 4, 3)

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tests.domain.restoration.small import TABLE, domain, nudge
 
 from groupwise.config import ConfigError, merge, validate
-from groupwise.domain.restoration.loading import newest, open_network, read_weights, save
+from groupwise.domain.restoration.loading import load, newest, open_network, read_weights, save
 from groupwise.domain.restoration.model import Network
 from groupwise.streams import Streams
 
@@ -249,3 +249,37 @@ def test_an_adapter_needs_layers(tmp_path: Path) -> None:
     images = torch.rand(2, 1, 8, 8, dtype=torch.float64)
     again = opened(**grouped, checkpoint=str(tmp_path / "model.safetensors"))
     assert torch.allclose(adapted.eval()(images), again.eval()(images), atol=1e-12)
+
+
+def test_an_adapter_on_a_transformer_counts_when_it_is_drawn_as_when_it_is_scored() -> None:
+    attending = {"network": {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Attending", "channels": 1}}
+    adapted = opened(**attending, lora=LORA).eval()
+    with torch.no_grad():
+        for parameter in adapted.parameters():
+            parameter += 0.05 * parameter.requires_grad
+    images = torch.rand(2, 1, 8, 8, dtype=torch.float64)
+    with torch.no_grad():
+        drawn = adapted(images)
+    assert torch.allclose(drawn, adapted(images), atol=1e-12)
+    # What attention reads without calling it has none.
+    assert {name.split(".lora_")[0].rpartition("model.")[2] for name, _ in adapted.named_parameters() if "lora_A" in name} == {
+        "first",
+        "inside.linear1",
+        "inside.linear2",
+    }
+    with pytest.raises(ConfigError, match=r"inside.self_attn.out_proj is read by its MultiheadAttention, which would pass an adapter by; layers that can"):
+        opened(**attending, lora={**LORA, "target_modules": ["out_proj"]})
+
+
+@pytest.mark.parametrize("how", ["old", "new", "own"])
+def test_no_adapter_is_put_where_it_could_not_be_merged(tmp_path: Path, how: str) -> None:
+    normed = {"network": {"kind": "custom", "path": "tests.domain.restoration.odd_networks:WeightNormed", "arguments": {"how": how}, "channels": 1}}
+    adapted = opened(**normed, lora=LORA).eval()
+    with torch.no_grad():
+        for parameter in adapted.parameters():
+            parameter += 0.05 * parameter.requires_grad
+    save(adapted, network(**normed), tmp_path)
+    images = torch.rand(2, 1, 8, 8, dtype=torch.float64)
+    assert torch.allclose(load(tmp_path)(images), adapted(images), atol=1e-12)
+    with pytest.raises(ConfigError, match=r"first is one (whose weight is computed|with a forward of its own), .*; layers that .* \['last'\]"):
+        opened(**normed, lora={**LORA, "target_modules": ["first"]})

@@ -112,9 +112,11 @@ def add_lora(module: nn.Module, config: LoraConfig) -> nn.Module:
     from peft import get_peft_model
 
     layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, (nn.Conv2d, nn.Linear))}
-    fit = [name for name, layer in layers.items() if getattr(layer, "groups", 1) == 1]
+    read = {f"{name}.out_proj".lstrip(".") for name, each in module.named_modules() if isinstance(each, nn.MultiheadAttention)}
+    cannot = {name: why for name, layer in layers.items() if (why := _no_adapter(layer, name in read))}
+    fit = [name for name in layers if name not in cannot]
     given, said = config.target_modules, "lora" if config.target_modules is None else f"lora.target_modules = {config.target_modules!r}"
-    can = f"layers that can have an adapter are {fit}" if fit else "the network has no convolution (ungrouped) and no linear map of torch.nn"
+    can = f"layers that can have an adapter are {fit}" if fit else "the network has no convolution and no linear map of torch.nn that could"
     if given is None:
         target = fit
     elif isinstance(given, str):
@@ -125,17 +127,32 @@ def add_lora(module: nn.Module, config: LoraConfig) -> nn.Module:
     else:
         target = [name for name in layers if any(name == ending or name.endswith(f".{ending}") for ending in given)]
         for name in target:
-            if name not in fit:
-                raise ConfigError(f"{said}: {name} is a grouped convolution, whose adapter peft cannot merge; {can}")
+            if name in cannot:
+                raise ConfigError(f"{said}: {name} is {cannot[name]}; {can}")
     shared = Counter(id(layer.weight) for layer in layers.values())
     for name in target:
         if shared[id(layers[name].weight)] > 1:
             raise ConfigError(f"{said}: {name} shares its weight with another layer, and an adapter of one would be merged into both; leave it out")
     if not target:
         raise ConfigError(f"{said} names no layer; {can}")
+    # Where no gradient is asked for, torch's transformer layers compute from the weights of their layers, without calling them: adapters would be scored and
+    # trained, and left out of what is drawn and evaluated.
+    torch.backends.mha.set_fastpath_enabled(False)
     # Whole names: peft takes a list as endings, and a layer of several groups may end as another is called.
     whole = "|".join(re.escape(name) for name in target)
     return cast(nn.Module, get_peft_model(module, PeftConfig(r=config.r, lora_alpha=config.alpha, target_modules=whole)))  # type: ignore[arg-type]
+
+
+def _no_adapter(layer: nn.Module, read: bool) -> str:
+    """Why a convolution or linear map cannot have an adapter; empty where it can."""
+    if getattr(layer, "groups", 1) > 1:
+        return "a grouped convolution, whose adapter peft cannot merge"
+    if read:
+        return "read by its MultiheadAttention, which would pass an adapter by"
+    if type(layer).forward not in (nn.Conv2d.forward, nn.Linear.forward):
+        return "one with a forward of its own, which may do something else with a merged weight"
+    # weight_norm and spectral_norm make it anew from others at every call, and what peft adds to it is gone.
+    return "" if layer._parameters.get("weight") is not None else "one whose weight is computed, into which peft cannot merge an adapter"
 
 
 def newest(path: Path) -> Path:

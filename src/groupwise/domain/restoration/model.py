@@ -18,7 +18,8 @@ class LoraConfig(Config):
         r: rank.
         alpha: the adapter's output is scaled by `alpha / r`.
         target_modules: a regular expression for whole names of layers, of which those that can have an adapter get one; or a list of endings of names, as
-            peft matches them. Unset takes every convolution and linear map, those of several groups apart: peft cannot merge an adapter of theirs.
+            peft matches them. Unset takes every convolution and linear map of torch.nn but those of several groups or with a computed weight
+            (`weight_norm`, `spectral_norm`), into which peft cannot merge, and the last one of `MultiheadAttention`, which reads its weight without calling it.
 
     Source: Hu et al. 2021, arXiv 2106.09685.
     """
