@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
-import torch
+import torch.distributed as dist
 
 from groupwise.cli.errors import message_for_user, report
 from groupwise.config import ConfigError, read_toml
@@ -33,13 +35,17 @@ def test_what_comes_out_of_a_library_is_a_defect():
 
 
 @pytest.mark.parametrize(("rank", "own", "broken"), [("0", [], [10.0]), ("1", [5.0], [10.0])])
-def test_who_waits_before_it_tells(monkeypatch: pytest.MonkeyPatch, rank: str, own: list[float], broken: list[float]) -> None:
+def test_who_waits_before_it_tells(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: str, own: list[float], broken: list[float]
+) -> None:
     waited: list[float] = []
     monkeypatch.setattr("groupwise.cli.errors.time.sleep", waited.append)
     monkeypatch.setenv("RANK", rank)
     assert report(caught(lambda: read_toml("nowhere.toml"))) == 2
     assert waited == own
     waited.clear()
-    # There is no group: what a broken one raises comes from the same place.
-    assert report(caught(lambda: torch.distributed.all_reduce(torch.ones(1)))) == 1
+    # Nobody listens there: what a connection that breaks later raises comes from the same place.
+    alone = {"init_method": "tcp://127.0.0.1:1", "rank": 1, "world_size": 2, "timeout": timedelta(milliseconds=1)}
+    assert report(caught(lambda: dist.init_process_group("gloo", **alone))) == 1
     assert waited == broken
+    assert "the connection to another process broke; where that one ended, what it said says why: Dist" in capsys.readouterr().err

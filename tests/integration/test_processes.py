@@ -39,7 +39,7 @@ SETTINGS = [
 FITTED = ["train.micro_batch_members=auto", "train.memory_limit_gib=100"]
 
 
-def command(*arguments: str, processes: int = 1) -> list[str]:
+def command(*arguments: str | Path, processes: int = 1) -> list[str]:
     start = [sys.executable] if processes == 1 else [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     return [*start, "-m", "groupwise", *map(str, arguments)]
 

@@ -49,15 +49,16 @@ def report(error: BaseException) -> int:
         error: what was caught.
 
     Returns:
-        the exit status.
+        the exit status; 1 also where a connection broke.
     """
-    message = None if os.environ.get("GROUPWISE_TRACEBACK") else message_for_user(error)
-    rank = os.environ.get("RANK", "0")
+    message = message_for_user(error)
+    rank, status = os.environ.get("RANK", "0"), 2
     if _of_the_connection(error):
         time.sleep(2 * SECONDS_FOR_THE_FIRST)
+        message, status = f"the connection to another process broke; where that one ended, what it said says why: {type(error).__name__}: {error}", 1
     elif not is_first_process():
         time.sleep(SECONDS_FOR_THE_FIRST)
-    if message is None:
+    if message is None or os.environ.get("GROUPWISE_TRACEBACK"):
         traceback.print_exception(error, file=sys.stderr)
         return 1
     from rich.console import Console
@@ -65,13 +66,13 @@ def report(error: BaseException) -> int:
 
     head = "error: " if rank == "0" else f"error in process {rank}: "
     Console(stderr=True, soft_wrap=True).print(Text.assemble((head, "bold red"), message))
-    return 2
+    return status
 
 
 def _of_the_connection(error: BaseException) -> bool:
-    """Whether it was raised between processes, by `torch.distributed`."""
+    """Whether `torch.distributed` raised it, about what happened between processes."""
     frames = traceback.extract_tb(error.__traceback__)
-    return bool(frames) and Path(frames[-1].filename).parts[-3:-1] == ("torch", "distributed")
+    return isinstance(error, RuntimeError) and bool(frames) and Path(frames[-1].filename).parts[-3:-1] == ("torch", "distributed")
 
 
 def interrupted_status(number: int) -> int:
