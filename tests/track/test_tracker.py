@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 from groupwise.track import Trackers
 
@@ -44,3 +46,20 @@ def test_a_failing_tracker_is_dropped_and_named() -> None:
     assert bad.seen == [(1, {"reward": 1.0}), "closed"]
     assert [entry for entry in good.seen if isinstance(entry, tuple)] == [(step, {"reward": float(step)}) for step in (1, 2, 3)]
     assert sum("FailsOnSecond failed" in entry and "server gone" in entry for entry in good.seen if isinstance(entry, str)) == 1
+
+
+class FailsSlowly(Recording):
+    def note(self, text: str) -> None:
+        super().note(text)
+        time.sleep(0.05)
+        raise ConnectionError("server gone")
+
+
+def test_one_that_fails_while_two_threads_speak_is_dropped_once() -> None:
+    bad = FailsSlowly()
+    trackers = Trackers([bad])
+    with ThreadPoolExecutor(2) as both:
+        list(both.map(trackers.note, ["one", "other"]))
+    assert trackers.names == []
+    assert len(bad.seen) == 2
+    assert bad.seen[1] == "closed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from rich.console import Console, RenderableType
@@ -45,7 +46,7 @@ class ConsoleTracker:
         start: int = 0,
         held_out: Mapping[str, float] | None = None,
     ) -> None:
-        self.console = console or Console(stderr=False, highlight=False)
+        self.console = console or _Screen(highlight=False)
         # Colours can be forced where nobody looks, and a terminal without a cursor cannot redraw.
         self.live = self.console.file.isatty() and self.console.is_terminal and not self.console.is_dumb_terminal if live is None else live
         self.total_steps = total_steps
@@ -114,6 +115,16 @@ def _short(value: float) -> str:
         ('27.847', '0.500', '-0.00142')
     """
     return f"{value:.3f}" if value == 0 or abs(value) >= 0.1 else f"{value:.3g}"
+
+
+class _Screen(Console):
+    """Whoever reads it may go, as `| head` does, and Ctrl-C takes `| tee` along: rich would end the program there."""
+
+    def on_broken_pipe(self) -> None:
+        """Nothing more is printed to standard output, here or when the run ends, and the tracker fails."""
+        with suppress(SystemExit):
+            super().on_broken_pipe()
+        raise BrokenPipeError("nobody reads standard output any more")
 
 
 class _View(Progress):

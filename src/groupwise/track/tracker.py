@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -49,6 +50,8 @@ class Trackers:
 
     def __init__(self, trackers: Sequence[Tracker]) -> None:
         self._trackers = list(trackers)
+        # A request to end is said by a thread of its own.
+        self._lock = threading.RLock()
 
     @property
     def names(self) -> list[str]:
@@ -77,14 +80,15 @@ class Trackers:
 
     def _each(self, method: str, *arguments: object) -> None:
         failed = []
-        for tracker in list(self._trackers):
-            try:
-                getattr(tracker, method)(*arguments)
-            except Exception as error:  # any fault of a tracker is its own
-                self._trackers.remove(tracker)
-                with suppress(Exception):
-                    tracker.close()
-                failed.append(f"tracker {type(tracker).__name__} failed and is switched off; training goes on: {type(error).__name__}: {error}")
+        with self._lock:
+            for tracker in list(self._trackers):
+                try:
+                    getattr(tracker, method)(*arguments)
+                except Exception as error:  # any fault of a tracker is its own
+                    self._trackers.remove(tracker)
+                    with suppress(Exception):
+                        tracker.close()
+                    failed.append(f"tracker {type(tracker).__name__} failed and is switched off; training goes on: {type(error).__name__}: {error}")
         for text in failed:
             log.warning(text)
             self._each("note", text)
