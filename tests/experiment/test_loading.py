@@ -81,6 +81,8 @@ def test_stages_and_controls_are_experiments_of_their_own(tiny: Path):
         (["trust.hihg=0.3"], "trust.hihg = 0.3: unknown key; allowed: kind, low, high; did you mean high?"),
         (["trst.high=0.3"], "did you mean trust?"),
         (["train.num_stps=3"], "did you mean num_steps?"),
+        (["num_steps=3"], "did you mean train.num_steps?"),
+        (["train.trust.kind=clip"], "did you mean trust?"),
         (["domain.rewards.correct.kind=exact_anser"], "did you mean exact_answer?"),
         (["method=dappo"], "did you mean dapo"),
         (["method=dapo+tsi"], "did you mean tis?"),

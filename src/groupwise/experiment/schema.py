@@ -255,10 +255,11 @@ def _as_written(problem: Problem) -> Problem:
     # What is said of the objective as a whole names its keys itself.
     names_itself = problem.path == "objective" and problem.message.split(" ")[0].split(".")[0] in Objective.model_fields
     path = "" if names_itself else problem.path.removeprefix("objective.")
+    suggestion = problem.suggestion and problem.suggestion.removeprefix("objective.")
     key = path.split(" ")[0]
     if problem.message == "unknown key" and "." not in key and key == problem.path.split(" ")[0]:
         allowed = (*problem.allowed, *(name for name in Objective.model_fields if name != "name"))
         # A key of this very name in a table was meant rather than one of another name here.
-        elsewhere = problem.suggestion if problem.suggestion and "." in problem.suggestion else None
+        elsewhere = suggestion if suggestion and "." in suggestion else None
         return Problem(path, problem.message, allowed, elsewhere or nearest(key, allowed))
-    return Problem(path, problem.message, problem.allowed, problem.suggestion)
+    return Problem(path, problem.message, problem.allowed, suggestion)
