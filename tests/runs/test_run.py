@@ -66,6 +66,12 @@ def test_a_step_that_was_run_again_counts_as_it_was_run_last(tmp_path: Path) -> 
     assert read_run(tmp_path).series("x") == ([1, 2, 3], [0.0, 3.0, 4.0])
 
 
+def test_the_measurement_with_which_a_stage_begins_does_not_take_the_place_of_the_step_before(tmp_path: Path) -> None:
+    rows = [{"step": 2, "stage": "one", "reward": 1.0, "eval/x": 28.0}, {"step": 2, "stage": "two", "eval/x": 0.5}, {"step": 3, "stage": "two"}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read_run(tmp_path).rows == rows
+
+
 def test_numbers_are_finite_and_never_truth_values(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "x": 1e999, "y": true, "z": 1}\n{"step": 2, "x": NaN, "y": "a", "z": 2.5}\n')
     run = read_run(tmp_path)

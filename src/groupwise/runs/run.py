@@ -28,7 +28,7 @@ class Run:
         config: `config.json`; empty where it is missing or damaged.
         starts: the entries of `environment.json`, one a start.
         summary: `summary.json`; `None` before the run has ended.
-        rows: of `metrics.jsonl`, one a step, in order of the steps.
+        rows: of `metrics.jsonl`, one a step (two where a stage begins with a measurement of its own), in order of the steps.
         state: ended; being written now by a process that holds the folder; or neither (stopped, killed).
         remarks: what is missing or damaged, in sentences.
     """
@@ -178,15 +178,16 @@ def is_number(value: object) -> bool:
 
 
 def _by_step(rows: Sequence[Mapping[str, Any]], remarks: list[str]) -> list[Mapping[str, Any]]:
-    """One row a step, in order. A stage that ends early has its last evaluation in a row of its own; a step that was run again counts as it was run last."""
-    found: dict[int, Mapping[str, Any]] = {}
+    """One row a step and stage, in order. A stage that ends early has its last evaluation in a row of its own, and one that is measured otherwise than the
+    one before begins with a row at its step; a step that was run again counts as it was run last."""
+    found: dict[tuple[int, str], Mapping[str, Any]] = {}
     for row in rows:
         if is_number(row.get("step")):
-            step = int(row["step"])
-            found[step] = {**found.get(step, {}), **row}
+            place = (int(row["step"]), str(row.get("stage") or ""))
+            found[place] = {**found.get(place, {}), **row}
     if missing := sum(not is_number(row.get("step")) for row in rows):
         remarks.append(f"metrics.jsonl: {missing} rows have no step and are left out")
-    return [found[step] for step in sorted(found)]
+    return [found[place] for place in sorted(found, key=lambda place: place[0])]
 
 
 def _document(path: Path, lost: str | None, remarks: list[str]) -> dict[str, Any] | None:
