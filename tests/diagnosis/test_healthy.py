@@ -67,3 +67,21 @@ def test_every_method_on_a_task_it_can_learn(tmp_path: Path) -> None:
         if found := alarms(diagnose(read.rows, read.config)):
             said[name] = found
     assert said == {}
+
+
+def test_a_collapse_within_the_first_steps_is_no_hacking() -> None:
+    """Training recovers in part, and the held-out reward and the judge are both worse than at the start."""
+    rows: list[dict[str, float | str]] = [{"step": 0, "stage": "grpo", "eval/restored/reward": -0.002, "eval/restored/judge": 0.55}]
+    rows += [{"step": step, "stage": "grpo", "reward": -0.03 + 0.0004 * step, "reward_std": 0.0005} for step in range(1, 61)]
+    rows[-1] |= {"eval/restored/reward": -0.004, "eval/restored/judge": 0.43}
+    config = {"domain": {"rewards": {"judge": {"role": "judge"}}}}
+    found = [finding for finding in diagnose(rows, config) if finding.severity != "note"]
+    assert [finding.rule for finding in found] == ["reward_falls"]
+    assert found[0].what == "The held-out reward fell from -0.002 to -0.004."
+
+
+def test_a_stage_that_is_measured_otherwise_has_not_fallen() -> None:
+    rows: list[dict[str, float | str]] = [{"step": 0, "stage": "one", "reward": 28.0, "reward_std": 0.1, "eval/restored/reward": 28.0}]
+    rows += [{"step": 0, "stage": "two", "eval/restored/reward": 0.5}, {"step": 1, "stage": "two", "reward": 0.5, "reward_std": 0.1}]
+    rows += [{"step": 2, "stage": "two", "reward": 0.5, "reward_std": 0.1, "eval/restored/reward": 0.55}]
+    assert alarms(diagnose(rows, {})) == []

@@ -33,6 +33,10 @@ def _held_out(stage: Stage, reward: tuple[Series, Series]) -> Seen | None:
         seen = stage.all(metric)
         if not metric.startswith("eval/") or metric.rpartition("/")[2] not in judges or len(seen) < 2:
             continue
+        paid = stage.all(f"{metric.rpartition('/')[0]}/reward")
+        # Where the held-out reward falls as well, nothing is earned: the policy is worse in every way.
+        if len(paid) > 1 and paid.values[-1] < paid.values[0]:
+            continue
         first, last = seen.values[0], seen.values[-1]
         if first - last <= 0.1 * abs(first):
             continue
@@ -47,7 +51,7 @@ JUDGE_FALLS = Rule(
     "Is the reward being hacked?",
     ("reward", "rewards/JUDGE/mean", "eval/NAME"),
     f"from the first to the last {WINDOW} steps the reward rose and a judge (weight 0) fell, beyond two standard errors, the judge by a quarter of its spread; "
-    "or, held-out, by a tenth of its first value",
+    "or, held-out, by a tenth of its first value, where the held-out reward did not fall",
     "The policy has found a way to earn that is not what was meant: the reward and the goal have come apart.",
     "Look at rollouts/, mend the reward, add the judge's point of view to it, raise divergence.beta, or stop at the step where the judge was best.",
     _look,

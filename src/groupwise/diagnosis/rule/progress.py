@@ -9,6 +9,7 @@ from groupwise.diagnosis.rule.learning_rate import stands_still
 from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
 
+_FEW = 5
 PATIENCE = 100
 """Steps after which a reward that has not risen is said."""
 
@@ -40,6 +41,26 @@ def _all_flat(stage: Stage) -> bool:
 
 
 def _falls(stage: Stage) -> Seen | None:
+    return _while_trained(stage) or _held_out(stage)
+
+
+def _held_out(stage: Stage) -> Seen | None:
+    """Of a stage too short for windows, or whose reward fell with its first steps; a fall that no luck of the held-out prompts explains."""
+    spread = stage.first("reward_std", _FEW)
+    if spread is None:
+        return None
+    for metric in stage.metrics:
+        if not (metric.startswith("eval/") and metric.endswith("/reward")):
+            continue
+        seen = stage.all(metric)
+        # Where a stage is measured otherwise than the one before, its own first measurement is the later one of that step.
+        values = list(dict(zip(seen.steps, seen.values, strict=True)).values())
+        if values[0] - values[-1] > max(spread.mean, 0.1 * abs(values[0])):
+            return Seen(f"The held-out reward fell from {number(values[0])} to {number(values[-1])}.", [seen, spread])
+    return None
+
+
+def _while_trained(stage: Stage) -> Seen | None:
     last, spread = stage.last("reward"), stage.first("reward_std")
     whole = stage.all("reward")
     if last is None or spread is None or len(whole) < 2 * WINDOW:
@@ -69,8 +90,9 @@ REWARD_FALLS = Rule(
     "reward_falls",
     "warning",
     "Why did my reward collapse?",
-    ("reward", "reward_std"),
-    f"the last {WINDOW} steps lie four standard errors below the best {WINDOW}, by half of what was gained and a quarter of the first spread inside groups",
+    ("reward", "reward_std", "eval/NAME"),
+    f"the last {WINDOW} steps lie four standard errors below the best {WINDOW}, by half of what was gained and a quarter of the first spread inside groups; "
+    "or the held-out reward lies below its first value by a tenth of it and by more than that spread",
     "Updates have broken what was learnt: nearly always steps that are too large, sometimes a reward or prompts that changed on the way.",
     "A lower optimiser.learning_rate (or a schedule that falls), a lower train.max_grad_norm, fewer train.updates_per_batch, divergence.beta above 0; "
     "`best/` holds the best model.",
