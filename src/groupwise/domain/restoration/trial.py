@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from groupwise.config import ConfigError
 from groupwise.domain.restoration.config import TileConfig
 from groupwise.domain.restoration.tiles import given_sizes
+from groupwise.reward.fidelity import psnr
 
 
 def try_network(module: nn.Module, degraded: Tensor, key: str) -> None:
@@ -67,15 +68,6 @@ def try_sizes(module: nn.Module, degraded: Tensor, shapes: Sequence[tuple[int, .
         checked(output, given)
 
 
-CONVENTIONS = {
-    "its output is added to what it is given, as a residual": lambda network, x: x + network(x),
-    "its output is taken from what it is given, as the noise in it": lambda network, x: x - network(x),
-    "both are 0 to 255": lambda network, x: network(x * 255) / 255,
-    "its output is 0 to 255": lambda network, x: network(x) / 255,
-}
-"""What a trained network may have been trained for instead, and what it restores then."""
-
-
 @torch.no_grad()
 def other_convention(module: nn.Module, degraded: Tensor, clean: Tensor) -> str:
     """What to say of trained weights that restore images only when they are called in another way than the one they are called in; empty where all is well.
@@ -88,26 +80,25 @@ def other_convention(module: nn.Module, degraded: Tensor, clean: Tensor) -> str:
         degraded, clean: `[N, C, H, W]`, within [0, 1].
 
     Returns:
-        a sentence with the PSNRs (dB) and what to write, where one of `CONVENTIONS` has less than half its squared error, and at least 1 dB less than the
+        a sentence with the PSNRs (dB) and what to write, where another way has less than half its squared error, and at least 1 dB less than the
             degraded images and than black ones.
     """
+    own = module(degraded)
+    outputs = {
+        "its output is added to what it is given, as a residual": degraded + own,
+        "its output is taken from what it is given, as the noise in it": degraded - own,
+        "its output is 0 to 255": own / 255,
+    }
+    # A network may refuse what is beyond [0, 1].
+    with suppress(Exception):
+        outputs["both are 0 to 255"] = module(degraded * 255) / 255
     error = lambda image: float((image.double() - clean.double()).square().mean())  # noqa: E731
-    own, given, black = error(module(degraded)), error(degraded), error(torch.zeros_like(clean))
-    found = {what: error(output) for what, call in CONVENTIONS.items() if (output := _perhaps(call, module, degraded)) is not None}
-    what = min(found, key=lambda name: found[name], default="")
-    if not what or not found[what] < min(own / 2, 0.8 * given, 0.8 * black):
+    what = min(outputs, key=lambda name: error(outputs[name]))
+    if not error(outputs[what]) < min(error(own) / 2, 0.8 * error(degraded), 0.8 * error(torch.zeros_like(clean))):
         return ""
-    decibel = lambda value: f"{-10 * math.log10(max(value, 1e-12)):.1f} dB"  # noqa: E731
-    numbers = f"{decibel(own)} as it is, {decibel(found[what])} so, {decibel(given)} before it"
+    as_it_is, so, before = (f"{psnr(image.double().cpu().numpy(), clean.double().cpu().numpy()):.1f} dB" for image in (own, outputs[what], degraded))
+    numbers = f"{as_it_is} as it is, {so} so, {before} before it"
     return f"model: the network seems to be one where {what} ({numbers}); where that is so, give a module whose forward returns the restored image in [0, 1]"
-
-
-def _perhaps(call: Callable[[nn.Module, Tensor], Tensor], module: nn.Module, images: Tensor) -> Tensor | None:
-    """What a network gives where it is called as it was perhaps not made to be, which it may refuse."""
-    try:
-        return call(module, images)
-    except Exception:
-        return None
 
 
 def checked(output: Any, given: Tensor, when: str = "") -> Tensor:
