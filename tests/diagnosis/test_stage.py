@@ -66,3 +66,12 @@ def test_a_stage_that_changes_a_kind_has_none_of_the_old_keys() -> None:
     assert Stage("b", settings).setting("objective.trust.low") is None
     assert Stage("b", settings).setting("objective.trust.kind") == "gaussian"
     assert Stage("a", settings).setting("objective.trust.low") == 0.2
+
+
+def test_what_a_stage_measures_where_it_begins_takes_the_place_of_what_the_one_before_measured() -> None:
+    before, after = Stage("one"), Stage("two")
+    before.add({"step": 4, "eval/x": 28.0, "eval/y": 1.0})
+    after.follow(before)
+    after.add({"step": 4, "eval/x": 0.5})
+    after.add({"step": 6, "eval/x": 0.6, "eval/y": 2.0})
+    assert [(list(seen.steps), list(seen.values)) for seen in map(after.all, ("eval/x", "eval/y"))] == [([4, 6], [0.5, 0.6]), ([4, 6], [1.0, 2.0])]

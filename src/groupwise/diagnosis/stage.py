@@ -34,7 +34,8 @@ class Stage:
         self._columns: dict[str, tuple[list[int], list[float]]] = {}
 
     def follow(self, before: Stage) -> None:
-        """Takes over the newest held-out values of the stage before: where that one ended, this one begins, and it is not measured twice.
+        """Takes over the newest held-out values of the stage before: where that one ended, this one begins, and it is not measured twice. Where it is all the
+        same, since it is measured otherwise, its own values take their place.
 
         Args:
             before: the stage that has ended.
@@ -55,6 +56,9 @@ class Stage:
         for name, value in row.items():
             if isinstance(value, int | float) and math.isfinite(value):
                 steps, values = self._columns.setdefault(name, ([], []))
+                if name.startswith("eval/") and steps and steps[-1] == step:
+                    steps.pop()
+                    values.pop()
                 steps.append(step)
                 values.append(float(value))
 

@@ -53,10 +53,9 @@ def _held_out(stage: Stage) -> Seen | None:
         if not (metric.startswith("eval/") and metric.endswith("/reward")):
             continue
         seen = stage.all(metric)
-        # Where a stage is measured otherwise than the one before, its own first measurement is the later one of that step.
-        values = list(dict(zip(seen.steps, seen.values, strict=True)).values())
-        if values[0] - values[-1] > max(spread.mean, 0.1 * abs(values[0])):
-            return Seen(f"The held-out reward fell from {number(values[0])} to {number(values[-1])}.", [seen, spread])
+        first, last = seen.values[0], seen.values[-1]
+        if first - last > max(spread.mean, 0.1 * abs(first)):
+            return Seen(f"The held-out reward fell from {number(first)} to {number(last)}.", [seen, spread])
     return None
 
 
