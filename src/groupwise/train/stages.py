@@ -88,8 +88,10 @@ def _begin(session: Session, job: Job, state: TrainState, index: int, domains: D
     progress.anchor, progress.evaluations_without_gain = progress.latest.get(name) if name else None, 0
     if otherwise or index == first_sampling(job):
         # What counts as best is measured from here: scores of another measure say nothing, and a warm-up may come from another run, without its model.
+        written = progress.best_step == progress.step and session.folder.best.exists()
         progress.best, progress.best_step = progress.latest.get(name) if name else None, progress.step
-        keep_best_model(session, state)
+        if not written:
+            keep_best_model(session, state)
     if index == first_sampling(job):
         progress.before, progress.before_step = _before(session, job, state, index, domains), progress.step
         if job.controls and session.world.first:
