@@ -44,6 +44,12 @@ def command(*arguments: str | Path, processes: int = 1) -> list[str]:
     return [*start, "-m", "groupwise", *map(str, arguments)]
 
 
+def in_two_processes(file: Path, *settings: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """A run in `two`, to its end."""
+    started = command("train", file, *settings, "--out", "two", processes=2)
+    return subprocess.run(started, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+
+
 def numbers(row: Mapping[str, Any], leave: Sequence[str]) -> dict[str, float]:
     return {name: value for name, value in row.items() if isinstance(value, int | float) and name not in leave}
 
@@ -53,15 +59,7 @@ def numbers(row: Mapping[str, Any], leave: Sequence[str]) -> dict[str, float]:
 def test_two_processes_train_as_one_and_one_of_them_speaks(gpt2: Path, tmp_path: Path, more: list[str]) -> None:
     settings = [*SETTINGS, *more]
     one = train(experiment(gpt2, *settings), tmp_path / "one").folder.path
-    done = subprocess.run(
-        command("train", gpt2.parent / "small.toml", *settings, "--out", "two", processes=2),
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = in_two_processes(gpt2.parent / "small.toml", *settings, folder=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Warning" not in done.stderr
     assert len(re.findall(r"step 2/2 ", done.stdout)) == 1
@@ -82,15 +80,7 @@ def test_two_processes_train_as_one_and_one_of_them_speaks(gpt2: Path, tmp_path:
 def test_an_error_of_one_process_is_told_and_not_what_the_others_see_of_it(gpt2: Path, tmp_path: Path) -> None:
     experiment(gpt2)
     settings = ["domain.rewards.digits.path=tests.integration.small:fails_on_the_second", "track.console=lines"]
-    done = subprocess.run(
-        command("train", gpt2.parent / "small.toml", *settings, "--out", "two", processes=2),
-        cwd=tmp_path,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = in_two_processes(gpt2.parent / "small.toml", *settings, folder=tmp_path)
     assert done.returncode == 1
     assert "error in process 1: reward 'digits' raised KeyError: 'gone'" in done.stderr
     assert "Connection" not in done.stderr

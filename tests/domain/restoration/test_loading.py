@@ -37,6 +37,13 @@ def opened(**changes: Any) -> torch.nn.Module:
     return open_network(network(**changes), Streams(0), torch.device("cpu"))
 
 
+def shift(module: torch.nn.Module) -> None:
+    """Moves what is trained."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += 0.05 * parameter.requires_grad
+
+
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     module = opened(seed=11)
@@ -254,9 +261,7 @@ def test_an_adapter_needs_layers(tmp_path: Path) -> None:
 def test_an_adapter_on_a_transformer_counts_when_it_is_drawn_as_when_it_is_scored() -> None:
     attending = {"network": {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Attending", "channels": 1}}
     adapted = opened(**attending, lora=LORA).eval()
-    with torch.no_grad():
-        for parameter in adapted.parameters():
-            parameter += 0.05 * parameter.requires_grad
+    shift(adapted)
     images = torch.rand(2, 1, 8, 8, dtype=torch.float64)
     with torch.no_grad():
         drawn = adapted(images)
@@ -275,9 +280,7 @@ def test_an_adapter_on_a_transformer_counts_when_it_is_drawn_as_when_it_is_score
 def test_no_adapter_is_put_where_it_could_not_be_merged(tmp_path: Path, how: str) -> None:
     normed = {"network": {"kind": "custom", "path": "tests.domain.restoration.odd_networks:WeightNormed", "arguments": {"how": how}, "channels": 1}}
     adapted = opened(**normed, lora=LORA).eval()
-    with torch.no_grad():
-        for parameter in adapted.parameters():
-            parameter += 0.05 * parameter.requires_grad
+    shift(adapted)
     save(adapted, network(**normed), tmp_path)
     images = torch.rand(2, 1, 8, 8, dtype=torch.float64)
     assert torch.allclose(load(tmp_path)(images), adapted(images), atol=1e-12)
