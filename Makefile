@@ -15,18 +15,22 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test slow oldest browser lint check docs bench oracles clean
+.PHONY: help train test slow wheel oldest browser lint check docs bench seeds oracles clean portable gpu
 
 help:
 	@echo "make train   train the default language model (first time: sets up $(VENV))"
 	@echo "make test    the tests, without the slow ones"
 	@echo "make slow    the slow tests"
+	@echo "make portable  the tests of numbers, as a processor without AVX computes them"
+	@echo "make gpu     what works on a CUDA device, and how fast (PYTHON=... takes that Python as it is and installs nothing)"
 	@echo "make oldest  the tests on the lowest versions allowed, in .venv-oldest"
 	@echo "make browser Debian's chromium, in which the tests open the report (the tests' own targets call it)"
 	@echo "make lint    ruff, formatting, pyright, import contracts"
+	@echo "make wheel   one file to install elsewhere, into dist/"
 	@echo "make docs    the documentation, into site/"
 	@echo "make check   lint, docs and test: what CI runs"
 	@echo "make bench   the benchmarks, on a quiet machine"
+	@echo "make seeds   every shipped experiment with ten fresh seeds and its controls, into benchmarks/results/ (hours; goes on where it stopped)"
 	@echo "make oracles records anew what other systems' own losses give"
 	@echo "make clean   remove what was built (environments, site, caches; never runs/)"
 
@@ -57,16 +61,30 @@ browser:
 			|| { echo "chromium could not be installed; install it by hand so that 'chromium' is on the PATH"; exit 1; }; }
 
 test: $(DEV) browser
-	$(BIN)/python -m pytest -q -m "not slow" -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -q -m "not slow and not gpu" -n $(WORKERS) $(ARGS)
 
 slow: $(DEV) browser
-	$(BIN)/python -m pytest -q -m slow -n $(WORKERS) --dist worksteal --durations=20 $(ARGS)
+	$(BIN)/python -m pytest -q -m "slow and not gpu" -n $(WORKERS) --dist worksteal --durations=20 $(ARGS)
+
+# A machine with a GPU may reach no package index: the Python that is named is taken as it is.
+ifeq ($(origin PYTHON),file)
+gpu: $(DEV)
+	$(BIN)/python benchmarks/gpu.py $(ARGS)
+else
+gpu:
+	$(PYTHON) benchmarks/gpu.py $(ARGS)
+endif
+
+# What torch, oneDNN and MKL each choose by the processor, chosen as on the oldest. One alone would be a processor that there is not.
+NUMERIC := tests/objective tests/causal_lm tests/domain tests/golden_runs tests/integration tests/integrations tests/reference tests/reward tests/train
+portable: $(DEV)
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE $(BIN)/python -m pytest -q -m "not slow and not gpu" -n $(WORKERS) $(NUMERIC) $(ARGS)
 
 # Extras decide with: trl, which the tests need, is why datasets and pyarrow are allowed no lower.
 oldest: browser
 	$(PYTHON) -m venv .venv-oldest
 	.venv-oldest/bin/python -m pip install --quiet --constraint constraints-oldest.txt --editable '.[dev]'
-	.venv-oldest/bin/python -m pytest -q -m "not slow" -n $(WORKERS) $(ARGS)
+	.venv-oldest/bin/python -m pytest -q -m "not slow and not gpu" -n $(WORKERS) $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check .
@@ -77,6 +95,9 @@ lint: $(DEV)
 docs: $(DEV)
 	$(BIN)/mkdocs build --strict --quiet
 
+wheel: $(RUN)
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
 check: lint docs test
 
 bench: $(RUN)
@@ -84,6 +105,10 @@ bench: $(RUN)
 	$(BIN)/python benchmarks/objective.py
 	$(BIN)/python benchmarks/actor_critic_memory.py
 	$(BIN)/python benchmarks/language_step.py
+
+# Hours for all of them: a night, or some at a time, make seeds ARGS="--only language --seeds 3".
+seeds: $(RUN)
+	$(BIN)/python benchmarks/seeds.py $(ARGS)
 
 # What other systems' own code gives, recorded for the tests, in an environment of its own.
 oracles:

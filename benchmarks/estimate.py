@@ -63,7 +63,7 @@ SIZES = {
 def train(table: Mapping[str, Any], out: Path) -> None:
     path = out.with_suffix(".json")
     path.write_text(json.dumps(table))
-    run(load_experiment(path), out)
+    run(load_experiment(path, run_code=True), out)
 
 
 def main() -> None:

@@ -1,6 +1,9 @@
 """The tables of `docs/guide/selection_findings.md`, from what `groupwise compare source_004_...` left in folders.
 
 groupwise compare source_004_rewards --out runs/source_004_rewards
+groupwise compare source_004_rewards advantage.kind=centred \\
+    --vary domain.rewards.vqa.mode.kind=hard_plus_soft,hard_plus_soft_v2,legacy --out runs/source_004_gap
+groupwise compare source_004_rewards domain.rewards.vqa.mode.kind=legacy --vary domain.model.num_layers=1,2,3 --out runs/source_004_layers
 python benchmarks/selection_grids.py runs/source_004_* [--out benchmarks/results/source_004.json]
 """
 
@@ -65,8 +68,10 @@ def main() -> None:
     found: dict[str, Any] = json.loads(arguments.out.read_text(encoding="utf-8")) if arguments.out is not None and arguments.out.is_file() else {}
     for folder in arguments.folders:
         results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-        found[results["experiment"]] = gathered(results)
-        print(f"{results['experiment']}\n\n{markdown(found[results['experiment']])}\n")
+        # By the folder: one experiment, changed on the command line, makes several grids.
+        name = folder.resolve().name.removeprefix("compare-")
+        found[name] = gathered(results)
+        print(f"{name}\n\n{markdown(found[name])}\n")
     if arguments.out is not None:
         write_file(arguments.out, json.dumps(found, indent=1) + "\n")
 

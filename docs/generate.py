@@ -1,6 +1,6 @@
 """Pages that are read off the code and its data, so that they cannot differ from it: a hook of mkdocs, run by `make docs`.
 
-One page a method (`presets/methods/*.toml`), one table a source of keys (`docs/tables/*.toml`), what the original's order costs (`docs/ordering.py`), and
+One page a method (`presets/methods/*.toml`), one table a source of keys (`presets/keys/*.toml`), what the original's order costs (`docs/ordering.py`), and
 references of slots, rewards and experiments. Nothing is written into the tree. Equations become MathML, which browsers draw without a script.
 """
 
@@ -20,13 +20,15 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 DOCS = Path(__file__).resolve().parent
+KEYS = DOCS.parent / "src" / "groupwise" / "presets" / "keys"
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """The method pages join the navigation."""
-    from groupwise.objective.preset import method_names
+    from groupwise.objective.preset import method_names, overlay_names
 
     pages = [{"All methods": "methods/index.md"}, *({name: f"methods/{name}.md"} for name in method_names())]
+    pages += [{f"+{name}": f"methods/{name}.md"} for name in overlay_names()]
     config.nav = [{"Methods": pages} if isinstance(entry, dict) and "Methods" in entry else entry for entry in config.nav or []]
     return config
 
@@ -55,12 +57,14 @@ def _equation(latex: str) -> str:
 
 def pages() -> Iterator[tuple[str, str]]:
     """Path and Markdown of every generated page."""
-    from groupwise.objective.preset import method_names
+    from groupwise.objective.preset import method_names, overlay_names
 
     yield "methods/index.md", method_index()
     for name in method_names():
         yield f"methods/{name}.md", method_page(name)
-    for table in sorted((DOCS / "tables").glob("*.toml")):
+    for name in overlay_names():
+        yield f"methods/{name}.md", overlay_page(name)
+    for table in sorted(KEYS.glob("*.toml")):
         yield f"tables/{table.stem}.md", key_table(tomllib.loads(table.read_text(encoding="utf-8")))
     yield "guide/order_of_weights.md", ordering.page()
     yield "reference/objective.md", objective_reference()
@@ -73,47 +77,35 @@ def pages() -> Iterator[tuple[str, str]]:
 
 def method_index() -> str:
     """All methods in one table."""
-    from groupwise.objective.preset import method_names, overlay_names, read_method
+    from groupwise.objective.preset import method_names, overlay_names, read_method, read_overlay
 
     rows = []
     for name in method_names():
         method = read_method(name)
         rows.append((f"[`{name}`]({name}.md)", method.summary, _arxiv(method.paper.arxiv)))
-    overlays = ", ".join(f"`+{name}`" for name in overlay_names())
+    overlays = [(name, read_overlay(name)) for name in overlay_names()]
     return "\n\n".join(
         [
             "# Methods",
             "Every method is data: a file that names its paper and states every slot of the objective. Choose one with `method=NAME`, change a part of it "
             "with `slot.key=value`, lay an overlay on it with `method=NAME+OVERLAY`. `groupwise methods NAME` prints the same as its page.",
             _table(("method", "in one line", "arXiv"), rows),
-            f"Overlays, which correct for a sampler that is not the policy: {overlays}.",
+            "## Overlays\n\nThey correct for a sampler that is not the policy.",
+            _table(("overlay", "in one line", "arXiv"), [(f"[`+{name}`]({name}.md)", each.summary, _arxiv(each.paper.arxiv)) for name, each in overlays]),
         ]
     )
 
 
 def method_page(name: str) -> str:
     """One method: equation, paper, slots, how it fails, how it is used."""
-    from groupwise.cli.methods import people
     from groupwise.config import difference
     from groupwise.objective import Objective
     from groupwise.objective.preset import read_method
 
     method = read_method(name)
-    paper = method.paper
     slots = Objective.preset(name).model_dump(mode="json", exclude={"name"})
     plain = Objective.preset("grpo").model_dump(mode="json", exclude={"name"})
-    where = (f" {_arxiv(paper.arxiv)}." if paper.arxiv else "") + (f" {paper.note}." if paper.note else "")
-    source = f"{paper.title}. {people(paper.authors)}, {paper.year}.{where}"
-    parts = [
-        f"# {name}",
-        f"**{method.title}.** {method.summary}",
-        f"It maximises\n\n\\[\n{method.equation}\n\\]",
-        f"**Paper.** {source}",
-        f"**When to use it.** {method.when}",
-        f"**How it fails.** {method.failure}",
-    ]
-    if method.deviations:
-        parts.append("**Where it differs from the paper.**\n\n" + "\n".join(f"- {line}" for line in method.deviations))
+    parts = _about(name, method, "It maximises")
     parts += [
         "## Slots",
         _table(("slot", "setting"), [(f"`{slot}`", _setting(value)) for slot, value in slots.items()]),
@@ -128,9 +120,49 @@ def method_page(name: str) -> str:
         f"```bash\ngroupwise train language method={name}\n```",
         f'```python\nfrom groupwise import Objective\n\nobjective = Objective.preset("{name}")\n```',
         "## Citation",
-        f"```bibtex\n{paper.bibtex(name)}\n```",
+        f"```bibtex\n{method.paper.bibtex(name)}\n```",
     ]
     return "\n\n".join(parts)
+
+
+def overlay_page(name: str) -> str:
+    """One overlay: what it multiplies by what, paper, slot, how it fails, how it is used."""
+    from groupwise.cli.equation import equation_lines
+    from groupwise.objective.preset import equation_of, read_overlay
+
+    overlay = read_overlay(name)
+    parts = _about(f"+{name}", overlay, "Laid on a method, it weighs the surrogate of each decision")
+    parts += [
+        f"With GRPO:\n\n\\[\n{equation_lines(equation_of(f'grpo+{name}'))[0]}\n\\]",
+        "## Slots",
+        _table(("slot", "setting"), [(f"`{slot}`", _setting(value)) for slot, value in overlay.objective.items()]),
+        "## Metrics",
+        *_metrics({"correction/mean": _meanings()["correction/mean"]}),
+        "## Use",
+        f"```bash\ngroupwise train language method=dapo+{name} domain.sampling.top_p=0.9\n```",
+        f'```python\nfrom groupwise import Objective\n\nobjective = Objective.preset("dapo+{name}")\n```',
+        "## Citation",
+        f"```bibtex\n{overlay.paper.bibtex(name)}\n```",
+    ]
+    return "\n\n".join(parts)
+
+
+def _about(name: str, method: Any, verb: str) -> list[str]:
+    from groupwise.cli.methods import people
+
+    paper = method.paper
+    where = (f" {_arxiv(paper.arxiv)}." if paper.arxiv else "") + (f" {paper.note}." if paper.note else "")
+    parts = [
+        f"# {name}",
+        f"**{method.title}.** {method.summary}",
+        f"{verb}\n\n\\[\n{method.equation}\n\\]",
+        f"**Paper.** {paper.title}. {people(paper.authors)}, {paper.year}.{where}",
+        f"**When to use it.** {method.when}",
+        f"**How it fails.** {method.failure}",
+    ]
+    if method.deviations:
+        parts.append("**Where it differs from the paper.**\n\n" + "\n".join(f"- {line}" for line in method.deviations))
+    return parts
 
 
 def _metrics(own: dict[str, str]) -> Iterator[str]:

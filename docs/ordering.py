@@ -112,8 +112,8 @@ reproduces values recorded from the original functions to 1e-9.
 The inputs: {groups} groups of {size} answers, 100 to {longest} tokens each, a third of them right. Clips are at 0.2 with the dual clip at 3, as in the
 original's code, in both columns.
 
-- *Without gradient* is `zero_gradient_fraction`: the share of tokens, of good and of bad answers, that the trust region holds (a Gaussian gate below a
-  hundredth counts).
+- *Without gradient* is `zero_gradient_fraction`: the share of tokens, of good and of bad answers, whose gradient is zero (a Gaussian gate below a
+  hundredth counts). Under EMA a token that is held itself still learns from those after it.
 - *Wrong way* is the share of tokens pushed against their own advantage.
 - The *gradient norm* is that of the loss by the log-probs.
 

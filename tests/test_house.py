@@ -155,3 +155,9 @@ def test_a_test_file_mirrors_a_source_file_or_says_what_it_is_about() -> None:
         if not mirrors and not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))):
             strays.append(str(inside))
     assert not strays
+
+
+def test_nobody_is_told_to_install_from_an_index_that_has_no_groupwise() -> None:
+    texts = [path for folder in ("docs", "src", "benchmarks") for path in (ROOT / folder).rglob("*") if path.suffix in (".md", ".py", ".toml", ".html")]
+    told = [path for path in (ROOT / "README.md", *texts) if re.search(r"pip install [^\n]*\bgroupwise\b(?!-)", path.read_text(encoding="utf-8"))]
+    assert told == []

@@ -14,7 +14,9 @@ from groupwise.statistics import (
     AboveZero,
     Deviation,
     EffectiveSampleSize,
+    Events,
     Mean,
+    NotFinite,
     Percentiles,
     Statistic,
     Total,
@@ -72,16 +74,39 @@ def test_percentiles_are_exact_to_a_bin_and_one_on_policy() -> None:
     log_ratio = torch.linspace(-1, 1, 2001)
     numbers = finish({"ratio": Percentiles.of(log_ratio, torch.ones(2001, dtype=torch.bool))})
     for percent in (1, 5, 50, 95, 99):
-        assert math.log(numbers[f"ratio/p{percent}"]) == pytest.approx(-1 + 2 * percent / 100, abs=0.011)
-    between = finish({"ratio": Percentiles.of(torch.tensor([0.015, -0.015, 0.004, -0.004, 0.004]), torch.ones(5, dtype=torch.bool))})
-    assert [math.log(between[f"ratio/p{percent}"]) for percent in (1, 50, 99)] == pytest.approx([-0.02, 0.0, 0.02], abs=1e-6)
+        exact = -1 + 2 * percent / 100
+        # A place of the sorted values, which are 0.001 apart, and half a bin.
+        assert math.log(numbers[f"ratio/p{percent}"]) == pytest.approx(exact, abs=0.0011 + 0.0092 * abs(exact))
     outer = finish({"ratio": Percentiles.of(torch.tensor([-50.0, 50.0]), torch.ones(2, dtype=torch.bool))})
     assert (outer["ratio/p1"], outer["ratio/p99"]) == pytest.approx((math.exp(-4), math.exp(4)))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("clip", [2e-6, 1e-4, 3e-4, 2e-3, 0.2, 1.0])
+def test_percentiles_tell_every_clip_apart(clip: float, dtype: torch.dtype) -> None:
+    """Half of the decisions at the clip, some at twice and half of it on the other side: bins of 0.02 nats read 1 for all of them."""
+    log_ratio = torch.tensor([-clip / 2] * 3 + [0.0] * 7 + [clip] * 80 + [2 * clip] * 10, dtype=dtype)[torch.randperm(100)]
+    parts = [Percentiles.of(part, torch.ones(50, dtype=torch.bool)) for part in log_ratio.split(50)]
+    found = finish({"ratio": parts[0] + parts[1]})
+    assert found["ratio/p5"] == 1.0
+    for percent, exact in ((1, -clip / 2), (50, clip), (95, 2 * clip), (99, 2 * clip)):
+        assert math.log(found[f"ratio/p{percent}"]) == pytest.approx(exact, rel=0.0093)
+
+
+def test_percentiles_keep_the_order_of_any_values() -> None:
+    log_ratio = torch.cat([sign * 10.0 ** torch.linspace(-10, 0.6, 500, dtype=torch.float64) for sign in (-1.0, 1.0)])
+    read = []
+    for value in log_ratio.sort().values.tolist():
+        found = finish({"ratio": Percentiles.of(torch.tensor([value], dtype=torch.float64), torch.tensor([True]))})
+        read.append(math.log(found["ratio/p50"]))
+        assert abs(read[-1] - value) <= 0.0092 * math.hypot(value, 1e-7)
+    assert read == sorted(read)
+
+
 def test_what_is_no_number_stops_no_percentile() -> None:
     found = finish({"ratio": Percentiles.of(torch.tensor([NAN, 0.0, 1.0, float("-inf")]), torch.ones(4, dtype=torch.bool))})
-    assert (found["ratio/p1"], found["ratio/p50"], found["ratio/p99"]) == pytest.approx((math.exp(-4), 1.0, math.e))
+    assert (found["ratio/p1"], found["ratio/p50"]) == pytest.approx((math.exp(-4), 1.0))
+    assert math.log(found["ratio/p99"]) == pytest.approx(1.0, rel=0.0093)
     assert finish({"ratio": Percentiles.of(torch.tensor([NAN, NAN]), torch.tensor([True, True]))}) == {}
 
 
@@ -107,6 +132,14 @@ def test_log_probs_above_zero_are_an_error_when_they_are_read() -> None:
     reduced = reduce_statistics(add([{"x": sound}, {"x": part}]), lambda flat: 2 * flat)
     with pytest.raises(ValueError, match=r"above zero at 4 decisions.*density=True"):
         finish(reduced)
+
+
+def test_seldom_events_are_counted_or_refused_when_they_are_read() -> None:
+    nowhere, twice = torch.zeros(2, 2, dtype=torch.bool), torch.tensor([[True, False], [True, False]])
+    assert finish({"x": Events.of(nowhere)}) == finish({"x": NotFinite.of(nowhere)}) == {}
+    assert finish(add([{"x": Events.of(twice)}, {"x": Events.of(nowhere)}, {"x": Events.of(twice)}])) == {"x": 4.0}
+    with pytest.raises(ValueError, match=r"not finite at 2 valid decisions.*not_finite='counted'"):
+        finish(add([{"x": NotFinite.of(twice)}, {"x": NotFinite.of(nowhere)}]))
 
 
 @pytest.mark.parametrize("make", [Mean.of, Variance.of, Variance.about_one, Deviation.of, EffectiveSampleSize.of_logs, Percentiles.of])

@@ -11,21 +11,27 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from groupwise.config import Config
+    from groupwise.domain.base import Domain
     from groupwise.domain.selection.selector import Selector
     from groupwise.experiment import Experiment, load_experiment
     from groupwise.experiment import run as train
+    from groupwise.experiment.loaded import load_run
     from groupwise.objective import Objective
     from groupwise.records import Rollouts, Scored
 
-__all__ = ["Experiment", "Objective", "Rollouts", "Scored", "Selector", "load_experiment", "train"]
+__all__ = ["Config", "Domain", "Experiment", "Objective", "Rollouts", "Scored", "Selector", "load_experiment", "load_run", "train"]
 
 _PLACES = {
+    "Config": "groupwise.config",
+    "Domain": "groupwise.domain.base",
     "Experiment": "groupwise.experiment.schema",
     "Objective": "groupwise.objective",
     "Rollouts": "groupwise.records",
     "Scored": "groupwise.records",
     "Selector": "groupwise.domain.selection.selector",
     "load_experiment": "groupwise.experiment.loading",
+    "load_run": "groupwise.experiment.loaded",
 }
 
 

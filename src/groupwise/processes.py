@@ -1,4 +1,4 @@
-"""Which of several processes this is, and whose: known before any connection and without torch."""
+"""What a process knows of itself before any connection and without torch: which of several it is, whose, and whether its memory ran out."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import signal
 
 PARENT = "GROUPWISE_PARENT"
 """The environment variable in which a process that starts others writes its id for them."""
+
+_NO_MEMORY = ("can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory", "bad_alloc", "status_alloc_failed")
+"""What allocators, the system and C++ say."""
 
 
 def is_first_process() -> bool:
@@ -17,6 +20,21 @@ def is_first_process() -> bool:
         True
     """
     return os.environ.get("RANK", "0") == "0"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed, on a device or on the CPU.
+
+    Args:
+        error: what was caught.
+
+    Example:
+        >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory")), is_out_of_memory(RuntimeError("sizes differ"))
+        (True, False)
+    """
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError | OSError) and any(text in str(error).lower() for text in _NO_MEMORY)
 
 
 def end_with_parent() -> None:

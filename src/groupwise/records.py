@@ -184,8 +184,8 @@ class Scored:
     """What a domain returns when it rescores decisions under the live policy. Only `log_prob` is always there; the others when `objective.requires` names them.
 
     Args:
-        log_prob: `[B, T]` nats, with gradient. NaN where the mask is true makes the loss NaN; the trainer leaves such an update out and counts it. Above zero
-            it is an error unless the rollouts are of densities.
+        log_prob: `[B, T]` nats, with gradient. NaN or infinite where the mask is true is an error that names the place; a training run leaves such a decision
+            out and counts it (`objective.plan(..., not_finite="counted")`). Above zero it is an error unless the rollouts are of densities.
         entropy: `[B, T]` nats, with gradient.
         exact_divergence: `[B, T]` nats, the exact divergence from the reference per decision, with gradient.
         score_norm: `[B, T]` norm of the score (gradient of the log-prob by the distribution's own parameters).

@@ -63,17 +63,17 @@ def capture() -> dict[str, Any]:
         "python": [version, list(internal), gauss],
         "numpy": [name, keys.tolist(), position, has_gauss, cached],
         "torch": torch.get_rng_state().tolist(),
-        "cuda": [state.tolist() for state in torch.cuda.get_rng_state_all()] if torch.cuda.is_available() else [],
+        # Of the process's own device alone: asking another one would take some hundred megabytes of its memory.
+        "cuda": [torch.cuda.get_rng_state().tolist()] if torch.cuda.is_initialized() else [],
     }
 
 
 def restore(captured: dict[str, Any]) -> None:
-    """Puts the global generators back to a captured state; CUDA states of devices that are absent now are left out."""
+    """Puts the global generators back to a captured state; a CUDA state is left out where there is no CUDA device now."""
     version, internal, gauss = captured["python"]
     random.setstate((version, tuple(internal), gauss))
     name, keys, position, has_gauss, cached = captured["numpy"]
     np.random.set_state((name, np.asarray(keys, dtype=np.uint32), position, has_gauss, cached))
     torch.set_rng_state(torch.tensor(captured["torch"], dtype=torch.uint8))
-    if torch.cuda.is_available():
-        for device, state in enumerate(captured["cuda"][: torch.cuda.device_count()]):
-            torch.cuda.set_rng_state(torch.tensor(state, dtype=torch.uint8), device)
+    if captured["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state(torch.tensor(captured["cuda"][0], dtype=torch.uint8))

@@ -179,3 +179,22 @@ def test_configuration_imports_neither_torch_nor_transformers():
 def test_a_shape_that_cannot_be_is_refused(change):
     with pytest.raises(ValueError, match=r"divisor|multiple|even"):
         SmallModelConfig(**change)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_folders_own_code_does_not_run_and_nobody_is_asked(folder, tmp_path, monkeypatch, known):
+    marker = tmp_path / "PWNED"
+    (folder / "theirs.py").write_text(f"open({str(marker)!r}, 'w')\nclass Theirs: ...\n")
+    classes = {"AutoConfig": "theirs.Theirs", "AutoModelForCausalLM": "theirs.Theirs", "AutoTokenizer": ["theirs.Theirs", None]}
+    edit(folder / "config.json", auto_map=classes, **({} if known else {"model_type": "theirs"}))
+    edit(folder / "tokenizer_config.json", auto_map=classes, **({} if known else {"tokenizer_class": "Theirs"}))
+    # Somebody at the terminal who says yes to everything.
+    asked = []
+    monkeypatch.setattr("builtins.input", lambda *question: asked.append(question) or "y")
+    if known:
+        load(CausalLMConfig(path=str(folder)))
+    else:
+        with pytest.raises(ConfigError):
+            load(CausalLMConfig(path=str(folder)))
+    assert not asked
+    assert not marker.exists()

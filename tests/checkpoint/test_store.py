@@ -57,6 +57,60 @@ def test_a_torn_checkpoint_is_ignored_and_named(tmp_path: Path, damage: str) -> 
     assert store.damaged() == [path]
 
 
+WHOLE = '"step": 2, "score": null, "best": false'
+MANIFESTS = {
+    "files is a list": f'{{{WHOLE}, "files": []}}',
+    "no file is named": f'{{{WHOLE}, "files": {{}}}}',
+    "one file is named": f'{{{WHOLE}, "files": {{"values.json": [2, 3]}}}}',
+    "files outside": f'{{{WHOLE}, "files": {{"/dev/zero": [2, 3], "../../values.json": [2, 3]}}}}',
+    "sizes are texts": f'{{{WHOLE}, "files": {{"values.json": ["2", "3"], "tensors.safetensors": [1, 1]}}}}',
+    "a list": "[]",
+    "null": "null",
+    "empty": "",
+    "deep": "[" * 100_000,
+    "deep and closed": '{"files": ' * 5_000 + "1" + "}" * 5_000,
+    "a long integer": f'{{"step": {"9" * 6_000}, "score": null, "best": false, "files": {{}}}}',
+    "no text": "\x00\x00",
+    "huge": " " * 2**24,
+    "step is a text": '{"step": "2", "score": null, "best": false, "files": {}}',
+}
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS.values(), ids=list(MANIFESTS))
+def test_no_manifest_keeps_the_checkpoint_before_from_being_found(tmp_path: Path, manifest: str) -> None:
+    store = CheckpointStore(tmp_path, CheckpointConfig())
+    store.save(1, RECORD)
+    path = store.save(2, RECORD)
+    (path / "manifest.json").write_text(manifest)
+    assert steps(store) == [1]
+    latest = store.latest()
+    assert latest is not None
+    assert latest.step == 1
+    assert store.damaged() == [path]
+
+
+def test_a_manifest_of_another_step_or_with_pipes_for_files_is_none(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, CheckpointConfig())
+    store.save(1, RECORD)
+    path = store.save(2, RECORD)
+    path.rename(tmp_path / "step-7")
+    assert steps(store) == [1]
+    (tmp_path / "step-7").rename(path)
+    assert steps(store) == [1, 2]
+    for name in ("tensors.safetensors", "manifest.json"):
+        (path / name).unlink()
+        os.mkfifo(path / name)
+        assert steps(store) == [1]
+
+
+def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, CheckpointConfig())
+    store.save(1, RECORD)
+    (tmp_path / "step-by-step").mkdir()
+    assert store.clear_damaged() == []
+    assert (tmp_path / "step-by-step").is_dir()
+
+
 def test_a_limit_on_file_size_says_what_was_kept(tmp_path: Path) -> None:
     """RLIMIT_FSIZE makes a real write fail in the middle, in a process of its own."""
     code = (

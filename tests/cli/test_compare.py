@@ -21,12 +21,22 @@ def test_a_grid_runs_continues_and_prints_intervals(groupwise, tiny_file: Path, 
     assert "95 % interval" in ended.out
     results = json.loads((tmp_path / "grid" / "results.json").read_text())
     assert [row["variant"] for row in results["rows"]] == ["method=dapo", "method=grpo"]
-    assert results["rows"][1]["shares"] == ["first samples", "held-out prompts", "weights at the start"]
+    assert results["rows"][1]["shares"] == ["evaluation prompts", "first samples", "weights at the start"]
     assert "method=grpo: not distinguishable at this number of seeds (1): one seed says nothing of others." in ended.out
     page = (tmp_path / "grid" / "compare.html").read_text(encoding="utf-8")
     assert "groupwise compare" in page
     assert "not distinguishable at this number of seeds" in page
     assert groupwise(*command).out.count("was finished") == 2
+
+
+@pytest.mark.slow
+def test_the_seeds_begin_where_they_are_told_to(groupwise, tiny_file: Path, tmp_path: Path):
+    ended = groupwise("compare", tiny_file, "--vary", "trust.high=0.3", "--first-seed", 7, "--seeds", 2, "--out", tmp_path / "grid")
+    assert ended.status == 0, ended
+    assert "1 variant x 2 seeds from 7 = 2 runs" in ended.out
+    assert json.loads((tmp_path / "grid" / "results.json").read_text())["rows"][0]["seeds"] == [7, 8]
+    assert sorted(path.name for path in (tmp_path / "grid" / "trust.high=0.3").glob("seed-*") if path.is_dir()) == ["seed-7", "seed-8"]
+    assert "--first-seed 7 --seeds 2" in (tmp_path / "grid" / "compare.html").read_text()
 
 
 @pytest.mark.slow
@@ -107,8 +117,8 @@ def test_every_variant_is_read_before_any_runs(groupwise, tiny_file: Path, tmp_p
 
 
 def test_a_grid_that_cannot_be_made(groupwise, tiny_file: Path, finished: Path):
-    assert "write --seeds 2" in groupwise("compare", tiny_file, "--vary", "seed=1,2").err
-    assert "'seed=3' has no effect: a comparison runs every variant with the seeds 0, 1, ..." in groupwise("compare", tiny_file, "seed=3").err
+    assert "write --first-seed 1 --seeds 2" in groupwise("compare", tiny_file, "--vary", "seed=1,2").err
+    assert "'seed=3' has no effect: a comparison runs every variant with the same seeds; write --first-seed N" in groupwise("compare", tiny_file, "seed=3").err
     same = groupwise("compare", tiny_file, "--vary", "trust.high=0.3,.3").err
     assert "--vary: 'trust.high=0.3' and 'trust.high=.3' are the same run; leave one of them out" in same
     assert "did you mean num_steps" in groupwise("compare", tiny_file, "--vary", "train.num_stps=1,2").err

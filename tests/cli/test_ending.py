@@ -39,6 +39,7 @@ def test_results_name_every_control_also_one_that_was_left_out(tmp_path: Path):
     (tmp_path / "controls" / "more" / "summary.json").write_text(json.dumps({"after": 0.5}))
     summary = {"metric": "greedy/correct", "before": 0.25, "after": 0.75, "baseline": 0.5, "seconds": {"update": 3.0, "rewards": 0.1}, "steps": 7}
     config = {"controls": {"more": {"description": "More of it."}, "other": {"description": ""}}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     assert results(tmp_path, summary, config) == [
         "Held-out greedy/correct: 0.250 before, 0.750 after",
         "  control more, same start and same time: 0.500  (More of it.)",
@@ -75,6 +76,8 @@ def test_what_was_gained_over_a_control_stands_below_it(tmp_path: Path):
         (folder / "rollouts").mkdir(parents=True, exist_ok=True)
         (folder / "rollouts" / "evaluation-7.jsonl").write_text("".join(json.dumps(record(key, "", score)) + "\n" for key in "ab"))
         (folder / "summary.json").write_text(json.dumps({"metric": "greedy/correct", "after": score, "steps": 7, "seed": 0}))
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text(json.dumps({"seed": 0}))
+    (tmp_path / "environment.json").write_text(json.dumps({"starts": [{"evaluated_on": {"num": 2, "num_trained": 2}}]}))
     lines = results(tmp_path, {"metric": "greedy/correct", "before": 0.25, "after": 1.0, "steps": 7}, {"controls": {"more": {"description": ""}}})
-    assert lines[2] == "    above it by greedy/correct +0.5 [+0.5, +0.5]; 95 % over 2 held-out prompts"
+    assert lines[0] == "Greedy/correct on training prompts: 0.250 before, 1.000 after"
+    assert lines[2] == "    above it by greedy/correct +0.5 [+0.5, +0.5]; 95 % over 2 training prompts"

@@ -25,3 +25,37 @@ def test_nothing_is_overwritten(groupwise, finished: Path, tmp_path: Path):
     ended = groupwise("export", finished, "--out", tmp_path)
     assert ended.status == 2
     assert "exists; nothing is overwritten" in ended.err
+
+
+def test_a_card_names_the_model_that_training_began_from(groupwise, finished: Path, tiny_file: Path, tmp_path: Path):
+    from huggingface_hub import ModelCard
+
+    assert groupwise("export", finished, "--out", tmp_path / "first").status == 0
+    assert ModelCard.load(tmp_path / "first" / "README.md").data.base_model is None
+    base = tmp_path / 'a: "base", # 1'
+    (tmp_path / "first").rename(base)
+    ended = groupwise("train", tiny_file, "--model", base, "--out", tmp_path / "run", "stages=[]", "train.num_steps=1")
+    assert ended.status == 0, ended
+    assert groupwise("export", tmp_path / "run", "--out", tmp_path / "second").status == 0
+    head = ModelCard.load(tmp_path / "second" / "README.md").data.to_dict()
+    assert head["base_model"] == str(base)
+    assert head["base_model_relation"] == "finetune"
+    assert head["library_name"] == "transformers"
+    assert head["tags"] == ["groupwise", "reinforcement-learning"]
+
+
+def test_an_adapters_card_says_so_and_how_it_is_loaded_names_its_base(groupwise, tmp_path: Path):
+    from huggingface_hub import ModelCard
+    from tests.domain.diffusion.models.tiny import saved
+
+    saved("StableDiffusion3Pipeline", tmp_path / "base")
+    (tmp_path / "prompts.txt").write_text("a cat\na dog\n")
+    small = ["train.num_steps=1", "train.group_size=2", "domain.num_steps=2", "domain.evaluation.num_prompts=1", "domain.evaluation.num_images=1"]
+    settings = ["domain.model.lora.rank=2", "domain.guidance=1", "train.prompts_per_step=1", *small]
+    ended = groupwise("train", "diffusion", "--model", "base", "--prompts", "prompts.txt", "--out", "run", *settings)
+    assert ended.status == 0, ended
+    exported = groupwise("export", "run", "--out", "adapter")
+    assert 'diffusers.DiffusionPipeline.from_pretrained("base"), and then pipeline.load_lora_weights("adapter")' in exported.out
+    head = ModelCard.load(tmp_path / "adapter" / "README.md").data.to_dict()
+    assert (head["base_model"], head["base_model_relation"], head["library_name"]) == ("base", "adapter", "diffusers")
+    assert "lora" in head["tags"]

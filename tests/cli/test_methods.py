@@ -39,7 +39,7 @@ def test_one_in_full(groupwise):
 
 def test_json_holds_every_slot_of_every_method(groupwise):
     found = json.loads(groupwise("methods", "--json").out)
-    assert [method["name"] for method in found] == list(method_names())
+    assert [method["name"] for method in found if not method["name"].startswith("+")] == list(method_names())
     one = json.loads(groupwise("methods", "dapo", "--json").out)
     assert one["objective"]["trust"] == {"kind": "clip", "low": 0.2, "high": 0.28}
     assert one["paper"]["arxiv"] == "2503.14476"
@@ -53,10 +53,13 @@ def test_one_in_full_fits_a_narrow_terminal_and_speaks_plainly(groupwise):
     output.console.cache_clear()
     assert max(len(line) for line in ended.out.partition("@misc")[0].splitlines()) <= 80
     shown = " ".join(ended.out.split())
-    assert "Maximises 1/B Σ_i 1/n_i Σ_t[min(r_it A_i, clip(r_it, 1-ε, 1+ε) A_i)" in shown
+    assert "Maximises 1/B Σ_i 1/n_i Σ_t[k_it min(r_it A_i, clip(r_it, 1-ε, 1+ε) A_i)" in shown
     assert "Jie Liu, Gongye Liu" in shown
     assert "and 3 more, 2025" in shown
-    assert "Overlay Masked importance sampling" in shown
+    assert "k_it = q_it 1[Π_s q_is ≤ 2]" in shown
+    assert "Overlay +mis: Masked importance sampling" in shown
+    assert "Jiacai Liu" in shown
+    assert "@misc{mis," in ended.out
     assert "\\frac" not in shown
 
 
@@ -71,3 +74,23 @@ def test_json_holds_citation_and_difference(groupwise):
     assert one["bibtex"].startswith("@misc{dapo,")
     assert one["difference_from_grpo"]["trust.high"] == [0.2, 0.28]
     assert one["difference_from_grpo"]["correction.kind"] == ["none", "truncate"]
+
+
+def test_an_overlay_by_itself(groupwise):
+    shown = " ".join(groupwise("methods", "+seq_mis").out.split())
+    assert "It weighs S_it ← k_it S_it where k_it = Q_i 1[Q_i ≤ 2]" in shown
+    assert "weight = product" in shown
+    assert "method=dapo+seq_mis" in shown
+    assert "did you mean tis?" in groupwise("methods", "+ti").err
+
+
+def test_overlays_stand_in_the_json_of_all(groupwise):
+    records = {record["name"]: record for record in json.loads(groupwise("methods", "--json").out)}
+    assert {"grpo", "+tis", "+mis", "+icepop", "+seq_tis", "+seq_mis", "+geo_rs"} <= set(records)
+    for name in ("+tis", "+mis", "+icepop"):
+        record = records[name]
+        assert all(record[key] for key in ("title", "equation", "deviations", "paper", "bibtex", "objective", "difference_from_grpo"))
+        assert set(record["objective"]) == {"correction"}
+    one = json.loads(groupwise("methods", "grpo+mis", "--json").out)
+    assert "k_{i,t}" in one["equation"]
+    assert [overlay["name"] for overlay in one["overlays"]] == ["+mis"]

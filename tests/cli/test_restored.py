@@ -51,7 +51,7 @@ def test_a_held_out_image_is_restored_and_the_network_loads_elsewhere(groupwise,
     commands = [line.split()[1:] for line in ended.out.splitlines() if line.startswith("    groupwise ")]
     sample, export = (next(command for command in commands if command[0] == verb) for verb in ("sample", "export"))
     assert "--prompt" in sample
-    assert "restore a held-out image\n" in ended.out
+    assert "restore an image of the evaluation\n" in ended.out
     restored = groupwise(*sample)
     assert restored.status == 0, restored
     exported = groupwise(*export)

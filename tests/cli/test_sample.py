@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 
 def test_the_same_question_and_seed_give_the_same_answers(groupwise, finished: Path):
     first = groupwise("sample", finished, "--prompt", "sort 3 1 2 ?", "--num", 4, "--temperature", 1.5)
@@ -17,3 +19,43 @@ def test_without_a_question_training_prompts_are_answered(groupwise, finished: P
     ended = groupwise("sample", finished)
     assert ended.status == 0, ended
     assert ended.out.count("sort ") >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "prompt", "shown"),
+    [
+        ("language", "ball 4 swap 1-2 3-5 4-3 5-1 3-1 3-2 ?", "ball "),
+        ("guess_the_number", "between 1 and 15 ?", "between "),
+        ("diffusion", "the digit 3", ".png"),
+        ("restoration", None, ".png"),
+        ("selection", None, "\n"),
+    ],
+)
+def test_shipped_experiments_answer_without_what_only_training_needs(groupwise, monkeypatch: pytest.MonkeyPatch, name: str, prompt: str | None, shown: str):
+    from groupwise import load_experiment
+    from groupwise.reward import Rewards
+
+    stages = [f"stages.{stage.name}.num_steps=1" for stage in load_experiment(name).stages] or ["train.num_steps=1"]
+    small = ["domain.source.num_train=256", "domain.evaluation.tables=false"] if name == "selection" else []
+    trained = groupwise("train", name, *stages, *small, "controls={}", "track.console=none", "checkpoint.every=100", "--out", "run")
+    assert trained.status == 0, trained
+    opened: list[int] = []
+    before = Rewards.__init__
+    monkeypatch.setattr(Rewards, "__init__", lambda self, rewards: (opened.append(len(rewards)), before(self, rewards))[1])
+    for asked in ([], [] if prompt is None else ["--prompt", prompt]):
+        ended = groupwise("sample", "run", *asked)
+        assert (ended.status, ended.err) == (0, ""), ended
+        assert shown in ended.out
+    assert set(opened) == {0}
+
+
+def test_a_question_needs_no_data(groupwise, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    from groupwise.domain.language.source import Sorting
+
+    def read(*_: object) -> None:
+        raise AssertionError("the data were read")
+
+    monkeypatch.setattr(Sorting, "rows", read)
+    ended = groupwise("sample", finished, "--prompt", "sort 3 1 2 ?")
+    assert (ended.status, ended.err) == (0, ""), ended

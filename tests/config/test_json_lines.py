@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,25 @@ def test_what_is_no_such_file_is_named(tmp_path: Path, data: bytes | None, says:
         (tmp_path / "a.jsonl").write_bytes(data)
     with pytest.raises(ConfigError, match=says):
         read_json_lines(tmp_path / "a.jsonl", "source.queries")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        (rb'{"prompt": "\ud800 1"}', r"line 2: prompt = '\\ud800 1': character 1 is '\\ud800', half of a surrogate pair"),
+        (rb'{"turns": [{"content": "a \udfff"}]}', r"line 2: turns\[0\]\.content = .*character 3 is '\\udfff'"),
+        (rb'{"\ud800": 1}', r"line 2: .*the key '\\ud800'"),
+        (b'{"level": 1' + b"0" * 400 + b"}", "line 2: level = a number of about 400 digits: is beyond 64 bits"),
+        (b'{"a": ' + b"[" * 300 + b"]" * 300 + b"}", "line 2: .*deeper inside each other"),
+    ],
+)
+def test_what_no_text_can_hold_is_named_by_line_and_column(tmp_path: Path, line: bytes, says: str) -> None:
+    (tmp_path / "a.jsonl").write_bytes(b'{"prompt": "\\ud83d\\ude00"}\n' + line)
+    with pytest.raises(ConfigError, match=says):
+        read_json_lines(tmp_path / "a.jsonl", "key")
+
+
+def test_a_pipe_is_no_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jsonl")
+    with pytest.raises(ConfigError, match="there is no file"):
+        read_json_lines(tmp_path / "a.jsonl", "key")

@@ -46,10 +46,14 @@ def test_what_is_recorded_is_small_and_names_its_command(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DOMAINS)
 def test_a_fresh_run_of_the_shipped_experiment(name: str, tmp_path: Path) -> None:
-    experiment = load_experiment(name, ["seed=3", "track.console=none", "track.rollouts_every=0", "checkpoint.every=100000"])
-    run(experiment, tmp_path / "run", controls=False)
+    # Seed 6 of the cups game ended at .66 while its first worked step had to be read from the prompt.
+    experiment = load_experiment(name, [f"seed={6 if name == 'language' else 3}", "track.console=none", "track.rollouts_every=0", "checkpoint.every=100000"])
+    result = run(experiment, tmp_path / "run", controls=False)
     read = read_run(tmp_path / "run")
     assert alarms(diagnose(read.rows, read.config)) == []
+    if name == "language":
+        assert result.summary["before"] < 0.4
+        assert result.summary["after"] >= 0.95
 
 
 @pytest.mark.slow
@@ -77,7 +81,7 @@ def test_a_collapse_within_the_first_steps_is_no_hacking() -> None:
     config = {"domain": {"rewards": {"judge": {"role": "judge"}}}}
     found = [finding for finding in diagnose(rows, config) if finding.severity != "note"]
     assert [finding.rule for finding in found] == ["reward_falls"]
-    assert found[0].what == "The held-out reward fell from -0.002 to -0.004."
+    assert found[0].what == "The reward of the evaluations fell from -0.002 to -0.004."
 
 
 def test_a_stage_that_is_measured_otherwise_has_not_fallen() -> None:
@@ -85,3 +89,14 @@ def test_a_stage_that_is_measured_otherwise_has_not_fallen() -> None:
     rows += [{"step": 0, "stage": "two", "eval/restored/reward": 0.5}, {"step": 1, "stage": "two", "reward": 0.5, "reward_std": 0.1}]
     rows += [{"step": 2, "stage": "two", "reward": 0.5, "reward_std": 0.1, "eval/restored/reward": 0.55}]
     assert alarms(diagnose(rows, {})) == []
+
+
+@pytest.mark.parametrize(("reward", "rules"), [(2.54, []), (2.38, ["entropy_collapse"])])
+def test_a_policy_that_is_sure_and_good_has_not_collapsed(reward: float, rules: list[str]) -> None:
+    """Selection's shipped experiment: the best of eight at the start (2.7) is luck in part, and a policy that ends at 2.54 has learnt what there is."""
+    share = [step / 249 for step in range(250)]
+    rows: list[dict[str, float | str]] = [
+        {"step": step + 1, "stage": "grpo", "reward": 2.3 + (reward - 2.3) * part, "groups/best": 2.7, "surprisal": 1.5 * 0.05**part}
+        for step, part in enumerate(share)
+    ]
+    assert [finding.rule for finding in diagnose(rows, {}) if finding.severity != "note"] == rules

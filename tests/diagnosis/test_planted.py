@@ -11,6 +11,7 @@ import pytest
 from tests.diagnosis.planted import PLANTED, WIDE, Planted, grpo, toy
 from tests.train.toy import ToyDomain, job
 
+from groupwise.config import ImportPath
 from groupwise.diagnosis import RULES, Finding, diagnose
 from groupwise.runs import read_run
 from groupwise.track import TrackConfig
@@ -56,7 +57,8 @@ def test_every_rule_has_a_planted_run() -> None:
 
 def test_a_finding_is_said_while_it_trains_and_not_again_when_it_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flat = job(grpo(num_steps=45), domain=lambda device: ToyDomain(reward_of=lambda index, actions: 0.0), track=TrackConfig(console="lines"))
-    stops = replace(flat, recipes=[replace(flat.recipes[0], train=flat.recipes[0].train.model_copy(update={"callbacks": [f"{__name__}:interrupt_at_30"]}))])
+    called = flat.recipes[0].train.model_copy(update={"callbacks": [ImportPath(f"{__name__}:interrupt_at_30")]})
+    stops = replace(flat, recipes=[replace(flat.recipes[0], train=called)])
     assert run(stops, tmp_path / "run").interrupted
     first = capsys.readouterr().out
     assert "step 20: all_flat: 100% of the groups" in first

@@ -27,11 +27,6 @@ def test_above_needs_more_than_two_errors_of_the_difference() -> None:
     assert not series(1, 1).above(series(1, 1))
 
 
-def test_division_is_step_by_step() -> None:
-    found = Series("loss_sup", [1, 2, 3], [1.0, 2.0, 3.0]).divided(Series("lambda_sup", [1, 3, 4], [0.5, 0.0, 1.0]))
-    assert (list(found.steps), list(found.values), found.metric) == ([1], [2.0], "loss_sup / lambda_sup")
-
-
 def test_numbers_that_diverged_raise_nothing() -> None:
     huge = Series("grad_norm", [1, 2, 3], [1e308, -1e308, 1.7e308])
     assert math.isfinite(huge.mean)

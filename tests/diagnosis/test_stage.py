@@ -36,8 +36,10 @@ def test_broken_rows_are_no_values() -> None:
     rows = stage(2)
     rows.add({"step": 3, "reward": None, "kl": float("nan"), "entropy": "high"})
     rows.add({"step": None, "reward": 4.0})
-    assert list(rows.all("reward").values) == [1, 2, 4]
-    assert len(rows.all("kl")) == len(rows.all("entropy")) == 0
+    reward = rows.first("reward", 3)
+    assert reward is not None
+    assert reward.values == [1, 2, 4]
+    assert rows.count("kl") == rows.count("entropy") == 0
 
 
 def test_a_row_of_an_evaluation_alone_counts_no_step() -> None:
@@ -74,4 +76,4 @@ def test_what_a_stage_measures_where_it_begins_takes_the_place_of_what_the_one_b
     after.follow(before)
     after.add({"step": 4, "eval/x": 0.5})
     after.add({"step": 6, "eval/x": 0.6, "eval/y": 2.0})
-    assert [(list(seen.steps), list(seen.values)) for seen in map(after.all, ("eval/x", "eval/y"))] == [([4, 6], [0.5, 0.6]), ([4, 6], [1.0, 2.0])]
+    assert [(seen.metric, list(seen.steps), list(seen.values)) for seen in after.evaluated] == [("eval/x", [4, 6], [0.5, 0.6]), ("eval/y", [4, 6], [1.0, 2.0])]

@@ -34,8 +34,10 @@ def test_the_tables_command_reads_what_a_comparison_wrote(tmp_path: Path, monkey
 
     estimate = {"mean": 0.5, "low": 0.4, "high": 0.6, "spread": {}}
     row = {"variant": "a=1", "seeds": [0, 1], "before": 0.3, "after": estimate, "difference": None, "end": {"selected/accuracy_1": 0.25}}
-    (tmp_path / "results.json").write_text(json.dumps({"experiment": "grid", "rows": [row, {**row, "variant": "a=2", "difference": estimate}]}))
-    monkeypatch.setattr(sys, "argv", ["selection_grids", str(tmp_path), "--out", str(tmp_path / "all.json")])
+    grid = tmp_path / "compare-grid"
+    grid.mkdir()
+    (grid / "results.json").write_text(json.dumps({"experiment": "source_004_rewards", "rows": [row, {**row, "variant": "a=2", "difference": estimate}]}))
+    monkeypatch.setattr(sys, "argv", ["selection_grids", str(grid), "--out", str(tmp_path / "all.json")])
     selection_grids.main()
     assert "| `a=2` | 2 | 0.500 | 0.400 to 0.600 | +0.500 | +0.400 to +0.600 | 0.250 |" in capsys.readouterr().out
     assert json.loads((tmp_path / "all.json").read_text())["grid"][0]["end"] == {"accuracy_1": 0.25}

@@ -43,7 +43,8 @@ source = { kind = "digit_rules" }
 task_model = { kind = "digit_rules" }
 rewards = { vqa = { kind = "vqa" } }
 """
-TABLES = Path(__file__).resolve().parents[2] / "docs" / "tables"
+ROOT = Path(__file__).resolve().parents[2]
+TABLES = ROOT / "src" / "groupwise" / "presets" / "keys"
 BASE_OF = {table.stem: tomllib.loads(table.read_text(encoding="utf-8")).get("base", "language") for table in sorted(TABLES.glob("*.toml"))}
 ENTRIES = [
     (table.stem, key)
@@ -85,7 +86,7 @@ def same(found: Any, value: Any) -> bool:
 
 def documented() -> set[str]:
     """The names of the page of metrics."""
-    page = (TABLES.parent / "guide/metrics.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/guide/metrics.md").read_text(encoding="utf-8")
     return {name for line in page.splitlines() if line.startswith("| `") for name in re.findall(r"`([^`]+)`", line.split(" | ")[0])}
 
 

@@ -18,7 +18,7 @@ from groupwise.experiment import load_experiment, run
 def train(table: Mapping[str, Any], out: Path) -> None:
     path = out.with_suffix(".json")
     path.write_text(json.dumps(table))
-    run(load_experiment(path), out)
+    run(load_experiment(path, run_code=True), out)
 
 
 def test_a_fit_predicts_what_was_not_measured():

@@ -41,14 +41,14 @@ def test_several_seeds_are_one_estimate(tmp_path: Path) -> None:
     assert (found.mean, found.num_seeds) == (pytest.approx(0.2), 3)
     # t of two degrees of freedom (4.303) times 0.1 / sqrt(3).
     assert found.high - found.mean == pytest.approx(4.303 * 0.1 / 3**0.5, rel=0.25)
-    assert told({"restored/read": found}).endswith("95 % over 3 seeds and 3 held-out prompts")
+    assert told({"restored/read": found}, "held-out prompts").endswith("95 % over 3 seeds and 3 held-out prompts")
 
 
 def test_a_control_that_does_as_well_is_said_to(tmp_path: Path) -> None:
     found = gains({0: run_folder(tmp_path / "run", 0.0)})["more"]
     assert (found["restored/read"].mean, found["restored/read"].low, found["restored/read"].high) == (0.0, 0.0, 0.0)
-    said = told(found)
-    assert said.startswith("the same by restored/read on each of 3 held-out prompts; above it by restored/judge +0 [")
+    said = told(found, "training prompts")
+    assert said.startswith("the same by restored/read on each of 3 training prompts; above it by restored/judge +0 [")
 
 
 def test_the_summary_keeps_them(tmp_path: Path) -> None:

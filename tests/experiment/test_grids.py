@@ -64,9 +64,9 @@ def test_a_process_that_ends_without_a_summary_has_failed(cells: list[Cell]):
 
 
 def test_a_cell_with_a_checkpoint_is_resumed_and_one_without_is_trained(cells: list[Cell]):
-    assert cells[0].command()[3:] == ["train", str(cells[0].folder.parent / "experiment.json"), "--seed", "0", "--out", str(cells[0].folder)]
+    assert cells[0].command()[4:] == ["train", str(cells[0].folder.parent / "experiment.json"), "--seed", "0", "--out", str(cells[0].folder), "--run-code"]
     (cells[0].folder / "checkpoints" / "step-5").mkdir(parents=True)
-    assert cells[0].command()[3:] == ["resume", str(cells[0].folder)]
+    assert cells[0].command()[4:] == ["resume", str(cells[0].folder)]
 
 
 def test_a_cell_that_cannot_be_started_is_reported(cells: list[Cell]):

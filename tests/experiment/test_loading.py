@@ -89,7 +89,7 @@ def test_stages_and_controls_are_experiments_of_their_own(tiny: Path):
         (["train.group_size=1"], "write train.group_size = 2 or more"),
         (["divergence.kind=k3", "reference.kind=absent"], 'write reference.kind = "frozen", or divergence.beta = 0'),
         (["divergence.kind=none", "reference.kind=ema"], "no term of the objective uses a reference"),
-        (["optimiser.learning_rate=nan"], "optimiser.learning_rate: nan is no finite number"),
+        (["optimiser.learning_rate=nan"], "optimiser.learning_rate = nan: is not a number"),
         (["optimiser.learning_rate=inf"], "optimiser.learning_rate: inf is no finite number"),
         (["optimiser.learning_rate=-1"], "optimiser.learning_rate: comes down to -1 and must not be negative"),
         ([f"optimiser.learning_rate.{item}" for item in ("kind=linear", "start=0.1", "end=-0.5", "num_steps=5")], "learning_rate: comes down to -0.5"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from groupwise.experiment.comparison import Comparison, Row
 from groupwise.experiment.page import write_page
 from groupwise.experiment.spread import Spread
 from groupwise.experiment.statistics import Estimate
+from groupwise.runs import EvaluatedOn
 
 
 class Read(HTMLParser):
@@ -40,10 +42,12 @@ def comparison() -> Comparison:
         60.0,
         (0, 1, 2),
         p_value=0.01,
-        shares=("held-out prompts",),
+        shares=("evaluation prompts",),
         verdict="worse than method=grpo",
     )
-    return Comparison("greedy/correct", (first, second), missing={"method=dapo/seed-0": "exit status 1\n<no luck>"}, name="language")
+    return Comparison(
+        "greedy/correct", (first, second), missing={"method=dapo/seed-0": "exit status 1\n<no luck>"}, name="language", evaluated_on=EvaluatedOn(512, 0)
+    )
 
 
 def test_it_shows_every_number_and_what_failed(tmp_path: Path):
@@ -69,3 +73,20 @@ def test_intervals_lie_where_they_belong(tmp_path: Path):
 
 def test_nothing_finished_is_a_page_too(tmp_path: Path):
     assert "compared" in write_page(Comparison("greedy/correct", ()), tmp_path).read_text(encoding="utf-8")
+
+
+def test_only_what_is_told_apart_has_a_colour(tmp_path: Path):
+    html = write_page(comparison(), tmp_path).read_text(encoding="utf-8")
+    # Grey: red, green and blue lie close together, on light paper and on dark.
+    greys = re.findall(r"--mark: #(..)(..)(..)", html)
+    assert len(greys) == 2
+    assert all(max(parts) - min(parts) < 32 for grey in greys if (parts := [int(part, 16) for part in grey]))
+    assert "grey where it is not" in html
+
+
+def test_headings_say_what_their_columns_are_of(tmp_path: Path):
+    page = Read()
+    page.feed(write_page(comparison(), tmp_path).read_text(encoding="utf-8"))
+    for head in ("score on held-out prompts", "difference in it", "gain per second of training", "seconds of a run"):
+        assert head in page.texts
+    assert not any("all 1 comparisons" in text for text in page.texts)

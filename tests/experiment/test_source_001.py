@@ -13,7 +13,7 @@ from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run
 from groupwise.track import read_metrics
 
-TABLE = Path(__file__).resolve().parents[2] / "docs" / "tables" / "source_001.toml"
+TABLE = Path(__file__).resolve().parents[2] / "src" / "groupwise" / "presets" / "keys" / "source_001.toml"
 NUM = 3
 SMALL = [
     "domain.evaluation.num_images=2",

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tests.faults.processes import in_a_process
 
+from groupwise.checkpoint import load_tree
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import resume, run
 from groupwise.track import depends_on_machine, read_metrics
@@ -30,6 +31,12 @@ def fatal(original: Callable[..., Any], number: int) -> Callable[..., Any]:
     return call
 
 
+def generators(path: Path) -> Any:
+    """The states of the global generators in the newest checkpoint: what code of a user's would draw from."""
+    newest = max((path / "checkpoints").glob("step-*"), key=lambda each: int(each.name.removeprefix("step-")))
+    return load_tree(newest)["generators"]
+
+
 def everything(path: Path) -> dict[str, Any]:
     """What a run leaves, times and memory apart."""
     summary = json.loads((path / "summary.json").read_text())
@@ -40,6 +47,7 @@ def everything(path: Path) -> dict[str, Any]:
         "metrics": [{name: value for name, value in row.items() if not depends_on_machine(name)} for row in read_metrics(path / "metrics.jsonl")],
         "summary": summary,
         "checkpoints": sorted(entry.name for entry in (path / "checkpoints").iterdir()),
+        "generators": generators(path),
     }
 
 
@@ -47,7 +55,7 @@ def start(path: Path, table: Path, domain: type | None = None, point: str = "", 
     """Runs a table; with a domain's class, its process is killed in the `number`-th call of its method `point`."""
     if domain is not None:
         setattr(domain, point, fatal(getattr(domain, point), number))
-    run(load_experiment(table), path)
+    run(load_experiment(table, run_code=True), path)
 
 
 def untouched(table: dict[str, Any], folder: Path) -> tuple[Path, dict[str, Any]]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
+import resource
 import signal
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +20,12 @@ from groupwise.checkpoint import CheckpointConfig, tree
 from groupwise.reference import PeriodicReference
 from groupwise.schedule import Linear
 from groupwise.train import Job, resume, run
+
+DEADLINE_SECONDS = 120
+"""No hostile input takes a tenth of that on a quiet machine; the stack of one that does is in the message."""
+
+MEMORY_BYTES = 4 * 2**30
+"""What a command may take beside what the process has."""
 
 FORK = multiprocessing.get_context("fork")
 
@@ -89,3 +98,39 @@ def start(path: Path, domain: Any = None) -> None:
 
 def go_on(path: Path, domain: Any = None) -> None:
     resume(staged_job(domain), path)
+
+
+def run_command(arguments: list[str], folder: Path, memory_bytes: int) -> None:
+    """The command in this process, whose words go to files and whose end is certain."""
+    from groupwise.cli.app import main
+
+    os.chdir(folder)
+    for number, name in ((1, "said"), (2, "told")):
+        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    sys.stdout, sys.stderr = (os.fdopen(os.dup(number), "w", encoding="utf-8", errors=errors) for number, errors in ((1, "strict"), (2, "backslashreplace")))
+    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (held + memory_bytes,) * 2)
+    faulthandler.dump_traceback_later(DEADLINE_SECONDS, exit=True, file=sys.stderr)
+    sys.argv = ["groupwise", *arguments]
+    try:
+        main()
+    finally:
+        # A reward may have closed one of them.
+        for stream in (sys.stdout, sys.stderr):
+            if not stream.closed:
+                stream.flush()
+
+
+def command(arguments: list[str], folder: Path, memory_bytes: int = MEMORY_BYTES) -> tuple[int, str]:
+    """`groupwise` with these arguments, forked from this process and called in a folder.
+
+    Args:
+        arguments: behind the command's name.
+        folder: where it is called; receives what it says, as `said` and `told`.
+        memory_bytes: what it may take beside what this process has.
+
+    Returns:
+        The exit status (1 after `Timeout (`, where it came to no end; negative where a signal ended it), and everything that was said.
+    """
+    status = in_a_process(run_command, arguments, folder, memory_bytes, kill_after=DEADLINE_SECONDS + 30)
+    return status, "\n".join((folder / name).read_text(errors="backslashreplace") for name in ("said", "told") if (folder / name).exists())

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.faults.domains import generators
 from tests.faults.processes import go_on, in_a_process, killing, start
 
 from groupwise.track import depends_on_machine, read_metrics
@@ -24,6 +25,7 @@ def everything(path: Path) -> dict[str, Any]:
         "rollouts": {file.name: file.read_text() for file in sorted((path / "rollouts").iterdir())},
         "summary": summary,
         "checkpoints": sorted(entry.name for entry in (path / "checkpoints").iterdir()),
+        "generators": generators(path),
     }
 
 

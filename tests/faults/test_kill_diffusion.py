@@ -13,6 +13,7 @@ from groupwise.domain.diffusion.domain import DiffusionDomain
 
 pytestmark = pytest.mark.slow
 
+READER = {"kind": "classifier", "function": "groupwise.domain.diffusion.digit_readers:support_vectors"}
 TINY = {
     "method": "flow_grpo",
     # Two updates a batch, a moving reference in the loss, a window that moves, a supervised term, averaged weights, prompts with a past by which they are
@@ -20,7 +21,8 @@ TINY = {
     "trust": {"kind": "clip", "low": 0.01, "high": 0.01},
     "advantage": {"kind": "per_prompt", "buffer_size": 4, "min_count": 2},
     "auxiliary": {"supervised": 0.1},
-    "domain": {**TABLE, "window": {"size": 2, "place": "random"}},
+    # One reward is a reader that is fitted in every process that asks it.
+    "domain": {**TABLE, "window": {"size": 2, "place": "random"}, "rewards": {**TABLE["rewards"], "read": READER}},
     "train": {"prompts_per_step": 3, "group_size": 3, "updates_per_batch": 2, "minibatches": 2, "micro_batch_members": 4, "evaluate_every": 2}
     | {"weight_average": {"decay": 0.5}, "adaptive_sampling": {"threshold": 0.5}, "dynamic_group_size": {"minimum": 2, "maximum": 6}},
     "stages": [

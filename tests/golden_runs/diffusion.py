@@ -35,5 +35,5 @@ def table(folder: Path) -> dict[str, Any]:
             "evaluation": {"num_prompts": 1, "num_images": 2, "num_columns": 0},
         },
         "train": {"prompts_per_step": 2, "group_size": 4},
-        "optimiser": {"learning_rate": 0.03},
+        "optimiser": {"learning_rate": 0.15, "eps": 1.0},
     }

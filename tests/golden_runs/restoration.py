@@ -33,5 +33,5 @@ def table(folder: Path) -> dict[str, Any]:
             "evaluation": {"num_images": 1, "num_columns": 0},
         },
         "train": {"prompts_per_step": 2, "group_size": 4},
-        "optimiser": {"learning_rate": 0.08, "eps": 0.1},
+        "optimiser": {"learning_rate": 0.1, "eps": 1.0},
     }

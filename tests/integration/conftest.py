@@ -8,6 +8,12 @@ import pytest
 from tests.integration.small import save_model
 
 
+@pytest.fixture(autouse=True)
+def _own_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What these tests write as JSON, and the folders that they copy, are their own word."""
+    monkeypatch.setenv("GROUPWISE_RUN_CODE", "1")
+
+
 @pytest.fixture(scope="session")
 def qwen(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_model(tmp_path_factory.mktemp("qwen") / "model", "qwen3")

@@ -30,7 +30,7 @@ def ran(folder: Path, **changes: Any) -> Any:
     folder.mkdir(exist_ok=True)
     file = folder / "experiment.json"
     file.write_text(json.dumps(merge(LEARNS, changes)))
-    return run(load_experiment(file), folder / "run")
+    return run(load_experiment(file, run_code=True), folder / "run")
 
 
 @pytest.mark.parametrize("method", ["flow_grpo", "grpo_guard", *(pytest.param(name, marks=pytest.mark.slow) for name in ("grpo", "gspo", "ptrw"))])

@@ -21,4 +21,4 @@ def test_the_default_learns_to_choose_within_a_few_steps(tmp_path: Path) -> None
     assert lead["kNN"][0]["low"] > 0, "one demonstration: beyond chance"
     assert lead["random"][3]["low"] > 0
     assert (tmp_path / "run" / "model" / "policy.json").is_file()
-    assert (tmp_path / "run" / "tables" / "baselines.md").read_text().count("\n| ") == 10
+    assert (tmp_path / "run" / "tables" / "baselines.md").read_text().count("\n| ") == 12

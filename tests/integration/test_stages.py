@@ -54,7 +54,7 @@ def stages(domain: str, changes: dict[str, Any]) -> dict[str, list[dict[str, flo
         still = {"optimiser": {"learning_rate": 0.0}, "train": {"evaluate_every": 1}, "stages": spans, "method": "grpo", "track": {"console": "none"}}
         path = Path(folder) / "experiment.json"
         path.write_text(json.dumps(merge(merge(DOMAINS[domain](Path(folder)), {"divergence": {"kind": "none"}}), still)), encoding="utf-8")
-        result = run(load_experiment(path), Path(folder) / "run")
+        result = run(load_experiment(path, run_code=True), Path(folder) / "run")
         found: dict[str, list[dict[str, float]]] = {}
         for row in read_metrics(result.folder.metrics):
             found.setdefault(row["stage"], []).append({name: value for name, value in row.items() if not depends_on_machine(name) and name != "stage"})

@@ -57,9 +57,16 @@ def test_largest_of_neighbouring_numbers() -> None:
 
 
 @pytest.mark.parametrize(("number", "expected"), [(1, [0, 0, 0, 0]), (2, [1, 1, 0, 0]), (3, [1, 1, 0, 0]), (4, [1, 1, 1, 1])])
-def test_ties_that_do_not_all_fit_are_left_out(number: int, expected: list[int]) -> None:
+def test_ties_that_do_not_all_fit_are_left_out_without_lots(number: int, expected: list[int]) -> None:
     values = torch.tensor([[1.0, 1.0, 0.0, -0.0]])
     assert largest(values, torch.ones(1, 4, dtype=torch.bool), torch.tensor(float(number)), alone).int().tolist() == [expected]
+
+
+@pytest.mark.parametrize(("number", "expected"), [(1, [0, 1, 0, 0]), (2, [1, 1, 0, 0]), (3, [1, 1, 0, 1]), (4, [1, 1, 1, 1])])
+def test_ties_go_to_the_smallest_lots(number: int, expected: list[int]) -> None:
+    values, lots = torch.tensor([[1.0, 1.0, 0.0, -0.0]]), torch.tensor([0.75, 0.25, 0.5, 0.125])
+    where = torch.ones(1, 4, dtype=torch.bool)
+    assert largest(values, where, torch.tensor(float(number)), alone, lots=lambda places: lots[places]).int().tolist() == [expected]
 
 
 def test_processes_choose_together() -> None:

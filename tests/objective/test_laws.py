@@ -341,18 +341,39 @@ def _batches(given: World) -> list[laws.Prepared]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("smoothing", slot_tables("smoothing"), ids=str)
-@pytest.mark.parametrize("trust", slot_tables("trust"), ids=str)
+@pytest.mark.parametrize("trust", [table for table in slot_tables("trust") if table["kind"] != "callable"], ids=str)
 def test_law_8_full_product(smoothing: laws.Table, trust: laws.Table) -> None:
-    """Every combination of the slots that act after `prepare`. Advantage and admission reach them as a batch's tensors only: reading them here is an error."""
+    """Every combination of the slots of the policy's term. Two factors are tested by themselves, because they reach this one in one way only: what
+    `prepare` does, as a batch's tensors (reading the slots themselves is an error here), and the divergence, as a term that is added.
+    """
     given, hard = world(12), extremes()[0]
     batches, hard_batch = _batches(given), prepared(validate(Objective, BASE, source="law"), hard)
-    for number, objective in enumerate(laws.product(smoothing=smoothing, trust=trust)):
+    for number, objective in enumerate(laws.product(smoothing=smoothing, trust=trust, divergence={"kind": "none"})):
         batch = batches[number % (2 if getattr(objective.trust, "whole_member", False) else 3)]
         try:
             laws.at_once(objective, batch)
             laws.finite_at(objective, hard, hard_batch)
         except Exception as error:
             raise AssertionError(f"{objective!r}: {error}") from error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("divergence", slot_tables("divergence"), ids=str)
+def test_law_8_the_divergence_is_a_term_that_is_added(divergence: laws.Table) -> None:
+    """The other factor of the full product: under every aggregation, correction and level, a divergence keeps the laws and moves no other term."""
+    given, hard = world(12), extremes()[0]
+    batch, hard_batch = _batches(given)[1], prepared(validate(Objective, BASE, source="law"), hard)
+    none = validate(Objective, {"divergence": {"kind": "none"}}, source="law").divergence
+    nothing = validate(Objective, {"policy_weight": 0.0}, source="law")
+    for objective in laws.product(divergence=divergence, smoothing={"kind": "ema"}, trust={"kind": "clip"}, credit={}):
+        laws.at_once(objective, batch)
+        laws.finite_at(objective, hard, hard_batch)
+        without = objective.model_copy(update={"divergence": none})
+        alone = objective.model_copy(update={name: getattr(nothing, name) for name in ("policy_weight", "entropy", "auxiliary")})
+        whole, policy, term = (outcome(one, given) for one in (objective, without, alone))
+        same(whole.value, policy.value + term.value, "loss")
+        for name, gradient in whole.gradients.items():
+            same(gradient, sum(part.gradients.get(name, torch.zeros_like(gradient)) for part in (policy, term)), f"gradient by {name}")
 
 
 @pytest.mark.parametrize("advantage", slot_tables("advantage", switches=True), ids=str)

@@ -258,11 +258,66 @@ def test_a_live_log_prob_above_zero_is_named(scored: str) -> None:
         run(Scored(wrong), plan)
     with pytest.raises(ValueError, match=r"Scored.log_prob\[0, 1\] is 0.25, above zero"):
         run(Scored(wrong[1:]), plan.select(torch.tensor([1])))
-    # Rounding, what is masked and what is no number pass; so do densities.
+    # Rounding and what is masked pass; so do densities.
     run(Scored(torch.tensor([[-1.0, 3e-4, 3.0], [-1.0, -0.25, -2.0]])), plan)
-    run(Scored(torch.tensor([[-1.0, float("nan"), 3.0], [-1.0, -0.25, -2.0]])), plan)
     densities = objective.plan(objective.prepare(replace(rollouts, density=True), objective.init()))
     run(Scored(wrong), densities)
+
+
+@pytest.mark.parametrize("density", [False, True])
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), float("inf")])
+@pytest.mark.parametrize("scored", ["loss", "cotangents"])
+def test_a_live_log_prob_that_is_not_finite_is_named(scored: str, value: float, density: bool) -> None:
+    """A loss of NaN or -inf named nothing."""
+    objective = Objective.preset("dapo")
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    rollouts = Rollouts(torch.tensor([0, 0]), mask, torch.full((2, 3), -1.0), {"r": [1.0, 0.0]}, member=torch.tensor([40, 17]), density=density)
+    plan = objective.plan(objective.prepare(rollouts, objective.init()))
+    broken = torch.full((2, 3), -1.0)
+    broken[0, 2], broken[1, 1] = value, value
+    said = rf"Scored.log_prob\[1, 1\] is {value} where the mask is true \(1 such places; member id 17\).*Mask such a decision out.*not_finite='counted'"
+    with pytest.raises(ValueError, match=said):
+        getattr(objective, scored)(Scored(broken), plan)
+    with pytest.raises(ValueError, match=r"Scored.log_prob\[0, 1\] is"):
+        getattr(objective, scored)(Scored(broken[1:]), plan.select(torch.tensor([1])))
+    broken[1, 1] = -1.0
+    assert bool(getattr(objective, scored)(Scored(broken), plan) is not None)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+@pytest.mark.parametrize("name", ["grpo", "gspo", "cispo", "gmpo", "vespo", "topr", "aspo", "dppo_tv", "kl_cov", "clip_cov", "ema", "balanced", "amic", "rloo"])
+def test_where_it_is_counted_such_a_decision_weighs_nothing(name: str, value: float) -> None:
+    """It counts as unmoved: value and gradient are those of a policy that gives it its old log-prob, less its own weight."""
+    objective, generator = Objective.preset(name), torch.Generator().manual_seed(1)
+    old = -2 * torch.rand(4, 3, dtype=torch.float64, generator=generator) - 0.5
+    now = old + 0.1 * torch.randn(4, 3, dtype=torch.float64, generator=generator)
+    rollouts = Rollouts(
+        torch.zeros(4, dtype=torch.long), torch.ones(4, 3, dtype=torch.bool), old, {"r": [1.0, 0, 1, 0]}, behaviour_log_prob=old, reference_log_prob=old
+    )
+    plan = objective.plan(objective.prepare(rollouts, objective.init()), not_finite="counted")
+    places = torch.zeros(4, 3, dtype=torch.bool)
+    places[0, 0], places[1, 1] = True, True
+    found = objective.cotangents(Scored(torch.where(places, value, now)), plan)
+    unmoved = replace(plan, weight=torch.where(places, 0.0, plan.weight))
+    expected = objective.cotangents(Scored(torch.where(places, old, now)), unmoved)
+    assert finish(found.loss.statistics)["log_prob/not_finite"] == 2.0
+    assert "log_prob/not_finite" not in finish(expected.loss.statistics)
+    torch.testing.assert_close(found.loss.total, expected.loss.total, rtol=0, atol=1e-14)
+    torch.testing.assert_close(found.scored.log_prob, torch.where(places, 0.0, expected.scored.log_prob), rtol=0, atol=1e-14)
+    assert {name: number for name, number in finish(found.loss.statistics).items() if not math.isfinite(number)} == {}
+    # By hand, without a ratio to bound: the sum over the others, each with its weight.
+    if name == "rloo":
+        assert float(found.loss.total) == pytest.approx(-float((plan.weight * plan.advantage * torch.where(places, 0.0, now)).sum()), abs=1e-14)
+
+
+def test_the_entropy_of_such_a_decision_weighs_nothing_either() -> None:
+    objective = Objective.preset("bnpo", entropy=0.5)
+    mask = torch.ones(2, 2, dtype=torch.bool)
+    rollouts = Rollouts(torch.tensor([0, 0]), mask, torch.full((2, 2), -1.0), {"r": [1.0, 1.0]})
+    plan = objective.plan(objective.prepare(rollouts, objective.init()), not_finite="counted")
+    now, entropy = torch.full((2, 2), -1.0), torch.full((2, 2), 0.8)
+    now[0, 0], entropy[0, 0] = float("nan"), float("nan")
+    assert float(objective.loss(Scored(now, entropy), plan).total) == pytest.approx(-0.5 * 3 * 0.8 / 4)
 
 
 def test_what_waits_for_no_device_is_an_error_when_the_step_is_logged() -> None:

@@ -210,3 +210,15 @@ def test_differences_without_digits_are_none() -> None:
     for name in ("rloo", "opo", "bnpo", "max_rl"):
         assert advantages(name, 5e-324, 1e-323) == [0.0, 0.0]
     assert advantages("rloo", 1e-300, 3e-300) == pytest.approx([-2e-300, 2e-300], rel=1e-12, abs=0.0)
+
+
+def test_a_rewards_share_is_of_what_the_advantage_compares() -> None:
+    # Spreads of 1000 and of 1, uncorrelated: of the weighted sum the first makes all but a millionth, of the sum of z-scores a half.
+    given = rollouts([0, 0, 0, 0], {"large": [0.0, 0.0, 1000.0, 1000.0], "small": [0.0, 1.0, 0.0, 1.0]})
+    shares = {}
+    for kind in ("centred", "per_reward"):
+        objective = Objective.preset("bnpo", **{"advantage.kind": kind})
+        found = finish(objective.prepare(given, objective.init()).statistics)
+        shares[kind] = [found[f"rewards/{name}/share"] for name in ("large", "small")]
+    assert shares["centred"] == pytest.approx([1 / (1 + 1e-6), 1e-6 / (1 + 1e-6)])
+    assert shares["per_reward"] == pytest.approx([0.5, 0.5])

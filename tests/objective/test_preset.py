@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from tests.laws import SLOTS
 
+from groupwise.cli.equation import equation_lines, plain
 from groupwise.config import ConfigError
 from groupwise.objective import Objective, preset
-from groupwise.objective.preset import changes, method_names, overlay_names, read_method
+from groupwise.objective.preset import changes, equation_of, method_names, overlay_names, read_method, read_overlay
 
 
 @pytest.mark.parametrize("name", method_names())
@@ -27,7 +28,7 @@ def test_the_methods_of_the_first_release_are_there() -> None:
     published = {"grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo", "source_003"}
     innovations = {"ema", "gradient_adaptive", "amic", "ptrw", "temporal_decay", "asymmetric_clip"}
     assert published | innovations | {"conservative", "aggressive", "balanced", "all_compatible"} <= set(method_names())
-    assert set(overlay_names()) == {"tis", "mis", "icepop"}
+    assert set(overlay_names()) == {"tis", "mis", "icepop", "seq_tis", "seq_mis", "geo_rs"}
 
 
 def test_an_edit_is_named_and_printed() -> None:
@@ -112,5 +113,40 @@ def test_a_preset_file_with_a_mistake_names_it(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("name", ["dapo+tis+mis", "dapo+tis+tis"])
 def test_two_overlays_of_one_slot_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"the overlays 'tis' and '(mis|tis)' both set correction, and only one can hold"):
+    with pytest.raises(ConfigError, match=r"the overlays 'tis' and '(mis|tis)' both set correction, and only one can hold; .*correction.truncate"):
         Objective.preset(name)
+
+
+@pytest.mark.parametrize("name", overlay_names())
+def test_an_overlay_says_everything_a_method_says(name: str) -> None:
+    overlay = read_overlay(name)
+    assert set(overlay.objective) == {"correction"}
+    assert overlay.deviations
+    assert all((overlay.title, overlay.summary, overlay.when, overlay.failure))
+    assert overlay.equation.startswith(r"S_{i,t}\leftarrow k_{i,t}S_{i,t},\quad k_{i,t}=")
+    assert f"@misc{{{name}," in overlay.paper.bibtex(name)
+    assert overlay.objective["correction"]["kind"] == Objective.preset(f"bnpo+{name}").correction.kind
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("grpo", "1/B Σ_i 1/n_i Σ_t[k_it min(r_it A_i, clip(r_it, 1-ε, 1+ε) A_i)-β(e^x-x-1)]"),
+        ("cispo", "1/(Σ_i n_i) Σ_it k_it sg(min(r_it, c)) A_i log π_it"),
+        ("gspo", "1/B Σ_i 1/n_i Σ_t k_it min(s_i A_i, clip(s_i, 1-ε_low, 1+ε_high) A_i)"),
+        ("luspo", "1/B Σ_i Σ_t k_it min(s_i A_i, clip(s_i, 1-ε_low, 1+ε_high) A_i)"),
+        ("gmpo", "1/B Σ_i 1/n_i Σ_t k_it exp(1/n_i Σ_t d'_it) A_i"),
+        ("rloo", "1/B Σ_i(R_i-1/(G-1) Σ_{j ≠ i} R_j) Σ_t k_it log π_it"),
+    ],
+)
+def test_the_equation_of_a_method_with_an_overlay_holds_its_factor(name: str, first: str) -> None:
+    lines = [plain(line) for line in equation_lines(equation_of(f"{name}+mis"))]
+    assert lines[0] == first
+    assert lines[1:-2] == [plain(line) for line in equation_lines(read_method(name).equation)][1:]
+    assert lines[-2:] == ["k_it = q_it 1[Π_s q_is ≤ 2]", "q_it = π_old/π_sampler"]
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_every_method_s_equation_takes_one_factor(name: str) -> None:
+    assert equation_of(name) == read_method(name).equation
+    assert equation_lines(equation_of(f"{name}+tis"))[0].count("k_{i,t}") == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -16,8 +17,11 @@ from torch import Tensor
 
 from groupwise.objective import Objective
 from groupwise.objective.covariance import keyed_uniform
-from groupwise.objective.preset import method_names, overlay_names
+from groupwise.objective.prepare import grouped_rewards
+from groupwise.objective.preset import method_names, overlay_names, read_method
+from groupwise.objective.running import Running
 from groupwise.records import Rollouts, Scored
+from groupwise.statistics import alone
 
 TOLERANCE = 1e-10
 
@@ -96,7 +100,7 @@ def ours(objective: Objective, log_prob: Tensor, given: Given) -> tuple[Tensor, 
     reference = given.reference_log_prob if "reference_log_prob" in objective.requires_rollouts else None
     rewards = {"reward": given.rewards} | ({"second": given.second} if objective.advantage.kind == "per_reward" and given.second is not None else {})
     rollouts = Rollouts(
-        group=torch.tensor(given.group),
+        group=torch.tensor(given.group, device=log_prob.device),
         mask=given.mask,
         old_log_prob=given.old_log_prob,
         rewards=rewards,
@@ -226,10 +230,36 @@ def test_parameters_do_what_the_oracle_says(name: str, keys: dict[str, Any], par
 @pytest.mark.parametrize("overlay", overlay_names())
 def test_an_overlay_multiplies_the_surrogate(overlay: str, spread: float) -> None:
     log_prob, given = given_batch(4, spread)
-    weights = getattr(overlays, overlay)(given)
-    bound = {"tis": 2.0, "mis": 0.0, "icepop": 0.0}[overlay]
+    # The interval of geometric rejection is that of one engine; here the sampler is further away.
+    edits, bounds = ({"correction.minimum": 0.9, "correction.maximum": 1.1}, {"lower": 0.9, "upper": 1.1}) if overlay == "geo_rs" else ({}, {})
+    weights = getattr(overlays, overlay)(given, **bounds)
+    bound = 2.0 if overlay in ("tis", "seq_tis") else 0.0
     assert 0 < sum(weight == bound for weight in weights.values()) < len(weights)
-    compare(Objective.preset(f"dapo+{overlay}"), oracle("dapo"), log_prob, replace(given, score_norm=None), {"correction": weights})
+    compare(Objective.preset(f"dapo+{overlay}", **edits), oracle("dapo"), log_prob, replace(given, score_norm=None), {"correction": weights})
+
+
+@pytest.mark.parametrize("name", method_names())
+def test_a_preset_says_where_it_differs(name: str) -> None:
+    """From what it does: flat groups, the floor under a standard deviation, rounds of sampling, the line of k3. Eleven presets said nothing of it."""
+    method, objective = read_method(name), Objective.preset(name)
+    said = " ".join(method.deviations)
+    assert said
+    floored = getattr(objective.advantage, "min_std", None)
+    if floored is not None:
+        assert f"{floored:g}".replace("e-0", "e-") in said
+    two = grouped_rewards(flat_and_other(), "renormalise", alone)
+    if not objective.advantage(two, Running())[0][:3].any() and objective.advantage.kind not in ("constant", "accepted"):
+        assert re.search("flat (group|batch)|flat in every reward|group whose mean is 0", said), said
+    if getattr(objective.admission, "max_rounds", None) is not None:
+        assert "admission.max_rounds" in said
+    if objective.divergence.kind == "k3":
+        assert "80 nats" in said
+
+
+def flat_and_other() -> Rollouts:
+    """A group of three rewards of .1, whose mean rounds, and another that differs."""
+    old = torch.full((6, 1), -1.0, dtype=torch.float64)
+    return Rollouts(torch.arange(6) // 3, torch.ones(6, 1, dtype=torch.bool), old, {"r": [0.1, 0.1, 0.1, 0.0, 1.0, 0.5]})
 
 
 def test_batches_hold_what_they_promise() -> None:

@@ -1,7 +1,7 @@
 """Behaviour corrections k for what sampled instead of the old policy; each multiplies the surrogate of its decision.
 
-With w_t = exp(lp_old - lp_behaviour): TIS min(w_t, C); MIS w_t where the product over the member is at most C, else 0;
-IcePop w_t where lower <= w_t <= upper, else 0. Detached.
+With w_t = exp(lp_old - lp_behaviour) and W their product over the member: TIS min(w_t, C); Seq-TIS min(W, C); MIS w_t where W <= C, else 0; Seq-MIS W where
+W <= C, else 0; Geo-RS 1 where lower <= W^(1/n) <= upper, else 0; IcePop w_t where lower <= w_t <= upper, else 0. Detached.
 """
 
 from __future__ import annotations
@@ -24,14 +24,41 @@ def tis(given: Given, maximum: float = 2.0) -> Weights:
     return {place: min(weight, maximum) for place, weight in _weights(given).items()}
 
 
+def _log_products(given: Given, weights: Weights) -> list[float]:
+    """log W of each member; nothing clamped."""
+    return [math.fsum(math.log(weights[b, t]) for t in decisions(given, b)) for b in range(len(given.group))]
+
+
+def _clamped(log_product: float) -> float:
+    return math.exp(min(max(log_product, -LOG_CLAMP), LOG_CLAMP))
+
+
 def mis(given: Given, maximum: float = 2.0) -> Weights:
     """Kept or dropped by the product over the member, which is clamped at exp(+-80)."""
     weights = _weights(given)
-    products = []
-    for b in range(len(given.group)):
-        total = math.fsum(math.log(weights[b, t]) for t in decisions(given, b))
-        products.append(math.exp(min(max(total, -LOG_CLAMP), LOG_CLAMP)))
+    products = [_clamped(product) for product in _log_products(given, weights)]
     return {(b, t): weight if products[b] <= maximum else 0.0 for (b, t), weight in weights.items()}
+
+
+def seq_tis(given: Given, maximum: float = 2.0) -> Weights:
+    """The product, truncated."""
+    weights = _weights(given)
+    products = [_clamped(product) for product in _log_products(given, weights)]
+    return {(b, t): min(products[b], maximum) for b, t in weights}
+
+
+def seq_mis(given: Given, maximum: float = 2.0) -> Weights:
+    """The product where it is small enough."""
+    weights = _weights(given)
+    products = [_clamped(product) for product in _log_products(given, weights)]
+    return {(b, t): products[b] if products[b] <= maximum else 0.0 for b, t in weights}
+
+
+def geo_rs(given: Given, lower: float = 0.999, upper: float = 1.001) -> Weights:
+    """One or nothing, by the geometric mean."""
+    weights = _weights(given)
+    means = [math.exp(product / max(1, len(decisions(given, b)))) for b, product in enumerate(_log_products(given, weights))]
+    return {(b, t): 1.0 if lower <= means[b] <= upper else 0.0 for b, t in weights}
 
 
 def icepop(given: Given, lower: float = 0.5, upper: float = 5.0) -> Weights:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -64,11 +65,15 @@ def test_two_constants_that_differ_between_seeds_are_no_constant(compared: list[
     assert "own" not in drawn([Variant("a", runs)])[1]
 
 
-def test_a_controls_score_is_a_line_beside_the_deciding_metric(written: Callable[..., Run]) -> None:
+def test_every_controls_score_is_a_line_with_its_name_beside_the_deciding_metric(written: Callable[..., Run]) -> None:
     run = written(rows=[{"step": 1, "eval/greedy/right": 0.5}])
+    for name, after in (("supervised", 0.25), ("rejection_sampling", 0.75)):
+        (run.path / "controls" / name).mkdir(parents=True)
+        (run.path / "controls" / name / "summary.json").write_text(json.dumps({"metric": "greedy/right", "after": after}))
     ended = Run(run.path, run.config, [], {"metric": "greedy/right", "baseline": 0.25}, run.rows, "finished", [])
     found, _ = drawn([Variant("a", (ended,))])
-    assert found["Learning"][0]["marks"] == [{"variant": 0, "value": 0.25, "name": "baseline"}]
+    marks = [{"variant": 0, "value": 0.25, "name": "supervised"}, {"variant": 0, "value": 0.75, "name": "rejection_sampling"}]
+    assert found["Learning"][0]["marks"] == marks
 
 
 def test_stages_begin_where_their_rows_do(written: Callable[..., Run]) -> None:

@@ -63,7 +63,7 @@ RECORD = {"key": "a", "mode": "greedy", "sample": 0, "rewards": {"correct": 1.0,
 def test_it_compares_with_where_sampling_began(tmp_path: Path) -> None:
     found = shown(evaluated(tmp_path / "a", [0, 600, 640, 680], [RECORD], first_rollout=601))
     assert found is not None
-    assert found["held"] == {"metric": "greedy/correct", "recorded": 1, "left": 0, "before": 600, "after": 680}
+    assert found["held"] == {"prompts": "evaluation prompts", "metric": "greedy/correct", "recorded": 1, "left": 0, "before": 600, "after": 680}
     assert [member["r"] for member in found["groups"][0]["members"]] == [1, 1], "the metric that decides, not the sum of the rewards"
 
 

@@ -133,3 +133,12 @@ def test_many_steps_of_many_members_stay_small(tmp_path: Path) -> None:
     assert counts["recorded"] == 4000
     assert counts["shown"] == 300
     assert sum(counts["strata"].values()) == 300
+
+
+def test_what_the_machine_refused_a_reward_is_on_the_page(tmp_path: Path) -> None:
+    written(tmp_path / "run")
+    starts = {"starts": [{"remarks": ["reward 'tests': namespaces are refused <b>"]}]}
+    (tmp_path / "run" / "environment.json").write_text(json.dumps(starts))
+    assert b"reward &#39;tests&#39;: namespaces are refused &lt;b&gt;" in render([read_run(tmp_path / "run")])
+    (tmp_path / "run" / "environment.json").write_text('{"starts": [{"remarks": {"no": "list"}}]}')
+    assert b"are refused" not in render([read_run(tmp_path / "run")])

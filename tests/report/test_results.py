@@ -39,7 +39,7 @@ def test_what_a_summary_lacks_is_no_number() -> None:
     (row,) = results([Variant("a", (run(0, None, "good", baseline=None), run(1, 0.5, None, seconds=7)))])
     assert row.after == ()
     assert row.before == (0.5,)
-    assert row.baseline == ()
+    assert row.controls == ()
     assert (row.mean("after"), row.gains) == (None, ())
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,30 @@ def test_the_best_is_bold_and_ties_are_all_best() -> None:
     assert lines[2] == "| a | 2 | 0.250 | **0.600 ± 0.141** | | 62 |"
     assert lines[3] == "| b | 1 | 0.250 | **0.600** | -0.100 ± 0.283 | 62 |"
     assert "**" not in lines[4]
+
+
+def test_where_less_is_better_the_lowest_is_bold() -> None:
+    rows = [replace(row("a", 0.5, 0.7), goal="min"), replace(row("b", 0.2), goal="min")]
+    lines = markdown(rows).splitlines()
+    assert "**" not in lines[2]
+    assert lines[3] == "| b | 1 | 0.250 | **0.200** | | 62 |"
+    assert r"\textbf{0.200}" in latex(rows)
+    assert "**" not in markdown([rows[0], row("c", 0.1)]), "more is better in one row, less in the other"
+
+
+def test_the_goal_of_a_variant_is_its_runs(compared: list[Run]) -> None:
+    first = next(iter(group_runs(compared))).runs[0].config["method"]
+
+    def ended(run: Run, goal: str) -> Run:
+        after = 0.3 if run.config["method"] == first else 0.6
+        return replace(
+            run, config={**run.config, "train": {**run.config.get("train", {}), "metric_goal": goal}}, summary={**(run.summary or {}), "after": after}
+        )
+
+    for goal, best in (("min", "0.300"), ("max", "0.600")):
+        bold = [line for line in markdown(results(group_runs([ended(run, goal) for run in compared]))).splitlines() if "**" in line]
+        assert len(bold) == 1
+        assert f"**{best}" in bold[0]
 
 
 def test_names_are_names_in_markdown_and_in_latex() -> None:

@@ -148,13 +148,59 @@ def test_no_service_at_all() -> None:
     assert "ConnectError" in table.events[0].detail
 
 
-@pytest.mark.parametrize("verdict", ["I would say good.", "Score: 11", "Score: -1", ""])
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        "I would say good.",
+        "Score: 11",
+        "Score: -1",
+        "",
+        "Score: 1e999",
+        "Score: nan",
+        "Score: 2e1",
+        "Score: " + "9" * 5000,
+        "score" + " " * 1_000_000,
+        "score" * 200_000,
+    ],
+)
 def test_a_verdict_without_a_number_in_range_is_missing(service: Service, verdict: str) -> None:
     service.reply = lambda body: said(verdict)
     table = judged(service, ["4"])
     assert table.values["judge"] == [None]
     assert table.events[0].name == "judge_unparsable"
     assert len(service.seen) == 1
+
+
+@pytest.mark.parametrize(("verdict", "value"), [("Score: 7/10", 0.7), ("Score: 7.", 0.7), ("**Score:** 7", 0.7), ("Score: 70e-1", 0.7), ("SCORE = **7**", 0.7)])
+def test_numbers_as_judges_write_them(service: Service, verdict: str, value: float | None) -> None:
+    service.reply = lambda body: said(verdict)
+    assert judged(service, ["4"]).values["judge"] == [value]
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "[" * 200_000,
+        '{"choices":[{"message":{"content":' + "[" * 200_000 + "]" * 200_000 + "}}]}",
+        '{"choices":[{"message":{"content":' + "9" * 6000 + "}}]}",
+        said("x" * 5_000_000)[1],
+        "{}",
+    ],
+)
+def test_a_reply_that_is_a_trap_is_a_failed_judgement_of_its_member(service: Service, reply: str) -> None:
+    service.reply = lambda body: (200, reply) if "bad" in body["messages"][-1]["content"] else said("Score: 5")
+    table = judged(service, ["good", "bad"], num_retries=0)
+    assert table.values["judge"] == [0.5, None]
+    assert [event.name for event in table.events] == ["judge_failed"]
+
+
+def test_a_completion_that_the_service_refuses_is_missing_alone(service: Service) -> None:
+    service.reply = lambda body: (400, "longer than 4096 tokens") if "long" in body["messages"][-1]["content"] else said("Score: 5")
+    table = judged(service, ["short", "long"])
+    assert table.values["judge"] == [0.5, None]
+    assert [(event.name, event.detail) for event in table.events] == [("judge_refused", "status 400: longer than 4096 tokens")]
+    with pytest.raises(RewardError, match=r"refused model = 'm' with status 400: longer than 4096 tokens"):
+        judged(service, ["long", "longer"])
 
 
 def test_another_range(service: Service) -> None:

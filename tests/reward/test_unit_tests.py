@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from groupwise.reward import RewardError, Rewards, UnitTests, score
-from groupwise.reward import sandbox as limits
 from groupwise.reward.unit_tests import python_code
+from groupwise.reward.wall import offered
+from groupwise.reward.wall.offered import Wall
 
 TESTS = ["assert add(1, 2) == 3", "assert add(-1, 1) == 0", "assert add('a', 'b') == 'ab'"]
 
@@ -107,16 +108,25 @@ def test_data_without_tests_are_an_error(tests: Any) -> None:
         scores(["x = 1"], [tests])
 
 
-def test_a_system_that_cannot_take_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_ISOLATE", ("no-such-command",))
-    limits.can_isolate.cache_clear()
-    try:
-        with pytest.raises(RewardError, match='network = "deny" cannot be kept'):
-            Rewards({"code": UnitTests(network="deny")})
-        with pytest.warns(UserWarning, match="cannot take the network"):
-            assert scores(["def add(a, b): return a + b"], [TESTS]) == [1.0]
-    finally:
-        limits.can_isolate.cache_clear()
+def test_a_machine_without_a_wall_is_said_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offered, "standing", lambda: Wall("none", filtered=False, refused="clone: Operation not permitted"))
+    with pytest.raises(RewardError, match=r'network = "deny" cannot be kept'):
+        Rewards({"code": UnitTests(network="deny")})
+    with pytest.raises(RewardError, match=r'wall = "required", and this machine refuses it \(clone: Operation not permitted\); allow user namespaces'):
+        Rewards({"code": UnitTests(wall="required")})
+    assert "programs may read what this user may" in Rewards({"code": UnitTests()}).remarks[0]
+    assert scores(["def add(a, b): return a + b"], [TESTS]) == [1.0]
+
+
+def test_what_goes_wrong_here_is_that_members_wrong_answer_and_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(values: str) -> list[str]:
+        raise RecursionError("a bug of ours")
+
+    monkeypatch.setattr("groupwise.reward.unit_tests._lines", broken)
+    tests = [[{"input": "", "output": "1"}], TESTS[:1]]
+    table = score({"code": UnitTests(wrong=-1.0)}, ["?"] * 2, ["print(1)", "def add(a, b): return a + b"], {"tests": tests})
+    assert table.values["code"] == [-1.0, 1.0]
+    assert [(event.name, event.member, event.detail) for event in table.events] == [("program_not_examined", 0, "RecursionError: a bug of ours")]
 
 
 def test_memory_is_limited() -> None:

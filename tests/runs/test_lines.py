@@ -31,7 +31,7 @@ def test_many_broken_lines_are_one_sentence(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_said(tmp_path: Path) -> None:
-    assert read_lines(tmp_path).remarks == [f"{tmp_path.name} cannot be read (Is a directory)"]
+    assert read_lines(tmp_path).remarks == [f"{tmp_path.name} cannot be read (is no file)"]
     assert read_lines(tmp_path / "none").remarks == ["none is not there"]
 
 

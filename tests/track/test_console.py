@@ -8,12 +8,13 @@ import re
 import pytest
 from rich.console import Console
 
+from groupwise.runs import EvaluatedOn
 from groupwise.track.console import ConsoleTracker
 
 
 def test_lines_away_from_a_terminal() -> None:
     out = io.StringIO()
-    tracker = ConsoleTracker(4, "accuracy", console=Console(file=out, width=200))
+    tracker = ConsoleTracker(4, "accuracy", console=Console(file=out, width=200), evaluated_on=EvaluatedOn(8, 0))
     tracker.metrics(0, {"eval/accuracy": 0.25})
     tracker.metrics(1, {"reward": 0.5, "step_time": 1.25})
     tracker.alarm("all_flat")
@@ -33,7 +34,7 @@ def test_lines_away_from_a_terminal() -> None:
 
 def test_a_long_run_prints_about_fifty_lines_every_evaluation_and_how_each_kind_of_step_begins() -> None:
     out = io.StringIO()
-    tracker = ConsoleTracker(1000, "accuracy", console=Console(file=out, width=200))
+    tracker = ConsoleTracker(1000, "accuracy", console=Console(file=out, width=200), evaluated_on=EvaluatedOn(8, 0))
     for step in range(1, 1001):
         kind = "loss_sup" if step <= 490 else "reward"
         tracker.metrics(step, {kind: 0.0} | ({"eval/accuracy": 0.5} if step in (7, 333) else {}))
@@ -45,7 +46,9 @@ def test_a_long_run_prints_about_fifty_lines_every_evaluation_and_how_each_kind_
 @pytest.mark.parametrize("width", [120, 80, 40])
 def test_a_terminal_gets_a_bar_no_wider_than_itself(width: int) -> None:
     out = io.StringIO()
-    tracker = ConsoleTracker(1000, "restored/with_a_long_name", live=True, console=Console(file=out, width=width, force_terminal=True))
+    tracker = ConsoleTracker(
+        1000, "restored/with_a_long_name", live=True, console=Console(file=out, width=width, force_terminal=True), evaluated_on=EvaluatedOn(8, 0)
+    )
     tracker.alarm("learning_rate_too_high")
     tracker.metrics(500, {"reward": 0.5, "eval/restored/with_a_long_name": 0.25})
     tracker.close()
@@ -60,10 +63,11 @@ def test_a_terminal_gets_a_bar_no_wider_than_itself(width: int) -> None:
 
 def test_a_resumed_run_shows_the_score_it_had() -> None:
     out = io.StringIO()
-    tracker = ConsoleTracker(9, None, live=True, console=Console(file=out, width=200, force_terminal=True), start=4, held_out={"accuracy": 0.25})
+    console = Console(file=out, width=200, force_terminal=True)
+    tracker = ConsoleTracker(9, None, live=True, console=console, start=4, latest={"accuracy": 0.25}, evaluated_on=EvaluatedOn(8, 8))
     tracker.metrics(5, {"reward": 0.5})
     tracker.close()
-    assert "reward 0.500  held-out accuracy 0.250" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+    assert "reward 0.500  accuracy on training prompts 0.250" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
 
 
 def test_colours_that_are_forced_make_no_terminal() -> None:

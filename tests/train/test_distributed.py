@@ -68,6 +68,10 @@ def test_only_the_first_process_prints_and_writes(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [0, 1, 2, 3]
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 3
+    # What both of them sampled, in the order of the step.
+    groups = [json.loads(line)["group"] for line in (tmp_path / "run" / "rollouts" / "step-1.jsonl").read_text().splitlines()]
+    assert groups == sorted(groups)
+    assert set(groups) == set(range(5))
 
 
 @pytest.mark.slow

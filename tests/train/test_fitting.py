@@ -87,6 +87,17 @@ def test_running_out_halves_and_repeats_the_update(tmp_path: Path, capsys: pytes
     assert [row["micro_batch_members"] for row in read_metrics(tmp_path / "auto" / "metrics.jsonl") if row["step"]] == [4, 4, 4]
 
 
+def test_running_out_while_measuring_is_a_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    usual = trained(tmp_path / "usual", toy(), grpo())
+    seed_everything(0)
+    found = trained(tmp_path / "auto", Narrow(2), grpo(**AUTO))
+    torch.testing.assert_close(found, usual, rtol=0, atol=1e-12)
+    assert "micro-batches of" in capsys.readouterr().out
+    assert [row["micro_batch_members"] for row in read_metrics(tmp_path / "auto" / "metrics.jsonl") if row["step"]] == [2, 2, 2]
+    with pytest.raises(ConfigError, match=r"memory ran out with 1 members in a pass; write train.gradient_checkpointing"):
+        trained(tmp_path / "none", Narrow(0), grpo(**AUTO))
+
+
 def test_a_fixed_number_that_does_not_fit_is_told_with_what_to_write(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r'memory ran out with 8 members in a pass; write train.micro_batch_members = "auto" or a smaller number'):
         trained(tmp_path / "fixed", Narrow(5), grpo(micro_batch_members=8))

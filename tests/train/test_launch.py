@@ -21,6 +21,7 @@ from tests.train.toy import QUIET, ToyDomain, job, recipe, supervised
 
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore, StorageError
 from groupwise.config import ConfigError
+from groupwise.processor import processor
 from groupwise.reference import QualityGateReference
 from groupwise.reward.table import RewardEvent
 from groupwise.track import MetricsFile, TrackConfig, read_metrics
@@ -278,16 +279,20 @@ def test_another_number_of_processes_is_said_at_resume(tmp_path: Path, capsys: p
     assert "the checkpoint is of 2 processes and this is a run of 1" in capsys.readouterr().out
 
 
-def test_another_torch_is_said_at_resume_and_a_spoilt_record_of_starts_is_no_reason_to_stop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_torch_or_processor_is_said_at_resume_and_a_spoilt_record_of_starts_is_no_reason_to_stop(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "run"
     chosen = job(recipe(num_steps=2), track=TrackConfig(console="lines"))
     run(chosen, path)
     record = json.loads((path / "environment.json").read_text())
     record["starts"][0]["versions"]["torch"] = "2.0.0"
+    record["starts"][0]["processor"] = "AMD EPYC, AVX2"
     (path / "environment.json").write_text(json.dumps(record))
     (path / "summary.json").unlink()
     resume(chosen, path)
-    assert f"this start differs from the one before (torch 2.0.0 -> {version('torch')}): the run goes on, but may not repeat" in capsys.readouterr().out
+    differs = f"this start differs from the one before (processor AMD EPYC, AVX2 -> {processor()}, torch 2.0.0 -> {version('torch')}): the run goes on, "
+    assert f"{differs}but may not repeat" in capsys.readouterr().out
     assert len(json.loads((path / "environment.json").read_text())["starts"]) == 2
     (path / "environment.json").write_text('{"starts": [{"versi')
     (path / "summary.json").unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from tests.train.toy import ToyDomain, job, recipe
 
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.domain.protocol import Samples
-from groupwise.reward import Rewards, RewardTable, Vqa
+from groupwise.reward import Rewards, RewardTable, UnitTests, Vqa
 from groupwise.reward.running_quantile import RunningQuantile
 from groupwise.reward.vqa_mode import Hybrid
+from groupwise.reward.wall import offered
+from groupwise.reward.wall.offered import Wall
 from groupwise.track import read_metrics
 from groupwise.train import run
 from groupwise.train.reward_memory import seen
@@ -70,3 +73,17 @@ def remembered(folder: Path) -> dict[str, Any]:
     latest = CheckpointStore(folder / "run" / "checkpoints", CheckpointConfig()).latest()
     assert latest is not None
     return latest.load()["reward_memory"]["vqa"][""]
+
+
+def test_what_this_machine_refuses_a_reward_is_kept_with_every_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offered, "standing", lambda: Wall("none", filtered=False, refused="clone: Operation not permitted"))
+
+    class Tested(ToyDomain):
+        def __init__(self) -> None:
+            super().__init__(2)
+            self.rewards = Rewards({"tests": UnitTests()})
+
+    run(job(recipe(num_steps=1, prompts_per_step=2), domain=lambda device: Tested()), tmp_path / "run")
+    (start,) = json.loads((tmp_path / "run" / "environment.json").read_text())["starts"]
+    (remark,) = start["remarks"]
+    assert remark.startswith("reward 'tests': namespaces and Landlock are refused (clone: Operation not permitted)")

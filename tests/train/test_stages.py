@@ -88,3 +88,12 @@ def test_where_the_measure_changes_the_best_model_is_the_one_that_the_new_measur
     assert scores.index(min(scores)) < 4, "the best model of the first stage is meant to be an earlier one"
     best, final = (load_file(path / name / "model.safetensors") for name in ("best", "model"))
     assert all(torch.equal(best[name], final[name]) for name in final)
+
+
+def test_the_model_at_the_end_of_a_stage_is_kept_with_the_others(tmp_path: Path) -> None:
+    stages = [supervised(num_steps=4), recipe("policy", num_steps=4)]
+    for name in ("computed", "from what was kept"):
+        result = run(job(*[replace(stage, cache=True) for stage in stages], checkpoint=CheckpointConfig(model_every=2, every=3)), tmp_path / name)
+        kept = {path.name for path in (result.folder.path / "models").iterdir()}
+        assert {"step-4", "step-6"} <= kept, name
+        assert "step-8" not in kept, "that is model/"

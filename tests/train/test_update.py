@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import torch
 from tests.train.toy import ToyDomain, recipe, supervised, weights
 
+from groupwise.records import Scored
 from groupwise.reference import AbsentReference, FrozenReference
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.streams import Streams, seed_everything
@@ -115,6 +117,36 @@ def test_a_gradient_that_is_not_finite_leaves_everything_as_it_was() -> None:
     assert (updates.taken, updates.not_finite) == (0, 1)
     assert torch.equal(weights(toy.module), before)
     assert state.optimiser.state_dict()["state"] == {}
+
+
+@pytest.mark.parametrize(("everywhere", "value"), [(False, float("-inf")), (True, float("nan"))])
+@pytest.mark.parametrize("method", ["dapo", "kl_cov", "rloo"])
+def test_a_decision_without_a_number_is_left_out_and_counted(method: str, everywhere: bool, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that the policy finds impossible weighs nothing; where the model gives no number at all, the update is left out. A loss of NaN was logged."""
+    chosen = recipe(method=method, updates_per_batch=2)
+    toy, state, collected = gathered(chosen)
+    scored = toy.score
+
+    def broken(samples: Any, rows: torch.Tensor, requires: frozenset[str]) -> Scored:
+        given = scored(samples, rows, requires)
+        if state.objective.step == 0:
+            return given
+        places = samples.mask[rows] if everywhere else samples.mask[rows] & (torch.arange(samples.mask.shape[1]) == 0)
+        return replace(given, log_prob=torch.where(places, value, given.log_prob))
+
+    toy.score = broken  # type: ignore[method-assign]
+    before = weights(toy.module)
+    updates = update_policy(toy, chosen, state, collected, Streams(0), World())
+    second = updates.metrics[-1]
+    assert second["log_prob/not_finite"] > 0
+    assert any("was not finite and were left out" in remark for remark in updates.remarks)
+    assert all(math.isfinite(number) for name, number in second.items() if name.startswith("loss"))
+    if everywhere:
+        assert (updates.taken, updates.not_finite) == (1, 1)
+        assert set(second) == {"log_prob/not_finite"}
+    else:
+        assert (updates.taken, updates.not_finite) == (2, 0)
+        assert not torch.equal(weights(toy.module), before)
 
 
 def test_the_supervised_term_is_the_mean_over_its_own_decisions() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.train.toy import ToyDomain, job, recipe, supervised
 
-from groupwise.domain.protocol import Domain
+from groupwise.domain.base import Domain
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import job_of
 from groupwise.streams import seed_everything
@@ -151,7 +151,7 @@ def test_another_method_with_other_rewards_trains_as_if_it_had_warmed_up_itself(
     capsys.readouterr()
     kept = second(tmp_path / "kept")
     assert "an earlier run is used" in (said := capsys.readouterr().out)
-    assert "held-out numbers are measured anew" in said
+    assert "the numbers of evaluations are measured anew" in said
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "own"))
     fresh = second(tmp_path / "fresh")
     assert "earlier run" not in capsys.readouterr().out

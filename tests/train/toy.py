@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Evaluation, Prompt, Samples
 from groupwise.objective import Objective
 from groupwise.records import Scored
@@ -42,7 +43,7 @@ class ToyPolicy(nn.Module):
         return self.out(self.dropout(hidden))
 
 
-class ToyDomain:
+class ToyDomain(Domain):
     """`num_prompts` prompts; prompt `p` has `1 + p % num_decisions` decisions, and decision `t` should be `(p + t) % 4`.
 
     Args:
@@ -65,6 +66,15 @@ class ToyDomain:
         self.recorded, self.graded, self.reward_of = recorded, graded, reward_of
         self.module = ToyPolicy(num_prompts, num_decisions, dropout)
         self.num_scored = 0
+
+    @property
+    def trained_on(self) -> frozenset[str]:
+        return frozenset(f"toy-{index}" for index in range(self.num_prompts))
+
+    @property
+    def evaluated_on(self) -> frozenset[str]:
+        """The prompts that are trained on."""
+        return self.trained_on
 
     def prompts(self, indices: Sequence[int]) -> list[Prompt]:
         return [Prompt(f"toy-{index}", {"index": index}) for index in indices]

@@ -32,7 +32,8 @@ class Backbone:
         model: any causal LM of transformers, or one wrapped by peft (LoRA).
 
     Raises:
-        ConfigError: prompt-learning adapters, an adapter on the head, or a head whose logits are not ``cap tanh(scale (W h + b) / cap)``.
+        ConfigError: an encoder-decoder, an encoder, prompt-learning adapters, an adapter on the head, or a head whose logits are not
+            ``cap tanh(scale (W h + b) / cap)``.
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
@@ -54,7 +55,7 @@ class Backbone:
         inner: Any = wrapped.get_base_model() if hasattr(model, "peft_config") else model
         name = type(inner).__name__
         if getattr(inner.config, "is_encoder_decoder", False):
-            raise ConfigError(f"{name} is an encoder-decoder; Groupwise trains decoder-only causal language models")
+            raise ConfigError(f"{name} is an encoder-decoder; Groupwise trains decoder-only causal language models, such as Qwen/Qwen2.5-0.5B")
         body = getattr(inner, inner.base_model_prefix, None) if getattr(inner, "base_model_prefix", "") else None
         # A few families keep their body elsewhere than their own prefix says.
         body = body if body is not None else getattr(inner, "model", None)
@@ -76,6 +77,7 @@ class Backbone:
         self._positions = "position_ids" in parameters
         self.scale: float = 1.0
         self.softcap: float | None = None
+        self._check_causal(name)
         self._find_shape()
         self.packs: bool | None = None
         """Whether `groupwise.causal_lm.packing` gives this model's own numbers; not known before it was tried."""
@@ -135,6 +137,21 @@ class Backbone:
         finally:
             for module in training:
                 module.training = True
+
+    @torch.no_grad()
+    def _check_causal(self, name: str) -> None:
+        """Refuses an encoder. Tried, not looked up: families with both kinds differ by a setting alone."""
+        ids = torch.arange(min(8, self.config.vocab_size), device=self.device).unsqueeze(0)
+        other = torch.cat([ids[:, :-1], torch.zeros_like(ids[:, -1:])], 1)
+        with self.evaluating(), torch.autocast(self.device.type, enabled=False):
+            first, second = (self.hidden(each, use_cache=False)[0, :-1] for each in (ids, other))
+        # A causal model computes the same numbers twice; only experts may be multiplied in groups of another size.
+        tolerance = 2e-2 if first.dtype.itemsize < 4 else 1e-4
+        if len(first) and bool((first - second).abs().max() > tolerance * first.abs().max()):
+            raise ConfigError(
+                f"{name} is an encoder: what it says of a token depends on the tokens after it, so that no text can be sampled from it token by token; "
+                "train a decoder-only causal language model, such as Qwen/Qwen2.5-0.5B"
+            )
 
     def _find_shape(self) -> None:
         ids = torch.arange(min(8, self.config.vocab_size), device=self.device).unsqueeze(0)

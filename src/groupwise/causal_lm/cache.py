@@ -74,8 +74,10 @@ def expand(cache: DynamicCache, repeats: int, extra: int) -> bool:
 
 
 def keeps_keys(cache: DynamicCache) -> bool:
-    """Whether every layer of a cache that was used holds keys and values; a state-space layer holds a state."""
-    return bool(cache.layers) and all(isinstance(layer, DynamicLayer) and layer.keys is not None for layer in cache.layers)
+    """Whether every layer of a cache that was used holds keys and values, and nothing else; a state-space layer holds a state, some beside keys and values."""
+    return bool(cache.layers) and all(
+        isinstance(layer, DynamicLayer) and layer.keys is not None and not hasattr(layer, "recurrent_states") for layer in cache.layers
+    )
 
 
 def full_layers(cache: DynamicCache) -> list[DynamicLayer]:

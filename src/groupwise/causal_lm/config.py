@@ -7,8 +7,7 @@ from typing import Annotated, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
-
-Positive = Annotated[int, Field(ge=1)]
+from groupwise.config.numbers import Count, Length, Parallel, Positive, Seconds, Width
 
 
 @final
@@ -26,7 +25,7 @@ class LoraConfig(Config):
         16.0
     """
 
-    r: Positive = 8
+    r: Width = 8
     alpha: Annotated[float, Field(gt=0)] = 16.0
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     target_modules: tuple[str, ...] | Literal["all-linear"] = "all-linear"
@@ -79,7 +78,7 @@ class SamplingConfig(Config):
     max_new_tokens: Positive = 256
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    top_k: Annotated[int, Field(ge=0)] = 0
+    top_k: Count = 0
     greedy: bool = False
     stop: tuple[str, ...] = ()
     max_turn_tokens: Positive | None = None
@@ -116,12 +115,12 @@ class SmallModelConfig(Config):
         2
     """
 
-    hidden_size: Positive = 96
-    intermediate_size: Positive = 256
-    num_layers: Positive = 2
-    num_heads: Positive = 4
-    num_key_value_heads: Positive = 2
-    head_dim: Positive | None = None
+    hidden_size: Width = 96
+    intermediate_size: Width = 256
+    num_layers: Length = 2
+    num_heads: Width = 4
+    num_key_value_heads: Width = 2
+    head_dim: Width | None = None
     max_positions: Positive = 512
     tied: bool = True
     rope_theta: Annotated[float, Field(gt=0)] = 10000.0
@@ -168,7 +167,7 @@ class VllmEngine(Config):
     """Sampling by a vLLM server, through its OpenAI-compatible completions with token ids.
 
     The server must hold the weights that are trained; whoever runs it refreshes them. What it really sampled from is recorded as the behaviour policy, so a
-    server that lags behind is seen by a behaviour correction. Held-out evaluation samples in this process, from the weights as they are. Tested
+    server that lags behind is seen by a behaviour correction. Evaluation samples in this process, from the weights as they are. Tested
     against a stand-in server only, not against vLLM itself.
 
     Args:
@@ -185,9 +184,9 @@ class VllmEngine(Config):
     address: str = "http://localhost:8000"
     model: str
     processed_logprobs: bool = True
-    concurrency: Positive = 64
-    timeout_seconds: Annotated[float, Field(gt=0)] = 600.0
-    num_retries: Annotated[int, Field(ge=0)] = 2
+    concurrency: Parallel = 64
+    timeout_seconds: Seconds = 600.0
+    num_retries: Count = 2
 
 
 EngineConfig = Annotated[BuiltinEngine | TransformersEngine | VllmEngine, Field(discriminator="kind")]

@@ -13,16 +13,19 @@ from typing import Any, cast, final
 import httpx
 import torch
 from huggingface_hub import constants, try_to_load_from_cache
-from safetensors import SafetensorError
 from torch import nn
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import CausalLMConfig, LoraConfig
 from groupwise.config import ConfigError
+from groupwise.processes import is_out_of_memory
 
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "tekken.json")
+
+_NO_CODE = {"trust_remote_code": False}
+"""Left unsaid, transformers asks whoever sits at the terminal whether to run a folder's own code."""
 
 
 @final
@@ -49,8 +52,8 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
         device: where the weights go.
 
     Raises:
-        ConfigError: no such folder; no ``config.json``, tokenizer or safetensors weights in it; weights that do not fit; no end token; a family that is
-            not supported; an adapter whose target modules do not exist.
+        ConfigError: no such folder; an encoder-decoder or an encoder; no ``config.json``, tokenizer or safetensors weights in it; weights that do not fit;
+            no end token; a family that is not supported; an adapter whose target modules do not exist.
 
     Only safetensors are read, and no code from the folder is run.
 
@@ -65,15 +68,18 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
         ('<|end|>', True)
     """
     check_folder(config.path)
+    _check_kind(config)
     tokenizer = load_tokenizer(config.path, config.revision)
     dtype = "auto" if config.dtype == "auto" else getattr(torch, config.dtype)
-    arguments: dict[str, Any] = {"dtype": dtype, "revision": config.revision or "main", "use_safetensors": True, "output_loading_info": True}
+    arguments: dict[str, Any] = {"dtype": dtype, "revision": config.revision or "main", "use_safetensors": True, "output_loading_info": True} | _NO_CODE
     if config.attention is not None:
         arguments["attn_implementation"] = config.attention
     try:
         with without_progress_bars():
             model, report = cast(Any, AutoModelForCausalLM.from_pretrained(config.path, **arguments))
-    except (OSError, ValueError, RuntimeError, ImportError, SafetensorError) as error:
+    except Exception as error:  # a stranger's folder: transformers raises whatever its parts do
+        if is_out_of_memory(error):
+            raise
         if "ignore_mismatched_sizes" in str(error):
             raise ConfigError(f"path = {config.path!r}: its weights have other shapes than its config.json says; save the model anew") from error
         raise ConfigError(f"path = {config.path!r}: transformers cannot load a causal language model from it: {_first_line(error)}") from error
@@ -120,6 +126,26 @@ def check_folder(path: str) -> None:
         raise ConfigError(f"path = {path!r}: no weights in it (no *.safetensors); save the model there with model.save_pretrained({path!r})")
 
 
+def _check_kind(config: CausalLMConfig) -> None:
+    """Refuses what its configuration says is no decoder-only language model, before any weight is read."""
+    try:
+        told = AutoConfig.from_pretrained(config.path, revision=config.revision or "main", **_NO_CODE)
+    except Exception as error:  # what is wrong with the folder is said where the model itself is loaded
+        if is_out_of_memory(error):
+            raise
+        return
+    use = "Groupwise trains decoder-only causal language models; give one, such as Qwen/Qwen2.5-0.5B"
+    if getattr(told, "is_encoder_decoder", False):
+        raise ConfigError(
+            f"path = {config.path!r}: its config.json says is_encoder_decoder = true (model_type = {told.model_type!r}): the prompt is read by an encoder, "
+            f"and {use}"
+        )
+    if type(told) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise ConfigError(
+            f"path = {config.path!r}: transformers has no causal language model of model_type = {told.model_type!r}, which its config.json names; {use}"
+        )
+
+
 def _check_hub(path: str) -> None:
     """A hub that does not answer is an error at once, not after half a minute of others' attempts."""
     try:
@@ -144,8 +170,10 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
         ConfigError: it cannot be loaded.
     """
     try:
-        return AutoTokenizer.from_pretrained(path, revision=revision or "main")
-    except (OSError, ValueError, KeyError, ImportError) as error:
+        return AutoTokenizer.from_pretrained(path, revision=revision or "main", **_NO_CODE)
+    except Exception as error:  # a stranger's files: the readers of tokenizers raise whatever they meet
+        if is_out_of_memory(error):
+            raise
         where = "" if Path(path).is_dir() else "there is no such folder here, and as a name on the hub "
         raise ConfigError(f"path = {path!r}: {where}its tokenizer cannot be loaded: {_first_line(error)}") from error
 

@@ -93,7 +93,10 @@ def end_ids(model: Any, tokenizer: Any = None) -> tuple[int, ...]:
     found: set[int] = set()
     for source in (getattr(inner, "generation_config", None), inner.config, tokenizer):
         value = getattr(source, "eos_token_id", None)
-        found |= set(value if isinstance(value, list | tuple) else [] if value is None else [value])
+        ids = list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
+        if any(not isinstance(each, int) or isinstance(each, bool) for each in ids):
+            raise ConfigError(f"eos_token_id = {str(value)[:80]!r} in the model's folder: must be a number or a list of numbers; mend generation_config.json")
+        found |= set(ids)
     if not found:
         raise ConfigError("neither the model's configuration nor the tokenizer names an end-of-sequence token; write eos_token into tokenizer_config.json")
     return tuple(sorted(found))

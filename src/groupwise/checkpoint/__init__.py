@@ -1,6 +1,6 @@
 """Everything a bit-exact resume needs, in safetensors and JSON, written whole or not at all."""
 
-from groupwise.checkpoint.atomic import StorageError, new_folder, remove_folder, torn, write_file
+from groupwise.checkpoint.atomic import StorageError, clear_torn, is_empty, new_folder, remove_folder, torn, write_file
 from groupwise.checkpoint.cache import Cache, cache_folder, code_version, content_key
 from groupwise.checkpoint.code import imported_code, named_code
 from groupwise.checkpoint.config import CheckpointConfig
@@ -14,9 +14,11 @@ __all__ = [
     "CheckpointStore",
     "StorageError",
     "cache_folder",
+    "clear_torn",
     "code_version",
     "content_key",
     "imported_code",
+    "is_empty",
     "load_tree",
     "named_code",
     "natural",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 _PARTIAL = ".partial-"
+_LEFTOVER = re.compile(r"\..+" + re.escape(_PARTIAL) + "[0-9a-f]{8}", re.DOTALL)
 _SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
@@ -33,7 +35,7 @@ def write_file(path: Path | str, data: bytes | str, *, durable: bool = True) -> 
 
     Args:
         path: the file.
-        data: its new content.
+        data: its new content. Half a surrogate pair, which UTF-8 cannot hold, is written as the escape that JSON has for it.
         durable: waits until it is on the disk. Without, a file survives the process but perhaps not a power cut, and hundreds of small ones take no time.
 
     Raises:
@@ -50,7 +52,7 @@ def write_file(path: Path | str, data: bytes | str, *, durable: bool = True) -> 
     partial = _partial(path)
     try:
         with partial.open("wb") as file:
-            file.write(data.encode() if isinstance(data, str) else data)
+            file.write(data.encode(errors="backslashreplace") if isinstance(data, str) else data)
             file.flush()
             if durable:
                 os.fsync(file.fileno())
@@ -142,7 +144,60 @@ def torn(folder: Path) -> list[Path]:
         >>> torn(Path("nowhere"))
         []
     """
-    return sorted(entry for entry in folder.glob(".*" + _PARTIAL + "*")) if folder.is_dir() else []
+    return sorted(entry for entry in folder.iterdir() if _LEFTOVER.fullmatch(entry.name)) if folder.is_dir() else []
+
+
+def clear_torn(folder: Path) -> None:
+    """Removes what writes that did not finish left in a folder and in every folder below it: one of them can be a whole copy of a model.
+
+    Args:
+        folder: whose writers have all ended.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> (folder / "models" / ".step-3.partial-0123abcd").mkdir(parents=True)
+        >>> clear_torn(folder)
+        >>> [path.name for path in folder.rglob("*")]
+        ['models']
+    """
+    for place, folders, _ in os.walk(folder):
+        for leftover in torn(Path(place)):
+            if leftover.is_dir() and not leftover.is_symlink():
+                shutil.rmtree(leftover, ignore_errors=True)
+                folders.remove(leftover.name)
+            else:
+                leftover.unlink(missing_ok=True)
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether a folder holds nothing, or nothing but what writes that did not finish left.
+
+    Args:
+        folder: that exists.
+
+    Example:
+        >>> import tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> (folder / ".config.json.partial-0123abcd").touch()
+        >>> is_empty(folder)
+        True
+    """
+    return all(_LEFTOVER.fullmatch(entry.name) for entry in folder.iterdir())
+
+
+def check_writable(folder: Path) -> None:
+    """Makes a hidden file in a folder and removes it; after a kill in between it counts as what a write left.
+
+    Args:
+        folder: that exists.
+
+    Raises:
+        OSError: no file can be made in it.
+    """
+    probe = _partial(folder / "writable")
+    probe.touch()
+    probe.unlink()
 
 
 def sync_folder(folder: Path) -> None:

@@ -66,15 +66,20 @@ def named_code(settings: Any) -> dict[str, str]:
 
 
 def _anywhere(module: str) -> Path | None:
-    """The file of a module, installed or in the working directory, where a user's own usually lie."""
+    """The file of a module, installed or in the working directory, where a user's own usually lie. Nothing is imported to find it, not even what it lies in."""
+    first, *rest = module.split(".")
     try:
-        spec = importlib.util.find_spec(module)
-    # A package of a user's may fail in any way while it is imported to find a module inside it.
-    except Exception:
+        spec = importlib.util.find_spec(first)
+    # A module of that name may be there already, with nothing that says where it is from.
+    except ValueError:
         spec = None
-    here = Path.cwd().joinpath(*module.split("."))
-    origin = Path(spec.origin) if spec is not None and spec.origin is not None else None
-    return next((path for path in (origin, here.with_suffix(".py"), here / "__init__.py") if path is not None and path.is_file()), None)
+    roots = [Path.cwd() / first]
+    if spec is not None and spec.submodule_search_locations is not None:
+        roots = [*map(Path, spec.submodule_search_locations), *roots]
+    elif spec is not None and spec.origin is not None and not rest:
+        roots = [Path(spec.origin).with_suffix(""), *roots]
+    places = [root.joinpath(*rest) for root in roots]
+    return next((path for place in places for path in (place.with_name(f"{place.name}.py"), place / "__init__.py") if path.is_file()), None)
 
 
 def _texts(value: Any) -> Iterator[str]:

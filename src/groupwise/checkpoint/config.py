@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, final
-
-from pydantic import Field
+from typing import final
 
 from groupwise.config import Config
-
-Count = Annotated[int, Field(ge=1)]
+from groupwise.config.numbers import Positive
 
 
 @final
@@ -18,17 +15,17 @@ class CheckpointConfig(Config):
     Args:
         every: steps between checkpoints; the last step, the end of a stage and Ctrl-C always save one.
         keep_last: the newest so many stay.
-        keep_best: the one with the best held-out score stays too, and its model as the folder `best/`.
+        keep_best: the one with the best score of an evaluation stays too, and its model as the folder `best/`.
         keep_every: every step divisible by this stays as well; unset keeps none for that reason.
-        model_every: a loadable model folder `models/step-N` every so many steps; unset writes only the last one.
+        model_every: a loadable model folder `models/step-N` every so many steps, and where a stage ends; unset writes only the last one.
 
     Example:
         >>> CheckpointConfig().keep_last
         2
     """
 
-    every: Count = 50
-    keep_last: Count = 2
+    every: Positive = 50
+    keep_last: Positive = 2
     keep_best: bool = True
-    keep_every: Count | None = None
-    model_every: Count | None = None
+    keep_every: Positive | None = None
+    model_every: Positive | None = None

@@ -7,24 +7,27 @@ import shutil
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 from groupwise.checkpoint.atomic import StorageError, new_folder, remove_folder, torn
 from groupwise.checkpoint.config import CheckpointConfig
-from groupwise.checkpoint.tree import load_tree, save_tree
+from groupwise.checkpoint.tree import FILES, load_tree, save_tree
+from groupwise.config import Config, ConfigError
 from groupwise.runs.natural import natural
 
 _MANIFEST = "manifest.json"
+_MANIFEST_BYTES = 2**16
+"""More than the manifest of any checkpoint has."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One complete checkpoint: the step it belongs to, the held-out score then (or `None`), and whether it was the best so far.
+    """One complete checkpoint: the step it belongs to, the score then (or `None`), and whether it was the best so far.
 
     Args:
         path: its folder.
         step: of the run.
-        score: the held-out score then.
+        score: the score then.
         best: whether it was the best so far.
     """
 
@@ -34,8 +37,16 @@ class Checkpoint:
     best: bool
 
     def load(self) -> Any:
-        """The saved record, tensors on the CPU."""
-        return load_tree(self.path)
+        """The saved record, tensors on the CPU.
+
+        Raises:
+            ConfigError: its files are those of its manifest, and hold no record: somebody made both.
+        """
+        try:
+            return load_tree(self.path)
+        except Exception as error:  # whatever the readers of a stranger's file say
+            advice = "remove that folder, and `groupwise resume` goes on from the checkpoint before it"
+            raise ConfigError(f"{self.path} holds no record that can be read ({type(error).__name__}: {error}); {advice}") from error
 
 
 class CheckpointStore:
@@ -64,7 +75,7 @@ class CheckpointStore:
         Args:
             step: of the run.
             record: nested tensors and plain values.
-            score: the held-out score, where this is the best.
+            score: the score, where this is the best.
             best: whether it is the best so far.
 
         Returns:
@@ -87,22 +98,24 @@ class CheckpointStore:
 
     def complete(self) -> list[Checkpoint]:
         """Every whole checkpoint, by step."""
-        return [found for path in sorted(self.folder.glob("step-*"), key=natural) if (found := _read(path)) is not None]
+        return [found for path in self._steps() if (found := _read(path)) is not None]
 
     def latest(self) -> Checkpoint | None:
         """The newest whole checkpoint, or `None`."""
-        paths = sorted(self.folder.glob("step-*"), key=natural, reverse=True)
-        return next((found for path in paths if (found := _read(path)) is not None), None)
+        return next((found for path in reversed(self._steps()) if (found := _read(path)) is not None), None)
 
     def damaged(self) -> list[Path]:
         """What a crash left: unfinished writes, and folders whose files do not match their manifest."""
-        return torn(self.folder) + [path for path in sorted(self.folder.glob("step-*"), key=natural) if _read(path) is None]
+        return torn(self.folder) + [path for path in self._steps() if _read(path) is None]
 
     def clear_damaged(self) -> list[Path]:
         """Removes what `damaged` names, and returns it."""
         found = self.damaged()
         for path in found:
-            shutil.rmtree(path, ignore_errors=True)
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
         return found
 
     def prune(self) -> None:
@@ -124,14 +137,35 @@ class CheckpointStore:
             return "No earlier checkpoint of this run exists. Free some space and start it again."
         return f"Kept: {latest.path} is complete; nothing before step {latest.step} is lost. Free some space, then `groupwise resume {self.folder.parent}`."
 
+    def _steps(self) -> list[Path]:
+        """What is named like a checkpoint, oldest first."""
+        return sorted((path for path in self.folder.glob("step-*") if path.name.removeprefix("step-").isdecimal()), key=natural)
+
+
+@final
+class _Manifest(Config):
+    """What a checkpoint says of itself: its step and score, and the size and checksum of every file."""
+
+    step: int
+    score: float | None
+    best: bool
+    files: dict[str, tuple[int, int]]
+
 
 def _read(path: Path) -> Checkpoint | None:
+    """The checkpoint in a folder; `None` where a file is missing or differs from the manifest, or the manifest is none."""
     try:
-        manifest = json.loads((path / _MANIFEST).read_text())
-        for name, (size, checksum) in manifest["files"].items():
-            data = (path / name).read_bytes()
-            if len(data) != size or zlib.crc32(data) != checksum:
+        file = path / _MANIFEST
+        # A pipe of that name would never end, and nothing of ours is that long.
+        if not file.is_file() or file.stat().st_size > _MANIFEST_BYTES:
+            return None
+        manifest = _Manifest.model_validate_json(file.read_bytes())
+        if set(manifest.files) != FILES or path.name != f"step-{manifest.step}":
+            return None
+        for name, (size, checksum) in manifest.files.items():
+            file = path / name
+            if not file.is_file() or file.stat().st_size != size or zlib.crc32(file.read_bytes()) != checksum:
                 return None
-        return Checkpoint(path, manifest["step"], manifest["score"], manifest["best"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return Checkpoint(path, manifest.step, manifest.score, manifest.best)
+    except (OSError, ValueError):
         return None

@@ -15,6 +15,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 _TENSORS, _VALUES = "tensors.safetensors", "values.json"
+FILES = frozenset({_TENSORS, _VALUES})
+"""The names of the files that a record is written as."""
 
 
 def save_tree(folder: Path, tree: Any) -> None:

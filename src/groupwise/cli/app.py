@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 import typer
@@ -20,6 +21,7 @@ from groupwise.cli.resume import resume
 from groupwise.cli.sample import sample
 from groupwise.cli.schema import schema
 from groupwise.cli.train import train
+from groupwise.cli.verb import Verb
 from groupwise.cli.version import version
 from groupwise.processes import end_with_parent
 
@@ -39,12 +41,16 @@ _PANELS = {
 }
 for _panel, _verbs in _PANELS.items():
     for _verb in _verbs:
-        app.command(rich_help_panel=_panel)(_verb)
+        app.command(rich_help_panel=_panel, cls=Verb)(_verb)
 
 
 def main() -> None:
     """Runs the command line; exits with 2 for a user's error, 1 for a defect, 130 or 143 after Ctrl-C or SIGTERM."""
     end_with_parent()
+    for stream in (sys.stdout, sys.stderr):
+        # What a model writes, and how files are called, may hold what the terminal's encoding does not.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except Exception as error:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from groupwise.experiment import Experiment
+    from groupwise.experiment.catalogue import Source
 
 ExperimentName = Annotated[
     str, typer.Argument(metavar="EXPERIMENT", help="A shipped name (`groupwise experiments`), a .toml file, a run folder, or its config.json.")
@@ -20,7 +21,8 @@ Prompts = Annotated[
     typer.Option(help="A file with one prompt a line (or .jsonl) for an image model; `diffusion` then runs `diffusion_prompts`, whose reward suits any."),
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random, in place of the experiment's.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="Threads on a CPU; one is usually the fastest.")]
+RunCode = Annotated[bool, typer.Option("--run-code", help="Let the code run that a run folder names, which you did not make; it is named before.")]
+Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Threads on a CPU; one is usually the fastest.")]
 
 
 def load(
@@ -31,6 +33,7 @@ def load(
     prompts: str | None = None,
     seed: int | None = None,
     threads: int | None = None,
+    run_code: bool = False,
 ) -> Experiment:
     """The experiment a command line names, with its options as the uppermost layer.
 
@@ -42,6 +45,7 @@ def load(
         model: a model folder or hub id in place of the experiment's.
         seed: of the run.
         threads: threads on a CPU.
+        run_code: the code that a run folder names may run.
 
     Returns:
         the experiment.
@@ -54,18 +58,29 @@ def load(
     from groupwise.experiment.catalogue import find, shipped
 
     # A name that does not exist is said before anything heavy is imported.
-    find(name)
+    source = find(name)
     if prompts is not None and f"{name.partition('_')[0]}_prompts" in shipped() and name in shipped():
         name = f"{name.partition('_')[0]}_prompts"
     from groupwise.experiment import load_experiment
 
     items = list(overrides or ())
     if model is not None:
-        items += ["domain.model.kind=pretrained", f"domain.model.path={json.dumps(model)}"]
+        items += [f"domain.{key}={json.dumps(value)}" for key, value in _on_model(source, model).items()]
     if prompts is not None:
         items += ["domain.data.source.kind=prompts", f"domain.data.source.path={json.dumps(prompts)}"]
     if seed is not None:
         items.append(f"seed={seed}")
     if threads is not None:
         items.append(f"train.num_threads={threads}")
-    return load_experiment(name, items)
+    return load_experiment(name, items, run_code=run_code)
+
+
+def _on_model(source: Source, model: str) -> dict[str, Any]:
+    """The keys that put the experiment's domain on a model, as its kind calls them."""
+    from groupwise.config import flatten
+    from groupwise.domain.kinds import DOMAINS
+    from groupwise.domain.settings import DomainConfig
+
+    kind = source.tree.get("domain", {}).get("kind")
+    config: Any = DOMAINS.config(kind) if isinstance(kind, str) and DOMAINS.can_read(kind) else DomainConfig
+    return flatten(config.on_model(model))

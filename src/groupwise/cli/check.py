@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli.arguments import ExperimentName, Model, Overrides, Prompts, Seed
+from groupwise.cli.arguments import ExperimentName, Model, Overrides, Prompts, RunCode, Seed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import torch
 
-    from groupwise.domain.protocol import Domain
+    from groupwise.domain.base import Domain
     from groupwise.experiment.one_group import OneGroup
     from groupwise.train.job import Job, Recipe
 
@@ -25,14 +25,16 @@ def check(
     prompts: Prompts = None,
     seed: Seed = None,
     prompt: Annotated[int, typer.Option(help="Which training prompt, counted from 0.")] = 0,
+    run_code: RunCode = False,
 ) -> None:
     """Read everything, sample and score one group, and show it. Trains nothing."""
     from groupwise.cli.arguments import load
 
-    loaded = load(experiment, overrides, model=model, prompts=prompts, seed=seed)
+    loaded = load(experiment, overrides, model=model, prompts=prompts, seed=seed, run_code=run_code)
     import torch
 
     from groupwise.cli.output import say
+    from groupwise.domain.own import OwnDomainConfig
     from groupwise.experiment.one_group import one_group
     from groupwise.experiment.runner import job_of, open_domain
     from groupwise.streams import Streams
@@ -47,6 +49,9 @@ def check(
     for recipe in job.recipes:
         check_memory(recipe, device)
     domain = open_domain(loaded)
+    own = isinstance(loaded.domain, OwnDomainConfig)
+    if own:
+        _keep_laws(domain)
     for recipe in job.recipes:
         check_domain(recipe.adapt(domain), recipe, Streams(loaded.seed), World())
     trained = sum(parameter.numel() for parameter in domain.module.parameters() if parameter.requires_grad)
@@ -54,6 +59,8 @@ def check(
     say(f"experiment  {loaded.name}, method {loaded.objective.name}, seed {loaded.seed}")
     say(f"model       {trained:,} of {whole:,} parameters are trained; log-probs in {domain.unit}")
     say(f"data        {domain.num_prompts:,} training prompts; a step takes {span.train.prompts_per_step} with {span.train.group_size} members each")
+    if own:
+        say("laws        all kept (groupwise.testing.check_domain)")
     say("stages      " + ", ".join(f"{each.name} ({each.train.num_steps} steps{'' if each.samples else ', supervised'})" for each in loaded.spans))
     for remark in job.remarks:
         say(f"note        {remark}")
@@ -66,6 +73,18 @@ def check(
         say(f"note        {kept if warmed else f'the model answers as it is before {called}, which no earlier run left here and check does not run'}")
     _show(one_group(span, sampling.adapt(domain), prompt), untrained=bool(before) and not warmed)
     say("Everything was read; nothing was trained.")
+
+
+def _keep_laws(domain: Domain) -> None:
+    """Refuses a domain of somebody's own that breaks what training relies on."""
+    from groupwise.config import ConfigError
+    from groupwise.testing import BrokenLaws
+    from groupwise.testing import check_domain as check_laws
+
+    try:
+        check_laws(domain)
+    except BrokenLaws as error:
+        raise ConfigError(str(error)) from error
 
 
 def _warmed_up(job: Job, domain: Domain, before: Sequence[Recipe], device: torch.device) -> bool:

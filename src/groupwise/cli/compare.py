@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from groupwise.cli.arguments import ExperimentName, Model, Overrides
+from groupwise.cli.arguments import ExperimentName, Model, Overrides, RunCode
 
 if TYPE_CHECKING:
     from groupwise.experiment.comparison import Comparison, Row
@@ -21,14 +21,25 @@ def compare(
     vary: Annotated[
         list[str] | None, typer.Option(help="key=a,b: one variant a value; several --vary make every combination.", show_default="the experiment's own")
     ] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds each variant is run with: 0, 1, ...", show_default="the experiment's, or 3")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="How many seeds each variant is run with.", show_default="the experiment's, or 3")
+    ] = None,
+    first_seed: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=2**63 - 1, help="The first of these seeds; the others follow it: 7 and --seeds 3 run 7, 8, 9.", show_default="the experiment's, or 0"
+        ),
+    ] = None,
     model: Model = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the comparison; the same one again continues it.", show_default="runs/compare-EXPERIMENT")] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Runs at a time, one thread each.", show_default="1, or all that a Ray cluster takes")] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, max=1024, help="Runs at a time, one thread each.", show_default="1, or all that a Ray cluster takes")
+    ] = None,
     on: Annotated[Literal["local", "ray"], typer.Option(help="Processes of this machine, or tasks of a Ray cluster.")] = "local",
     address: Annotated[str | None, typer.Option(help="Of a Ray cluster, with --on ray.", show_default="RAY_ADDRESS, or one started here")] = None,
-    gpus_per_run: Annotated[float, typer.Option(min=0, help="GPUs that Ray keeps for each run, or a part of one.")] = 0.0,
+    gpus_per_run: Annotated[float, typer.Option(min=0, max=1024, help="GPUs that Ray keeps for each run, or a part of one.")] = 0.0,
     controls: Annotated[bool, typer.Option(help="Train the experiment's controls in every run as well.")] = False,
+    run_code: RunCode = False,
 ) -> None:
     """Run every variant with every seed, in processes of their own, and say what can be told apart: a table, and a page to open.
 
@@ -50,14 +61,18 @@ def compare(
 
     for item in overrides or ():
         if item.partition("=")[0].strip() == "seed":
-            raise ConfigError(f"{item!r} has no effect: a comparison runs every variant with the seeds 0, 1, ...; write --seeds N for how many")
+            raise ConfigError(
+                f"{item!r} has no effect: a comparison runs every variant with the same seeds; write --first-seed N for the first and --seeds N for how many"
+            )
     out_ = console()
-    shipped = load(experiment, list(overrides or ()), model=model).comparison
+    shipped = load(experiment, list(overrides or ()), model=model, run_code=run_code).comparison
     found = variants(vary or (shipped.vary if shipped else []))
     num_seeds = seeds or (shipped.seeds if shipped else 3)
+    first = first_seed if first_seed is not None else shipped.first_seed if shipped else 0
+    told_seeds = counted(num_seeds, "seed") + (f" from {first}" if first else "")
     configurations = {}
     for variant in found:
-        table = load(experiment, [*(overrides or ()), *variant.overrides], model=model).table()
+        table = load(experiment, [*(overrides or ()), *variant.overrides], model=model, run_code=run_code).table()
         # One process writes to the terminal; the seed belongs to the cell.
         configuration = {**table, "seed": 0, "track": {**table["track"], "console": "none"}, **({} if controls else {"controls": {}})}
         if twin := next((other for other, known in configurations.items() if known == configuration), None):
@@ -68,8 +83,8 @@ def compare(
     at_a_time = f", {workers or 1} at a time" if on == "local" else f", {workers} at a time on Ray" if workers else " on Ray"
     failed = {}
     with alone(folder):
-        cells = lay_out(folder, name, configurations, range(num_seeds))
-        out_.print(Text(f"{counted(len(found), 'variant')} x {counted(num_seeds, 'seed')} = {counted(len(cells), 'run')} in {folder}{at_a_time}"))
+        cells = lay_out(folder, name, configurations, range(first, first + num_seeds))
+        out_.print(Text(f"{counted(len(found), 'variant')} x {told_seeds} = {counted(len(cells), 'run')} in {folder}{at_a_time}"))
         try:
             for number, outcome in enumerate(_outcomes(cells, on, workers, address, gpus_per_run), start=1):
                 out_.print(Text(f"[{number}/{len(cells)}] {outcome.cell.variant.name}, seed {outcome.cell.seed}: {_ended(outcome)}"))
@@ -85,7 +100,7 @@ def compare(
         _show(comparison)
         for line in _beside_controls(cells):
             out_.print(Text(line))
-        page = write_page(comparison, folder, command=_again(experiment, overrides, vary, num_seeds, folder), num_cells=len(cells))
+        page = write_page(comparison, folder, command=_again(experiment, overrides, vary, range(first, first + num_seeds), folder), num_cells=len(cells))
         out_.print(Text(f"Written to {save(comparison, folder)} and {page}"))
     if failed:
         out_.print(Text(f"{len(failed)} of {len(cells)} runs failed; their logs lie in {folder}. The same command runs them again."))
@@ -106,24 +121,27 @@ def _outcomes(cells: Sequence[Cell], on: str, workers: int | None, address: str 
         yield from grid.run(cells, limit=workers)
 
 
-def _again(experiment: str, overrides: Sequence[str] | None, vary: Sequence[str] | None, num_seeds: int, folder: Path) -> str:
+def _again(experiment: str, overrides: Sequence[str] | None, vary: Sequence[str] | None, seeds: range, folder: Path) -> str:
     """The command that makes this comparison, and continues it."""
     import shlex
 
     items = ["groupwise", "compare", experiment, *(overrides or ())]
     for item in vary or ():
         items += ["--vary", item]
-    return shlex.join([*items, "--seeds", str(num_seeds), "--out", str(folder)])
+    first = ["--first-seed", str(seeds.start)] if seeds.start else []
+    return shlex.join([*items, *first, "--seeds", str(len(seeds)), "--out", str(folder)])
 
 
 def _beside_controls(cells: Sequence[Cell]) -> list[str]:
     """What every variant gained over the controls that were trained in its runs."""
     from groupwise.experiment.controls import gains, told
+    from groupwise.runs import EvaluatedOn
 
     lines = []
     for variant in dict.fromkeys(cell.variant for cell in cells):
         found = gains({cell.seed: cell.folder for cell in cells if cell.variant == variant and cell.finished})
-        lines += [f"{variant.name}, beside control {name}: {told(estimates)}." for name, estimates in found.items()]
+        prompts = EvaluatedOn.together(EvaluatedOn.read_folder(cell.folder) for cell in cells if cell.variant == variant and cell.finished).prompts
+        lines += [f"{variant.name}, beside control {name}: {told(estimates, prompts)}." for name, estimates in found.items()]
     return lines
 
 
@@ -152,7 +170,8 @@ def _show(comparison: Comparison) -> None:
     from groupwise.cli.output import console, table
 
     heads = ["before", "after", "95 % interval", "difference", "95 % interval ", "p, corrected", "gain per second", "seconds", "seeds"]
-    title = f"Held-out {comparison.metric}" + (", the smaller the better" if comparison.goal == "min" else "")
+    named = comparison.evaluated_on.of(comparison.metric)
+    title = f"{named[:1].upper()}{named[1:]}" + (", the smaller the better" if comparison.goal == "min" else "")
     console().print(table(["variant", *heads], [_cells(row) for row in comparison.rows], title=title, numbers=heads))
     if names := list(comparison.rows[0].end):
         shown = [[row.variant, *(f"{_number(row.start.get(name))} -> {_number(row.end.get(name))}" for name in names)] for row in comparison.rows]

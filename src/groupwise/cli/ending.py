@@ -62,22 +62,25 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
     from groupwise.cli.output import counted
     from groupwise.experiment.controls import gains, told
     from groupwise.experiment.held_out import read_summary
+    from groupwise.runs import EvaluatedOn
     from groupwise.track.alike import alike
 
     metric = summary["metric"]
     if metric is None:
-        return ["No held-out metric was reported."]
+        return ["No evaluation reported a metric."]
     over = gains({summary.get("seed", 0): run})
     controls = config.get("controls", {})
     measured = [name for name in controls if (run / "controls" / name / "summary.json").is_file()]
     before, after, *each = alike([summary["before"], summary["after"], *(read_summary(run / "controls" / name)["after"] for name in measured)])
     ends = dict(zip(measured, each, strict=True))
-    lines = [f"Held-out {metric}: {before} before, {after} after"]
+    evaluated_on = EvaluatedOn.read_folder(run)
+    title = evaluated_on.of(metric)
+    lines = [f"{title[:1].upper()}{title[1:]}: {before} before, {after} after"]
     for name, control in controls.items():
         reached = ends.get(name, "not measured")
         lines.append(f"  control {name}, same start and same time: {reached}" + (f"  ({control['description']})" if control["description"] else ""))
         if name in over:
-            lines.append(f"    {told(over[name])}")
+            lines.append(f"    {told(over[name], evaluated_on.prompts)}")
     seconds = summary.get("seconds", {})
     parts = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.items() if spent >= 0.5)
     lines.append(f"{counted(summary['steps'], 'step')}, {sum(seconds.values()):.0f} s" + (f" ({parts})" if parts else ""))
@@ -179,7 +182,7 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
     prompts = [record["prompt"] for record in records if isinstance(record.get("prompt"), str)]
     prompt = shlex.quote(prompts[0]) if prompts and len(prompts[0]) <= 80 and "\n" not in prompts[0] else ""
     other = "dapo" if config["method"] != "dapo" else "grpo"
-    ask = "restore a held-out image" if config["domain"]["kind"] == "restoration" else "ask it something"
+    ask = "restore an image of the evaluation" if config["domain"]["kind"] == "restoration" else "ask it something"
     steps = {
         ask: f"sample {place}" + (f" --prompt {prompt}" if prompt else ""),
         "what its metrics say": f"doctor {place}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -9,10 +10,15 @@ import time
 import traceback
 from pathlib import Path
 
-from groupwise.processes import is_first_process
+from groupwise.processes import is_first_process, is_out_of_memory
 
 SECONDS_FOR_THE_FIRST = 5.0
 """How long another process than the first leaves it the word."""
+
+_SMALLER = "a smaller train.micro_batch_members, train.group_size or train.prompts_per_step, or a smaller model, or give the process more memory"
+
+_OF_A_PATH = {errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EROFS}
+"""What the system says of a path that somebody named: no line of ours is wrong there."""
 
 PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -20,8 +26,9 @@ PACKAGE = Path(__file__).resolve().parents[1]
 def message_for_user(error: BaseException) -> str | None:
     """The message of an error that was raised on purpose, or None for a defect.
 
-    An error is meant for the user when a `raise` of this package raised it, which always says what to write instead. What
-    comes out of a library, or out of an operation that failed inside one of our lines, is a defect.
+    An error is meant for the user when a `raise` of this package raised it, which always says what to write instead, when memory
+    ran out, and when the system refuses a path. What else comes out of a library, or out of an operation that failed inside one of
+    our lines, is a defect.
 
     Args:
         error: what was caught.
@@ -30,6 +37,12 @@ def message_for_user(error: BaseException) -> str | None:
         >>> message_for_user(ValueError("raised elsewhere")) is None
         True
     """
+    if is_out_of_memory(error):
+        return f"memory ran out ({str(error).strip().partition(chr(10))[0][:200] or type(error).__name__}); write {_SMALLER}"
+    if isinstance(error, ValueError) and sys.stdout is not None and sys.stdout.closed:
+        return "standard output was closed by something that this command called (a reward, a callback); what was computed is in the run's folder"
+    if isinstance(error, OSError) and error.errno in _OF_A_PATH and error.filename is not None:
+        return f"{str(error.filename)[:300]}: {error.strerror}"
     if not isinstance(error, (ValueError, RuntimeError, OSError)) or isinstance(error, NotImplementedError):
         return None
     frames = traceback.extract_tb(error.__traceback__)

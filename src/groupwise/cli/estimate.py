@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from groupwise.cli.arguments import Overrides
+from groupwise.cli.arguments import Overrides, RunCode
 
 if TYPE_CHECKING:
     from groupwise.estimate.estimate import Estimate
@@ -23,15 +23,16 @@ def estimate(
     experiment: Annotated[str, typer.Argument(metavar="[EXPERIMENT]", help="Whose step: sizes, method, precision.")] = "language",
     overrides: Overrides = None,
     model: Annotated[Path | None, typer.Option(help="A model folder or its config.json.", show_default="the experiment's model")] = None,
-    gpus: Annotated[int, typer.Option(min=1, help="Devices that share the step's prompts.")] = 1,
+    gpus: Annotated[int, typer.Option(min=1, max=10**6, help="Devices that share the step's prompts.")] = 1,
     gpu: Annotated[str | None, typer.Option(help="A100, H100, H200, B200, L40S, RTX4090: by documented peaks.", show_default="this machine, measured")] = None,
-    prompt_tokens: Annotated[float | None, typer.Option(min=1, help="Mean tokens of a prompt.", show_default="the experiment's data, or 128")] = None,
+    prompt_tokens: Annotated[float | None, typer.Option(min=1, max=1e9, help="Mean tokens of a prompt.", show_default="the experiment's data, or 128")] = None,
     completion_tokens: Annotated[
-        float | None, typer.Option(min=1, help="Mean tokens of a completion.", show_default="domain.sampling.max_new_tokens, the most")
+        float | None, typer.Option(min=1, max=1e9, help="Mean tokens of a completion.", show_default="domain.sampling.max_new_tokens, the most")
     ] = None,
     sharding: Annotated[Literal["none", "full"], typer.Option(help="Whether weights and their optimiser's state are dealt to the devices.")] = "none",
     against: Annotated[Path | None, typer.Option(help="A run folder: its lengths are taken, and its seconds shown beside the estimate.")] = None,
     calibrate: Annotated[bool, typer.Option(help="Measure this machine again.")] = False,
+    run_code: RunCode = False,
 ) -> None:
     """Say what a training step takes: memory, operations and seconds of sampling, scoring, update and communication.
 
@@ -47,15 +48,16 @@ def estimate(
 
     if gpu is not None and gpu not in GPUS:
         raise ConfigError(f"--gpu {gpu}: its peaks are not known here; known are {', '.join(GPUS)}. Leave it out to measure this machine")
-    span = _sampling_span(experiment if against is None else str(against), list(overrides or ()), None if model is None else str(model))
+    span = _sampling_span(experiment if against is None else str(against), list(overrides or ()), None if model is None else str(model), run_code)
     shape, prompt = _sizes(span, model, prompt_tokens)
     step = _step(span, prompt, completion_tokens)
     taken = {}
     if against is not None:
         step, taken = _as_run(step, against)
-    half = span.train.autocast == "bfloat16" or getattr(span.domain.model, "dtype", "float32") == "bfloat16"
-    weight = 2 if getattr(span.domain.model, "dtype", "float32") == "bfloat16" else 4
-    lora = getattr(span.domain.model, "lora", None)
+    settings: Any = span.domain
+    half = span.train.autocast == "bfloat16" or getattr(settings.model, "dtype", "float32") == "bfloat16"
+    weight = 2 if getattr(settings.model, "dtype", "float32") == "bfloat16" else 4
+    lora = getattr(settings.model, "lora", None)
     machine = _machine(gpu, half, span, calibrate)
     found = estimated(shape, step, machine, num_processes=gpus, numbers=Numbers(weight, 2 if half else 4, None if lora is None else lora.r), sharding=sharding)
     for line in _about(found):
@@ -65,12 +67,12 @@ def estimate(
         console().print(Text(f"extrapolated: {line}"))
 
 
-def _sampling_span(name: str, overrides: Sequence[str], model: str | None) -> Experiment:
+def _sampling_span(name: str, overrides: Sequence[str], model: str | None, run_code: bool) -> Experiment:
     """The first stage that samples, as an experiment."""
     from groupwise.cli.arguments import load
     from groupwise.config import ConfigError
 
-    loaded = load(name, overrides, model=model)
+    loaded = load(name, overrides, model=model, run_code=run_code)
     if loaded.domain.kind != "language":
         raise ConfigError(f"{name} has the domain {loaded.domain.kind!r}; the cost model is that of causal language models: give one, for example language")
     span = next((span for span in loaded.spans if span.samples), None)
@@ -150,7 +152,7 @@ def _machine(gpu: str | None, half: bool, span: Experiment, again: bool) -> Mach
     def train(table: Mapping[str, Any], out: Path) -> None:
         path = out.with_suffix(".json")
         path.write_text(json.dumps(table), encoding="utf-8")
-        run(load_experiment(path), out)
+        run(load_experiment(path, run_code=True), out)
 
     on_gpu = span.train.device != "cpu" and torch.cuda.is_available()
     device = torch.cuda.get_device_name() if on_gpu else "cpu"

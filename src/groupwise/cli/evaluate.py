@@ -1,4 +1,4 @@
-"""`groupwise evaluate`: a trained model on the held-out prompts."""
+"""`groupwise evaluate`: a trained model on the prompts of an experiment's evaluation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from groupwise.cli.arguments import Threads
+from groupwise.cli.arguments import RunCode, Threads
 from groupwise.cli.trained import ExperimentOption, Place, Which
 
 
@@ -15,31 +15,38 @@ def evaluate(
     place: Place,
     experiment: ExperimentOption = None,
     which: Which = "final",
-    out: Annotated[Path | None, typer.Option(help="A folder for pictures and for the records of every held-out prompt.")] = None,
+    out: Annotated[Path | None, typer.Option(help="A folder for pictures and for the records of every prompt.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
     threads: Threads = 1,
+    run_code: RunCode = False,
 ) -> None:
-    """Evaluate a run's model, or any model folder, on an experiment's held-out prompts."""
+    """Evaluate a run's model, or any model folder, on the prompts of an experiment's evaluation: held-out ones, where it keeps some apart. The folder of an
+    exported selector is measured as it is used."""
     import torch
     from rich.text import Text
 
     from groupwise.cli.ending import printed, texts
     from groupwise.cli.output import console, table
     from groupwise.cli.trained import trained
-    from groupwise.domain.protocol import Tabulates
+    from groupwise.domain.protocol import Deploys, Tabulates
     from groupwise.experiment.runner import open_domain
+    from groupwise.runs import EvaluatedOn
     from groupwise.streams import Streams
     from groupwise.train.pictures import with_files, write_pictures
     from groupwise.train.run_folder import write_records
     from groupwise.train.tables import as_json, write_tables
 
     torch.set_num_threads(threads or 1)
-    loaded = trained(place, experiment, which)
+    loaded = trained(place, experiment, which, run_code=run_code)
     domain = open_domain(loaded)
     domain.module.eval()
     with torch.no_grad():
-        found = domain.evaluate(streams=Streams(loaded.seed))
-        tables = domain.tables(streams=Streams(loaded.seed)) if isinstance(domain, Tabulates) else []
+        used = domain.deployed(place) if isinstance(domain, Deploys) else None
+        if used is not None:
+            found, tables = used
+        else:
+            found = domain.evaluate(streams=Streams(loaded.seed))
+            tables = domain.tables(streams=Streams(loaded.seed)) if isinstance(domain, Tabulates) else []
     if out is not None:
         write_pictures(out, found.pictures)
         write_records(out / "records.jsonl", with_files(found.records, out / "members", out))
@@ -52,7 +59,8 @@ def evaluate(
         parts = {"records": records, "tables": [as_json(each) for each in tables], "events": [asdict(each) for each in found.events]}
         print(library.dumps({"metrics": dict(found.metrics), **parts}, ensure_ascii=False))
         return
-    console().print(Text(f"{place} on the held-out prompts of {loaded.name}"))
+    evaluated_on = EvaluatedOn.among(domain.trained_on, domain.evaluated_on)
+    console().print(Text(f"{place} {'' if used is None else 'as it is used, '}on the {evaluated_on.prompts} of {loaded.name}"))
     console().print(table(["metric", "value"], [(name, f"{value:.4g}") for name, value in found.metrics.items()], numbers=["value"]))
     for part in [part for each in tables for part in printed(as_json(each))]:
         console().print(part)
@@ -60,6 +68,6 @@ def evaluate(
         console().print(Text(line))
     for event in found.events:
         detail = f", {event.detail}" if event.detail else ""
-        console().print(Text(f"reward {event.reward!r}: {event.name} for {event.count} samples{detail}; left out of its mean"))
+        console().print(Text(f"reward {event.reward!r}: {event.name} for {event.count} samples{detail}{'' if event.scored else '; left out of its mean'}"))
     if out is not None:
         console().print(Text(f"Records{' and pictures' if found.pictures else ''}: {out}"))

@@ -31,28 +31,43 @@ def methods(
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """List the methods by slot, or show one: equation, paper, slots, citation, difference from grpo."""
-    from groupwise.objective.preset import method_names, read_method
+    from groupwise.objective.preset import method_names, overlay_names, read_method, read_overlay
 
     names = method_names() if name is None else (name,)
     if json:
         import json as library
 
-        records = [_record(each) for each in names]
+        overlays = tuple(f"+{overlay}" for overlay in overlay_names()) if name is None else ()
+        records = [_record(each) for each in (*names, *overlays)]
         typer.echo(library.dumps(records if name is None else records[0], indent=2, ensure_ascii=False))
     elif name is None:
         _list(names)
+    elif name.startswith("+"):
+        _show_overlay(name, read_overlay(name[1:]))
     else:
         _show(name, read_method(name.partition("+")[0]))
 
 
 def _record(name: str) -> dict[str, Any]:
-    """A method as JSON: its file, every slot resolved, its citation, and key -> [grpo's value, its own]."""
-    from groupwise.objective.preset import read_method
+    """A method as JSON: its file, every slot resolved, its overlays, its citation, and key -> [grpo's value, its own]. An overlay, `+tis`, is laid on grpo."""
+    from groupwise.objective.preset import equation_of, read_method, read_overlay
 
-    base = name.partition("+")[0]
+    base, *overlays = name.split("+")
+    if not base:
+        overlay = read_overlay("+".join(overlays))
+        differing = {key: list(pair) for key, pair in _difference(f"grpo{name}").items()}
+        return {"name": name, **overlay.model_dump(mode="json"), "bibtex": overlay.paper.bibtex(name[1:]), "difference_from_grpo": differing}
     method = read_method(base)
     differing = {key: list(pair) for key, pair in _difference(name).items()}
-    return {"name": name, **method.model_dump(mode="json"), "objective": _slots(name), "bibtex": method.paper.bibtex(base), "difference_from_grpo": differing}
+    return {
+        "name": name,
+        **method.model_dump(mode="json"),
+        "equation": equation_of(name),
+        "objective": _slots(name),
+        "overlays": [_record(f"+{overlay}") for overlay in overlays],
+        "bibtex": "\n".join([method.paper.bibtex(base), *(read_overlay(overlay).paper.bibtex(overlay) for overlay in overlays)]),
+        "difference_from_grpo": differing,
+    }
 
 
 def people(authors: str, most: int | None = None) -> str:
@@ -74,7 +89,7 @@ def _list(names: tuple[str, ...]) -> None:
     from rich.text import Text
 
     from groupwise.cli.output import console, table
-    from groupwise.objective.preset import overlay_names, read_method
+    from groupwise.objective.preset import overlay_names, read_method, read_overlay
 
     out, rows = console(), []
     for name in names:
@@ -87,55 +102,97 @@ def _list(names: tuple[str, ...]) -> None:
         for name, *slots, others, arxiv in rows:
             out.print(Text.assemble((name, "bold"), f"  {arxiv}" if arxiv != "-" else ""))
             out.print(Text("  " + " | ".join([*slots, *([others] if others else [])])))
-    console().print(f"Overlays, written behind a method: {', '.join('+' + name for name in overlay_names())} (dapo+tis).", markup=False)
+    overlays = [(f"+{name}", _full(read_overlay(name).objective["correction"]), read_overlay(name).summary) for name in overlay_names()]
+    out.print()
+    if out.width >= _WIDTH:
+        out.print(table(["overlay", "correction", "in one line"], overlays))
+    else:
+        for name, slot, summary in overlays:
+            out.print(Text.assemble((name, "bold"), f"  {slot}"))
+            out.print(Text(f"  {summary}"))
+    console().print("Overlays correct for a sampler that is not the policy, and are written behind a method: dapo+tis.", markup=False)
     console().print("One in full: groupwise methods NAME. Use one: groupwise train EXPERIMENT method=NAME", markup=False)
 
 
 def _show(name: str, method: Method) -> None:
     from rich.text import Text
 
-    from groupwise.cli.equation import equation_lines, plain
     from groupwise.cli.output import console, table
     from groupwise.config import flatten
+    from groupwise.objective.preset import equation_of, read_overlay
 
     out = console()
-    paper, slots = method.paper, _slots(name)
-
-    def say(label: str, text: str) -> None:
-        width, head = min(out.width, _WIDTH), label.ljust(_LABEL)
-        out.print(Text(textwrap.fill(text, width, initial_indent=head, subsequent_indent=" " * _LABEL, break_long_words=False, break_on_hyphens=False)))
-
-    out.print(Text(f"{name}: {method.title}", style="bold"))
-    out.print(Text(textwrap.fill(method.summary, min(out.width, _WIDTH)) + "\n"))
-    first, *others = (plain(line) for line in equation_lines(method.equation))
-    say("Maximises", first)
-    for place, line in enumerate(others):
-        say("" if place else "where", line)
-    out.print()
-    where = (f" arXiv {paper.arxiv}." if paper.arxiv else "") + (f" {paper.note}." if paper.note else "")
-    say("Paper", f"{paper.title}. {people(paper.authors, _AUTHORS)}, {paper.year}.{where}")
-    say("Use it", method.when)
-    say("It fails", method.failure)
-    for deviation in method.deviations:
-        say("Deviation", deviation)
-    for overlay in name.split("+")[1:]:
-        say("Overlay", _overlay_summary(overlay))
+    slots, overlays = _slots(name), [(overlay, read_overlay(overlay)) for overlay in name.split("+")[1:]]
+    _say_who(name, method)
+    _say_equation("Maximises", equation_of(name))
+    _say_all(method)
+    for overlay, correction in overlays:
+        out.print()
+        _say("Overlay", f"+{overlay}: {correction.title}. {correction.summary}")
+        _say_all(correction)
     out.print()
     out.print(table(["slot", "setting"], [(slot, _full(value)) for slot, value in slots.items()]))
     if name != "grpo":
         rows = [(key, _value(before), _value(after)) for key, (before, after) in _difference(name).items()]
         out.print(table(["key", "grpo", name], rows, title="Difference from grpo") if rows else Text("No slot differs from grpo."))
-    out.print(Text(paper.bibtex(name.partition("+")[0])))
+    for key, cited in [(name.partition("+")[0], method), *overlays]:
+        out.print(Text(cited.paper.bibtex(key)))
     keys = [key for key, value in flatten(slots).items() if isinstance(value, float) and key.startswith("trust.")]
     out.print(Text(f"\nChange a part of it: groupwise train EXPERIMENT method={name} " + (f"{keys[0]}=..." if keys else "trust.kind=...")))
 
 
-def _overlay_summary(name: str) -> str:
-    from importlib.resources import files
+def _show_overlay(name: str, overlay: Method) -> None:
+    from rich.text import Text
 
-    from groupwise.config import read_toml
+    from groupwise.cli.output import console, table
 
-    return read_toml(str(files("groupwise") / "presets" / "overlays" / f"{name}.toml"))["summary"]
+    out = console()
+    _say_who(name, overlay)
+    _say_equation("It weighs", overlay.equation)
+    _say_all(overlay)
+    out.print()
+    out.print(table(["slot", "setting"], [(slot, _full(value)) for slot, value in overlay.objective.items()]))
+    out.print(Text(overlay.paper.bibtex(name[1:])))
+    out.print(Text(f"\nLay it on a method: groupwise train EXPERIMENT method=dapo{name}"))
+
+
+def _say(label: str, text: str) -> None:
+    from rich.text import Text
+
+    from groupwise.cli.output import console
+
+    width, head = min(console().width, _WIDTH), label.ljust(_LABEL)
+    console().print(Text(textwrap.fill(text, width, initial_indent=head, subsequent_indent=" " * _LABEL, break_long_words=False, break_on_hyphens=False)))
+
+
+def _say_who(name: str, method: Method) -> None:
+    from rich.text import Text
+
+    from groupwise.cli.output import console
+
+    console().print(Text(f"{name}: {method.title}", style="bold"))
+    console().print(Text(textwrap.fill(method.summary, min(console().width, _WIDTH)) + "\n"))
+
+
+def _say_equation(verb: str, equation: str) -> None:
+    from groupwise.cli.equation import equation_lines, plain
+    from groupwise.cli.output import console
+
+    first, *others = (plain(line) for line in equation_lines(equation))
+    _say(verb, first)
+    for place, line in enumerate(others):
+        _say("" if place else "where", line)
+    console().print()
+
+
+def _say_all(method: Method) -> None:
+    paper = method.paper
+    where = (f" arXiv {paper.arxiv}." if paper.arxiv else "") + (f" {paper.note}." if paper.note else "")
+    _say("Paper", f"{paper.title}. {people(paper.authors, _AUTHORS)}, {paper.year}.{where}")
+    _say("Use it", method.when)
+    _say("It fails", method.failure)
+    for deviation in method.deviations:
+        _say("Deviation", deviation)
 
 
 def _difference(name: str) -> dict[str, tuple[Any, Any]]:

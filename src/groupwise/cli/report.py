@@ -15,7 +15,7 @@ def report(
         bool, typer.Option("--figures", help="Write figures beside the page: variance reduction, beta, stability, gains (PDF and PNG).")
     ] = False,
     table: Annotated[bool, typer.Option("--table", help="Write the table of results beside the page (Markdown and LaTeX), and print it.")] = False,
-    groups: Annotated[int, typer.Option(min=1, help="Groups of a run that the page holds at most.")] = 300,
+    groups: Annotated[int, typer.Option(min=1, max=10**6, help="Groups of a run that the page holds at most.")] = 300,
 ) -> None:
     """Make one HTML page about runs: curves, findings, and the groups with their members. It opens from disk, without a network.
 

@@ -7,8 +7,13 @@ from typing import Annotated
 
 import typer
 
+from groupwise.cli.arguments import RunCode
 
-def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that `groupwise train` made.")]) -> None:
+
+def resume(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder that `groupwise train` made.")],
+    run_code: RunCode = False,
+) -> None:
     """Continue a run that was cut off; it ends with the same weights and metrics as if it had not been."""
     from groupwise.cli.ending import ending
     from groupwise.cli.errors import interrupted_status
@@ -17,9 +22,10 @@ def resume(run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder
     from groupwise.experiment.runner import resume as go_on
 
     run_config(run)
-    if (run / "summary.json").is_file():
+    had_ended = (run / "summary.json").is_file()
+    result = go_on(run, run_code=run_code)
+    if had_ended:
         console().print("This run has ended: nothing is left to do.")
-    result = go_on(run)
     ending(run, (result.before_step, result.after_step))
     if result.interrupted:
         raise typer.Exit(interrupted_status(result.signal))

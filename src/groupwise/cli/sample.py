@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli.arguments import Threads
+from groupwise.cli.arguments import RunCode, Threads
 from groupwise.cli.trained import ExperimentOption, Place, Which
 
 if TYPE_CHECKING:
-    from groupwise.domain.protocol import Domain, Prompt
+    from groupwise.domain.base import Domain
+    from groupwise.domain.protocol import Prompt
 
 
 def sample(
     place: Place,
-    prompt: Annotated[str | None, typer.Option(help="What to ask; training prompts are shown when left out.")] = None,
-    num: Annotated[int, typer.Option(min=1, help="Completions of each prompt; more than one are sampled.")] = 1,
+    prompt: Annotated[str | None, typer.Option(help="What to ask; training prompts are shown, and answered by their environment, when left out.")] = None,
+    num: Annotated[int, typer.Option(min=1, max=10_000, help="Completions of each prompt; more than one are sampled.")] = 1,
     temperature: Annotated[
         float | None, typer.Option(min=0.01, help="Sampling temperature; unset takes the most likely token for a single completion.")
     ] = None,
@@ -26,19 +27,25 @@ def sample(
     experiment: ExperimentOption = None,
     which: Which = "final",
     threads: Threads = 1,
+    run_code: RunCode = False,
 ) -> None:
     """Ask a run's model, or any model folder, something."""
     import torch
     from rich.text import Text
 
     from groupwise.cli.output import console
-    from groupwise.cli.trained import trained
-    from groupwise.experiment.runner import open_domain
+    from groupwise.cli.trained import to_sample
+    from groupwise.config import ConfigError
     from groupwise.streams import Streams
     from groupwise.train.pictures import with_files
 
+    if prompt is not None and not prompt.isascii():
+        try:
+            prompt.encode()
+        except UnicodeEncodeError:
+            raise ConfigError(f"--prompt {prompt!a}: half of a surrogate pair or a byte that is no UTF-8 stands in it; write it as UTF-8") from None
     torch.set_num_threads(threads or 1)
-    domain = open_domain(trained(place, experiment, which))
+    domain = to_sample(place, experiment, which, data=prompt is None, run_code=run_code)
     domain.module.eval()
     prompts = domain.prompts(range(min(3, domain.num_prompts))) if prompt is None else [_asked(domain, prompt)]
     settings: dict[str, float] = {"top_k": 1} if num == 1 and temperature is None else {} if temperature is None else {"temperature": temperature}

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from groupwise.cli.arguments import ExperimentName, Model, Overrides, Prompts, Seed, Threads
+from groupwise.cli.arguments import ExperimentName, Model, Overrides, Prompts, RunCode, Seed, Threads
 
 
 def train(
@@ -20,11 +20,12 @@ def train(
     seed: Seed = None,
     threads: Threads = None,
     controls: Annotated[bool, typer.Option(help="Train the experiment's controls as well, for the same time each.")] = True,
+    run_code: RunCode = False,
 ) -> None:
     """Train an experiment. Everything that can be wrong with it is said before anything is computed."""
     from groupwise.cli.arguments import load
 
-    loaded = load(experiment, overrides, model=model, prompts=prompts, seed=seed, threads=threads)
+    loaded = load(experiment, overrides, model=model, prompts=prompts, seed=seed, threads=threads, run_code=run_code)
     from groupwise.cli.ending import ending
     from groupwise.cli.errors import interrupted_status
     from groupwise.cli.output import say

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from groupwise.config import ConfigError
 
 if TYPE_CHECKING:
+    from groupwise.domain.base import Domain
     from groupwise.experiment import Experiment
 
 Place = Annotated[Path, typer.Argument(metavar="RUN|MODEL", help="A run folder, or a model folder together with --experiment.")]
@@ -17,28 +18,76 @@ ExperimentOption = Annotated[str | None, typer.Option("--experiment", help="Whos
 Which = Annotated[str, typer.Option(help="Which model of a run: final, best, or the number of a step whose model was kept.")]
 
 
-def trained(place: Path, experiment: str | None, which: str) -> Experiment:
+def trained(place: Path, experiment: str | None, which: str, *, run_code: bool = False) -> Experiment:
     """The experiment on the trained model.
 
     Args:
         place: a run folder, or a model folder.
         experiment: whose data and rewards; a run has its own.
         which: which model of a run.
+        run_code: the code that the folder names may run.
 
     Returns:
         the experiment, its model replaced.
 
     Raises:
-        ConfigError: the place is neither a run nor a model with an experiment named, or the run has no such model.
+        ConfigError: the place is neither a run nor a model with an experiment named, the run has no such model, or there is code to be asked about.
     """
-    from groupwise.cli.run_folder import model_folder
     from groupwise.experiment import load_experiment
+    from groupwise.experiment.asked import ask, code_of, said_beside
     from groupwise.experiment.runner import with_model
+
+    name, model = _parts(place, experiment, which)
+    loaded = load_experiment(name, run_code=run_code)
+    replaced = with_model(loaded, model)
+    ask(said_beside(replaced, known=code_of(loaded)), run_code)
+    return replaced
+
+
+def to_sample(place: Path, experiment: str | None, which: str, *, data: bool, run_code: bool = False) -> Domain:
+    """The domain on the trained model, with nothing in it that writing an answer does not need; of the code that the folder names only what that needs runs.
+
+    Args:
+        place: a run folder, or a model folder.
+        experiment: whose data to use; a run has its own.
+        which: which model of a run.
+        data: training prompts are shown, so that they are read, and answered by the environment.
+        run_code: the code that is needed may run.
+
+    Raises:
+        ConfigError: as `trained`.
+    """
+    from groupwise.config import import_paths, only
+    from groupwise.experiment.asked import ask, is_foreign, said_beside, said_by
+    from groupwise.experiment.catalogue import find
+    from groupwise.experiment.loading import read_experiment
+    from groupwise.experiment.runner import with_model
+    from groupwise.streams import Streams
+
+    name, model = _parts(place, experiment, which)
+    with only():
+        loaded = read_experiment(name)
+        settings = with_model(loaded, model).domain.to_sample(data=data)
+    source, beside = find(name), list(said_beside(settings))
+    # A network's class is named by the configuration and by the model's folder; where they say the same, it is asked about once.
+    folders = [each for says in beside for each in says.code]
+    inside = [each for each in import_paths(loaded.domain, "domain") if each.key.startswith("domain.model.")]
+    network = [each for each in inside if each.holder in [other.holder for other in folders]]
+    known = [*network, *import_paths(settings, "domain")]
+    ask([*([said_by(source, known, {})] if is_foreign(source) else []), *said_beside(settings, known)], run_code)
+    with only([each.path for each in (*known, *folders)]):
+        domain: Any = settings.open(streams=Streams(loaded.seed), device="cpu")
+    return domain
+
+
+def _parts(place: Path, experiment: str | None, which: str) -> tuple[str | Path, Path]:
+    """What names the experiment, and the model's folder."""
+    from groupwise.cli.run_folder import model_folder
 
     if not place.is_dir():
         raise ConfigError(f"no such folder: {place}; give a run folder, or a model folder with --experiment NAME")
     if (place / "metrics.jsonl").is_file():
-        return with_model(load_experiment(experiment or place), model_folder(place, which))
+        return experiment or place, model_folder(place, which)
     if experiment is None:
         raise ConfigError(f"{place} is not a run folder (it has no metrics.jsonl); for a model folder say whose data to use, --experiment NAME")
-    return with_model(load_experiment(experiment), place)
+    return experiment, place

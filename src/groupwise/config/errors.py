@@ -28,6 +28,13 @@ def nearest(name: object, allowed: Iterable[object]) -> str | None:
 
 _WALL = 12
 
+_MOST_OF_A_PATH, _MOST_OF_A_MESSAGE = 300, 2000
+"""Characters: a key or a value of megabytes is not told whole."""
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}..."
+
 
 @final
 @dataclass(frozen=True)
@@ -51,7 +58,8 @@ class Problem:
     suggestion: str | None = None
 
     def __str__(self) -> str:
-        text = f"{self.path}: {self.message}" if self.path else self.message
+        path, message = _cut(self.path, _MOST_OF_A_PATH), _cut(self.message, _MOST_OF_A_MESSAGE)
+        text = f"{path}: {message}" if path else message
         allowed = f"allowed: {', '.join(self.allowed)}" if self.allowed else ""
         meant = "" if self.suggestion is None else f"did you mean {self.suggestion}?"
         # Behind a wall of names nobody reads on.

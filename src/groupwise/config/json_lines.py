@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config.errors import ConfigError
+from groupwise.config.files import read_whole
+from groupwise.config.plain import check_plain, why_unreadable
 
 
 def read_json_lines(path: str | Path, key: str) -> list[tuple[str, dict[str, Any]]]:
@@ -19,7 +21,7 @@ def read_json_lines(path: str | Path, key: str) -> list[tuple[str, dict[str, Any
         key: the key of the configuration that names it, for errors.
 
     Raises:
-        ConfigError: the file is absent, holds nothing, or is no UTF-8; a line that is no JSON, or no object.
+        ConfigError: the file is absent, holds nothing, or is no UTF-8; a line that is no JSON, or no object, or holds a text that UTF-8 cannot.
 
     Example:
         >>> import tempfile
@@ -32,7 +34,11 @@ def read_json_lines(path: str | Path, key: str) -> list[tuple[str, dict[str, Any
     if not path.is_file():
         raise ConfigError(f"{key}: there is no file {str(path)!r} (working directory {str(Path.cwd())!r})")
     found = []
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
+    try:
+        content = read_whole(path)
+    except OSError as error:
+        raise ConfigError(f"{key}: {str(path)!r} cannot be read: {error.strerror}") from None
+    for number, line in enumerate(content.split(b"\n"), 1):
         where = f"{path}, line {number}"
         try:
             # Some editors begin a file with a mark of its encoding.
@@ -41,11 +47,12 @@ def read_json_lines(path: str | Path, key: str) -> list[tuple[str, dict[str, Any
         except UnicodeDecodeError as error:
             raise ConfigError(f"{where}: is no UTF-8 ({error}); write the file in that encoding") from None
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{where}: is no JSON: {error}") from None
+            raise ConfigError(f"{where}: is no JSON: {why_unreadable(error)}") from None
         if not text:
             continue
         if not isinstance(row, dict):
             raise ConfigError(f"{where}: is a {type(row).__name__}; write one JSON object a line")
+        check_plain(row, where, config=False)
         found.append((where, row))
     if not found:
         raise ConfigError(f"{key}: {str(path)!r} is empty")

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from groupwise.config.errors import ConfigError
+from groupwise.config.plain import check_dots, check_plain
 
 # Quoted text is matched first so that words inside it are left alone.
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|[^\s,\[\]{}="\']+')
@@ -27,7 +28,7 @@ def _scalar(text: str) -> Any:
         return None
     try:
         return _toml(text)
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         # Shells invite `.3` and `1.`, which TOML does not read as numbers.
         return float(text) if _NUMBER.fullmatch(text) else text
 
@@ -62,14 +63,15 @@ def parse_value(text: str) -> Any:
         ([1, 2], ['clip', 'gaussian'], '5')
     """
     text = text.strip()
+    check_dots(text)
     if text[:1] not in ("[", "{", '"', "'"):
         return _scalar(text)
     for attempt in (text, _quote_bare_words(text) if text[0] == "[" else text):
         try:
             return _toml(attempt)
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             continue
-    raise ConfigError(f"the value {text!r} is not valid TOML; close its quotes and brackets, for example key='[1, 2]' or key='\"text\"'")
+    raise ConfigError(f"the value {_cut(text)} is not valid TOML; close its quotes and brackets, for example key='[1, 2]' or key='\"text\"'")
 
 
 def parse_overrides(items: Iterable[str]) -> dict[str, Any]:
@@ -92,12 +94,14 @@ def parse_overrides(items: Iterable[str]) -> dict[str, Any]:
     for item in items:
         key, equals, text = item.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"{item!r} is not an override; write key=value, for example trust.kind=gaussian or train.num_steps=50")
+            raise ConfigError(f"{_cut(item)} is not an override; write key=value, for example trust.kind=gaussian or train.num_steps=50")
+        check_dots(key)
         try:
             nested = tomllib.loads(f"{key.strip()} = 0")
-        except tomllib.TOMLDecodeError:
-            raise ConfigError(f"the key {key!r} cannot be read; write names joined by dots, for example trust.sigma=0.3") from None
+        except (ValueError, RecursionError):
+            raise ConfigError(f"the key {_cut(key)} cannot be read; write names joined by dots, for example trust.sigma=0.3") from None
         parts: list[str] = []
+        check_plain(nested)
         while isinstance(nested, dict):
             (name, nested), *_ = nested.items()
             parts.append(name)
@@ -110,4 +114,9 @@ def parse_overrides(items: Iterable[str]) -> dict[str, Any]:
         if isinstance(node.get(parts[-1]), dict) and not isinstance(value, dict):
             raise ConfigError(f"{item!r} makes {parts[-1]!r} a value, but another override made it a table; keep one of them")
         node[parts[-1]] = {**node[parts[-1]], **value} if isinstance(value, dict) and isinstance(node.get(parts[-1]), dict) else value
+    check_plain(tree)
     return tree
+
+
+def _cut(text: str) -> str:
+    return repr(text) if len(text) <= 200 else f"{text[:200]!r}..."

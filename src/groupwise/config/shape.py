@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, final, get_args, get_origin
 
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from groupwise.config.open_kinds import OpenKinds
 
 
 def _branches(annotation: Any) -> tuple[Any, ...]:
@@ -21,10 +24,16 @@ def _branches(annotation: Any) -> tuple[Any, ...]:
         return _branches(annotation.__value__)
     origin = get_origin(annotation)
     if origin is Annotated:
-        return _branches(get_args(annotation)[0])
+        opened = tuple(mark for mark in annotation.__metadata__ if isinstance(mark, OpenKinds))
+        return opened or _branches(get_args(annotation)[0])
     if origin in (Union, types.UnionType):
         return tuple(branch for part in get_args(annotation) for branch in _branches(part))
     return (annotation,)
+
+
+def _field_branches(field: FieldInfo) -> tuple[Any, ...]:
+    """The plain types of a field, whose metadata stand beside its annotation."""
+    return tuple(mark for mark in field.metadata if isinstance(mark, OpenKinds)) or _branches(field.annotation)
 
 
 def _is_model(branch: Any) -> bool:
@@ -71,7 +80,8 @@ class Shape:
 
     def kinds(self) -> tuple[str, ...]:
         """Kinds that a table here may have."""
-        return tuple(dict.fromkeys(kind for model in self._models() for kind in _kinds(model)))
+        opened = (kind for branch in self.branches if isinstance(branch, OpenKinds) for kind in branch.names())
+        return tuple(dict.fromkeys([*(kind for model in self._models() for kind in _kinds(model)), *opened]))
 
     def values(self) -> tuple[str, ...]:
         """Values that may stand here, when they are fixed."""
@@ -96,7 +106,7 @@ class Shape:
                 path.append(part)
                 break
             # Where several kinds of table may stand, the kind's own name comes first, and a key of that table may be called the same.
-            label = not labelled and len(shape._models()) > 1 and part in shape.kinds()
+            label = not labelled and shape._is_of_many_kinds() and part in shape.kinds()
             inner = None if label else shape.inside(part)
             if inner is not None:
                 path.append(part)
@@ -121,7 +131,8 @@ class Shape:
             part: a kind, or the name of a class.
         """
         models = [model for model in self._models() if part in _kinds(model) or part == model.__name__]
-        return Shape(tuple(models)) if models else self
+        opened = [branch.config(part) for branch in self.branches if isinstance(branch, OpenKinds) and isinstance(part, str) and branch.can_read(part)]
+        return Shape((*models, *opened)) if models or opened else self
 
     def default(self, key: str) -> Any:
         """What a table here has for `key` when it is not written, or None.
@@ -140,13 +151,16 @@ class Shape:
         """Whether a table here has entries whose names the user gives, and no fixed keys."""
         return not self._models() and any(isinstance(origin := get_origin(branch), type) and issubclass(origin, Mapping) for branch in self.branches)
 
+    def _is_of_many_kinds(self) -> bool:
+        return len(self._models()) > 1 or any(isinstance(branch, OpenKinds) for branch in self.branches)
+
     def _models(self) -> list[type[BaseModel]]:
         return [branch for branch in self.branches if _is_model(branch)]
 
     def _inside_branch(self, branch: Any, part: str | int) -> tuple[Any, ...]:
         if _is_model(branch):
             fields = branch.model_fields.items()
-            return tuple(inner for name, field in fields if part in (name, field.alias) for inner in _branches(field.annotation))
+            return tuple(inner for name, field in fields if part in (name, field.alias) for inner in _field_branches(field))
         origin, arguments = get_origin(branch), list(get_args(branch))
         if not isinstance(origin, type) or not arguments:
             return ()

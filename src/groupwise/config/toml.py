@@ -8,17 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config.errors import ConfigError
+from groupwise.config.files import MOST_TABLE_BYTES, read_whole
+from groupwise.config.plain import check_dots, check_plain, why_unreadable
 
 
 def _read(path: str | Path) -> str:
     path = Path(path)
     try:
         # Some editors begin a file with a mark of its encoding.
-        return path.read_text(encoding="utf-8-sig")
+        return read_whole(path, MOST_TABLE_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"no such file: {path}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as text ({error}); give a TOML or JSON file") from None
+        raise ConfigError(f"{path}: cannot be read as text ({getattr(error, 'strerror', None) or error}); give a TOML or JSON file") from None
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -36,10 +38,13 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         groupwise.config.errors.ConfigError: no such file: nowhere.toml
     """
     text = _read(path)
+    check_dots(text, str(path))
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+        tree = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {why_unreadable(error)}") from None
+    check_plain(tree, str(path))
+    return tree
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
@@ -61,8 +66,9 @@ def read_json(path: str | Path) -> dict[str, Any]:
     text = _read(path)
     try:
         tree = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{path}: not valid JSON: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{path}: not valid JSON: {why_unreadable(error)}") from None
     if not isinstance(tree, dict):
         raise ConfigError(f"{path}: holds {type(tree).__name__}, not a table of keys")
+    check_plain(tree, str(path), config=False)
     return tree

@@ -15,6 +15,8 @@ from pydantic_core import ErrorDetails
 
 from groupwise.config.defaults import fill_kinds
 from groupwise.config.errors import ConfigError, Problem, nearest
+from groupwise.config.open_kinds import flat
+from groupwise.config.plain import check_plain
 from groupwise.config.shape import Shape
 
 M = TypeVar("M", bound=BaseModel)
@@ -41,11 +43,13 @@ def validate(model: type[M], tree: Mapping[str, Any], source: str = "") -> M:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: a.toml: lo = 0.1: unknown key; allowed: low; did you mean low?
     """
+    check_plain(tree, source)
     tree = fill_kinds(model, tree)
     try:
         return model.model_validate_json(json.dumps(tree, default=str))
     except ValidationError as error:
-        found = [_problem(Shape.of(model), details) for details in error.errors(include_url=False)]
+        shape = Shape.of(model)
+        found = [_problem(shape, inner) for details in error.errors(include_url=False) for inner in flat(details)]
     raise ConfigError([problem for _, problem in _without_other_branches(tree, found)], source=source) from None
 
 

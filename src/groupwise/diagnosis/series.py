@@ -56,17 +56,3 @@ class Series:
             errors: how sure.
         """
         return self.mean - other.mean > errors * math.hypot(self.error, other.error)
-
-    def divided(self, other: Series) -> Series:
-        """Value by value over another metric's, at the steps that both have and where the divisor is not 0.
-
-        Args:
-            other: the divisor.
-
-        Example:
-            >>> Series("loss_sup", [1, 2], [0.5, 0.4]).divided(Series("lambda_sup", [2], [0.5])).values
-            [0.8]
-        """
-        by_step = dict(zip(other.steps, other.values, strict=True))
-        kept = [(step, value / by_step[step]) for step, value in zip(self.steps, self.values, strict=True) if by_step.get(step)]
-        return Series(f"{self.metric} / {other.metric}", [step for step, _ in kept], [value for _, value in kept])

@@ -6,14 +6,25 @@ import math
 from collections.abc import Mapping
 from typing import Any, final
 
+from groupwise.diagnosis.column import Column
 from groupwise.diagnosis.series import WINDOW, Series
+from groupwise.diagnosis.spread import Spread
+from groupwise.diagnosis.windows import Windows
 
 Row = Mapping[str, Any]
+
+PLAIN_SUPERVISED = "loss_sup / lambda_sup"
+"""The supervised loss without its coefficient, which a schedule may change; of the steps that have both."""
+
+_EVALUATED = "eval/"
+_MOST_EVALUATED = 128
+_MOST_KL = 4096
+"""Beyond so many steps the KL's last third begins within a thousandth of where it does."""
 
 
 @final
 class Stage:
-    """Collects rows; each metric can be asked for its first and its newest values.
+    """Collects rows; each metric can be asked for its first and its newest values. It takes no more memory for a million steps than for some thousand.
 
     Args:
         name: of the stage; empty where rows name none.
@@ -31,18 +42,21 @@ class Stage:
         self.name = name
         self.settings = settings or {}
         self.num_steps = 0
-        self._columns: dict[str, tuple[list[int], list[float]]] = {}
+        self._columns: dict[str, Column] = {}
+        self._evaluated: dict[str, Spread] = {}
+        self._kl = Spread("kl", _MOST_KL)
+        self.windows = Windows("reward")
+        """The reward window by window."""
 
     def follow(self, before: Stage) -> None:
-        """Takes over the newest held-out values of the stage before: where that one ended, this one begins, and it is not measured twice. Where it is all the
+        """Takes over the newest evaluations of the stage before: where that one ended, this one begins, and it is not measured twice. Where it is all the
         same, since it is measured otherwise, its own values take their place.
 
         Args:
             before: the stage that has ended.
         """
-        for metric, (steps, values) in before._columns.items():
-            if metric.startswith("eval/"):
-                self._columns[metric] = ([steps[-1]], [values[-1]])
+        for metric, seen in before._evaluated.items():
+            self._hold_out(metric, *seen.newest)
 
     def add(self, row: Row) -> None:
         """Takes one row of `metrics.jsonl`. Values that are no finite numbers are absent; a row of an evaluation alone counts no step.
@@ -52,34 +66,47 @@ class Stage:
         """
         step = row.get("step")
         step = int(step) if isinstance(step, int | float) and math.isfinite(step) else 0
-        self.num_steps += any(name != "step" and not name.startswith("eval/") for name, value in row.items() if isinstance(value, int | float))
-        for name, value in row.items():
-            if isinstance(value, int | float) and math.isfinite(value):
-                steps, values = self._columns.setdefault(name, ([], []))
-                if name.startswith("eval/") and steps and steps[-1] == step:
-                    steps.pop()
-                    values.pop()
-                steps.append(step)
-                values.append(float(value))
+        self.num_steps += any(name != "step" and not name.startswith(_EVALUATED) for name, value in row.items() if isinstance(value, int | float))
+        values = {name: float(value) for name, value in row.items() if isinstance(value, int | float) and math.isfinite(value)}
+        for name, value in values.items():
+            if name.startswith(_EVALUATED):
+                self._hold_out(name, step, value)
+            else:
+                self._take(name, step, value)
+        if "loss_sup" in values and values.get("lambda_sup"):
+            self._take(PLAIN_SUPERVISED, step, values["loss_sup"] / values["lambda_sup"])
+
+    def _take(self, name: str, step: int, value: float) -> None:
+        self._columns.setdefault(name, Column(name)).add(step, value)
+        if name == "kl":
+            self._kl.add(step, value)
+        elif name == "reward":
+            self.windows.add(step, value)
+
+    def _hold_out(self, name: str, step: int, value: float) -> None:
+        seen = self._evaluated.setdefault(name, Spread(name, _MOST_EVALUATED))
+        if seen.count and seen.newest[0] == step:
+            seen.replace_newest(value)
+        else:
+            seen.add(step, value)
 
     @property
-    def metrics(self) -> list[str]:
-        """Every metric seen."""
-        return list(self._columns)
+    def evaluated(self) -> list[Series]:
+        """Every metric that evaluations measured, from the first evaluation to the newest; of more than some hundred, spread evenly."""
+        return [seen.series for seen in self._evaluated.values()]
 
     @property
     def step(self) -> int:
         """The newest step; 0 before any."""
-        return self._columns.get("step", ([0], []))[0][-1]
+        return self._columns["step"].newest[0] if "step" in self._columns else 0
 
-    def all(self, metric: str) -> Series:
-        """Every value so far.
+    def count(self, metric: str) -> int:
+        """How many values there have been.
 
         Args:
             metric: its name.
         """
-        steps, values = self._columns.get(metric, ([], []))
-        return Series(metric, steps, values)
+        return self._columns[metric].count if metric in self._columns else 0
 
     def last(self, metric: str, count: int = WINDOW) -> Series | None:
         """The newest `count` values; `None` where there are fewer, or where they are old: the metric has stopped.
@@ -88,10 +115,8 @@ class Stage:
             metric: its name.
             count: how many.
         """
-        steps, values = self._columns.get(metric, ([], []))
-        if len(values) < count or self.step - steps[-count] > 3 * count:
-            return None
-        return Series(metric, steps[-count:], values[-count:])
+        found = self._columns[metric].last(count) if metric in self._columns else None
+        return None if found is None or self.step - found.steps[0] > 3 * count else found
 
     def first(self, metric: str, count: int = WINDOW) -> Series | None:
         """The first `count` values; `None` where there are fewer.
@@ -100,8 +125,7 @@ class Stage:
             metric: its name.
             count: how many.
         """
-        steps, values = self._columns.get(metric, ([], []))
-        return Series(metric, steps[:count], values[:count]) if len(values) >= count else None
+        return self._columns[metric].first(count) if metric in self._columns else None
 
     def before(self, metric: str, count: int = WINDOW, skip: int = WINDOW) -> Series | None:
         """The `count` values before the newest `skip`; `None` where there are fewer.
@@ -111,9 +135,16 @@ class Stage:
             count: how many.
             skip: how many newer ones are left out.
         """
-        steps, values = self._columns.get(metric, ([], []))
-        end = len(values) - skip
-        return Series(metric, steps[end - count : end], values[end - count : end]) if end >= count else None
+        return self._columns[metric].last(count, skip) if metric in self._columns else None
+
+    def kl_before(self, count: int, skip: int) -> Series | None:
+        """The KL further back than any other metric is looked at: `count` values before the newest `skip`, spread evenly where there are thousands.
+
+        Args:
+            count: how many.
+            skip: how many newer ones are left out.
+        """
+        return self._kl.before(count, skip)
 
     def ends(self, metric: str, count: int = WINDOW) -> tuple[Series, Series] | None:
         """The first and the newest `count` values where they do not overlap.
@@ -123,7 +154,7 @@ class Stage:
             count: how many.
         """
         first, last = self.first(metric, count), self.last(metric, count)
-        return (first, last) if first and last and len(self.all(metric)) >= 2 * count else None
+        return (first, last) if first and last and self.count(metric) >= 2 * count else None
 
     def setting(self, key: str) -> Any:
         """A value of the configuration, as this stage sets it or as the run does; `None` where it is not known.
@@ -153,7 +184,15 @@ class Stage:
         names = [
             metric.removeprefix("rewards/").removesuffix("/weight") for metric in self._columns if metric.startswith("rewards/") and metric.endswith("/weight")
         ]
-        return [name for name in names if (self._columns[f"rewards/{name}/weight"][1][-1] != 0) == weighted]
+        return [name for name in names if (self._columns[f"rewards/{name}/weight"].newest[1] != 0) == weighted]
+
+    def evaluated_judges(self) -> list[Series]:
+        """What rewards whose role is `judge` measured in evaluations, each metric with at least two values; these are never trained on."""
+        rewards = self.setting("domain.rewards")
+        judges = (
+            [name for name, reward in rewards.items() if isinstance(reward, Mapping) and reward.get("role") == "judge"] if isinstance(rewards, Mapping) else []
+        )
+        return [seen for seen in self.evaluated if seen.metric.rpartition("/")[2] in judges and len(seen) > 1]
 
 
 def _at(table: Any, key: str) -> Any:

@@ -15,4 +15,5 @@ def as_pictures(images: Tensor) -> Tensor:
     """
     # In bfloat16 255.5 would be 256, which eight bits turn into 0: white into black.
     levels = (images.to(torch.promote_types(images.dtype, torch.float32)).clamp(0, 1) * 255 + 0.5).to(torch.uint8)
+    levels = levels.cpu()
     return levels[:, 0] if levels.shape[1] == 1 else levels.permute(0, 2, 3, 1).contiguous()

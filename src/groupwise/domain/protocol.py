@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Protocol, final, runtime_checkable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from groupwise.records import Scored
-from groupwise.reward import RewardEvent, RewardTable
+from groupwise.reward import RewardEvent
 from groupwise.streams import Streams
 
 CONSISTENCY = "consistency"
@@ -66,7 +66,8 @@ class Samples:
         def pick(value: Any) -> Any:
             if value is None:
                 return None
-            return value[rows] if isinstance(value, Tensor) else [value[int(row)] for row in rows]
+            # Pictures stay on the CPU, where people and rewards read them.
+            return value[rows.to(value.device)] if isinstance(value, Tensor) else [value[row] for row in rows.tolist()]
 
         return replace(
             self,
@@ -162,7 +163,7 @@ class Table:
 @final
 @dataclass(frozen=True)
 class Evaluation:
-    """Held-out results.
+    """Results of an evaluation, on prompts that are held out where the domain has such.
 
     Args:
         metrics: numbers by name.
@@ -175,89 +176,6 @@ class Evaluation:
     records: Sequence[Mapping[str, Any]] = ()
     pictures: Mapping[str, Tensor] = field(default_factory=dict)
     events: Sequence[RewardEvent] = ()
-
-
-class Domain(Protocol):
-    """A kind of model with its data.
-
-    `unit` is what a log-prob is per ("nats per token"); `supplies` names the `Scored` fields it can give (and `step_size` where its samples carry it),
-    `auxiliary` the auxiliary terms among them.
-    """
-
-    unit: str
-    density: bool
-    supplies: frozenset[str]
-    auxiliary: frozenset[str]
-    module: nn.Module
-
-    @property
-    def num_prompts(self) -> int:
-        """Size of the training set."""
-        ...
-
-    @property
-    def remarks(self) -> Sequence[str]:
-        """What became of the data, for people: rows left out, prompts cut. Said once when a run starts."""
-        ...
-
-    @property
-    def metric_names(self) -> Sequence[str]:
-        """Every metric that `evaluate` may report, known before anything is computed."""
-        ...
-
-    def adapted(self, config: Any) -> Domain:
-        """The same model under other settings (of the domain's own configuration), for a stage that changes them.
-
-        Raises:
-            ConfigError: the model itself differs.
-        """
-        ...
-
-    def prompts(self, indices: Sequence[int]) -> list[Prompt]:
-        """Training prompts by their place in the training set."""
-        ...
-
-    def sample(
-        self, prompts: Sequence[Prompt], group_size: int, *, streams: Streams, step: int, settings: Mapping[str, float], requires: frozenset[str]
-    ) -> Samples:
-        """A group of `group_size` members for each prompt, without gradient; `settings` override the domain's sampling settings by name."""
-        ...
-
-    def reward(self, samples: Samples) -> RewardTable:
-        """Every reward of every member."""
-        ...
-
-    def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
-        """Members `rows` under the live policy, with gradient (unless the caller switched it off)."""
-        ...
-
-    def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
-        """Accumulates the gradient of `sum(cotangent * field)` over members `rows` and returns the detached fields."""
-        ...
-
-    def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
-        """Supervised members, whose `score` returns `auxiliary["supervised"]`: mask all false, `auxiliary_count["supervised"]` set; `None` without a corpus."""
-        ...
-
-    def evaluate(self, *, streams: Streams) -> Evaluation:
-        """Held-out results under the live policy."""
-        ...
-
-    def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
-        """What members are, for people: JSON-able records for `rollouts/`; an image in one is a `uint8` tensor `[H, W]` or `[H, W, 3]`."""
-        ...
-
-    def fingerprint(self) -> str:
-        """A hash of everything that a supervised warm-up depends on (model, corpus, tokenizer), for its cache."""
-        ...
-
-    def save(self, folder: Path) -> None:
-        """Writes the model in its ecosystem's own format."""
-        ...
-
-    def close(self) -> None:
-        """Ends what runs beside it (threads and processes of rewards); the model and its data stay usable."""
-        ...
 
 
 @runtime_checkable
@@ -289,4 +207,13 @@ class Tabulates(Protocol):
 
     def tables(self, *, streams: Streams) -> Sequence[Table]:
         """Tables about the policy as it is now; what they compare with is computed here, after training."""
+        ...
+
+
+@runtime_checkable
+class Deploys(Protocol):
+    """A domain whose exported folder is used otherwise than a run evaluates its model, so that the folder is measured by itself."""
+
+    def deployed(self, folder: Path) -> tuple[Evaluation, Sequence[Table]] | None:
+        """What the folder does as it is used, on held-out prompts, and tables about that; None where it is a model folder like others."""
         ...

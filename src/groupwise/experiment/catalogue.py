@@ -25,6 +25,7 @@ class Source:
         path: the file.
         tree: its table, with what it extends below it.
         layers: the tables of the files it extends and its own, each as written, the lowest first.
+        files: those files, in the same order.
 
     Example:
         >>> source = find("language")
@@ -36,6 +37,7 @@ class Source:
     path: Path
     tree: Mapping[str, Any]
     layers: tuple[Mapping[str, Any], ...] = ()
+    files: tuple[Path, ...] = ()
 
     @property
     def description(self) -> str:
@@ -77,6 +79,13 @@ def find(name: str | Path) -> Source:
 
 def _locate(name: str, beside: Path) -> Path:
     written = beside / name
+    try:
+        written.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError) as error:
+        # A name beyond the 255 bytes that a file may have, a loop of links, a folder that is closed.
+        raise ConfigError(f"{name[:200]!r} cannot be looked for as a file ({getattr(error, 'strerror', None) or error}); give a name or a path") from None
     if written.is_dir() and (written / "config.json").is_file():
         return written / "config.json"
     if written.suffix in (".toml", ".json") or written.is_file():
@@ -103,15 +112,17 @@ def _read(path: Path, through: tuple[Path, ...]) -> Source:
     name = str(tree.get("name") or (path.stem if not resolved else path.parent.name))
     below = tree.pop("extends", None)
     layers: tuple[Mapping[str, Any], ...] = (tree,)
+    files: tuple[Path, ...] = (path,)
     if below is not None:
         if not isinstance(below, str):
             raise ConfigError(
                 Problem(f"extends = {below!r}", 'must be the name or the path of one experiment, for example extends = "language"'), source=str(path)
             )
         # The name and the description of what is extended are not those of the file that extends it.
-        parents = _read(_locate(below, path.parent), (*through, path.resolve())).layers
-        layers = (*({key: value for key, value in each.items() if key not in ("name", "description")} for each in parents), tree)
+        parent = _read(_locate(below, path.parent), (*through, path.resolve()))
+        layers = (*({key: value for key, value in each.items() if key not in ("name", "description")} for each in parent.layers), tree)
+        files = (*parent.files, path)
     whole: Mapping[str, Any] = {}
     for layer in layers:
         whole = merge(whole, layer)
-    return Source(name, path, whole, layers)
+    return Source(name, path, whole, layers, files)

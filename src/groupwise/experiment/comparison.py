@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Literal, final
 
 from groupwise.config import ConfigError
+from groupwise.experiment.bounds import Bounds, difference_bounds, score_bounds
 from groupwise.experiment.grids import Cell
 from groupwise.experiment.held_out import final_scores, read_summary
 from groupwise.experiment.pairing import shared
 from groupwise.experiment.significance import LEVEL, MOST_SEEDS, POWER, holm, seeds_needed
 from groupwise.experiment.statistics import Estimate, Scores, bootstrap, paired_difference
 from groupwise.experiment.variants import Variant
-from groupwise.runs import read_run
+from groupwise.runs import EvaluatedOn, read_run
 
 NOT_TRAINING = ("setup", "warm_up", "evaluation", "checkpoint")
 """Parts of a run's wall time that no method is charged with."""
@@ -77,11 +78,12 @@ class Comparison:
     """Rows in the order of the variants; those without a finished run are left out.
 
     Args:
-        metric: the held-out metric that was compared.
+        metric: the metric of the evaluations that was compared.
         rows: one a variant.
         goal: whether the metric is to be large or small.
         missing: run folder -> why it is not in the table.
         name: of the experiment.
+        evaluated_on: whether the prompts of the evaluations were trained on, as far as that is the same in all runs.
 
     Example:
         >>> Comparison("greedy/correct", ()).table()["rows"]
@@ -93,6 +95,7 @@ class Comparison:
     goal: Literal["max", "min"] = "max"
     missing: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
+    evaluated_on: EvaluatedOn = field(default_factory=EvaluatedOn)
 
     @property
     def shared(self) -> list[tuple[str, str]]:
@@ -105,7 +108,7 @@ class Comparison:
 
     def table(self) -> dict[str, Any]:
         """JSON-able values, as `results.json` holds them."""
-        told = {"experiment": self.name, "metric": self.metric, "goal": self.goal, "level": LEVEL, "power": POWER}
+        told = {"experiment": self.name, "metric": self.metric, "goal": self.goal, "level": LEVEL, "power": POWER, "evaluated_on": self.evaluated_on.prompts}
         return {**told, "rows": [asdict(row) for row in self.rows], "missing": dict(self.missing)}
 
 
@@ -170,9 +173,12 @@ def compare(cells: Sequence[Cell], show: Sequence[str] = (), failed: Mapping[Pat
                 missing[each.cell.place] = f"it was measured by {ours} and {first.name} by {theirs}; set train.metric to one of them in a new --out"
         read[variant] = [each for each in finished if each.measure == measure]
     read = {variant: finished for variant, finished in read.items() if finished}
-    rows = [_row(variant, finished, read[first], show) for variant, finished in read.items()]
+    scores = [score for finished in read.values() for run in finished for score in run.scores.values()]
+    bounds = score_bounds(read_run(read[first][0].cell.folder).config, measure[0], scores)
+    rows = [_row(variant, finished, read[first], show, bounds) for variant, finished in read.items()]
     goal = measure[1]
-    return Comparison(str(read[first][0].summary["metric"]), tuple(_judged(rows, goal, cells[0].variant.name)), goal, missing, name)
+    evaluated_on = EvaluatedOn.together(EvaluatedOn.read_folder(run.cell.folder) for finished in read.values() for run in finished)
+    return Comparison(str(read[first][0].summary["metric"]), tuple(_judged(rows, goal, cells[0].variant.name)), goal, missing, name, evaluated_on)
 
 
 def _read(cells: Sequence[Cell], failed: Mapping[Path, str]) -> tuple[dict[Variant, list[_Finished]], dict[str, str]]:
@@ -194,7 +200,7 @@ def _read(cells: Sequence[Cell], failed: Mapping[Path, str]) -> tuple[dict[Varia
     return {variant: finished for variant, finished in found.items() if finished}, missing
 
 
-def _row(variant: Variant, finished: Sequence[_Finished], baseline: Sequence[_Finished], show: Sequence[str]) -> Row:
+def _row(variant: Variant, finished: Sequence[_Finished], baseline: Sequence[_Finished], show: Sequence[str], bounds: Bounds | None) -> Row:
     before = [found for each in finished if (found := each.summary.get("before")) is not None]
     others = {each.cell.seed: each for each in baseline}
     is_first = finished is baseline
@@ -206,8 +212,8 @@ def _row(variant: Variant, finished: Sequence[_Finished], baseline: Sequence[_Fi
     return Row(
         variant=variant.name,
         before=sum(before) / len(before) if before else None,
-        after=bootstrap(scores[0]),
-        difference=paired_difference(*_paired(scores)) if common else None,
+        after=bootstrap(scores[0]).within(bounds),
+        difference=paired_difference(*_paired(scores)).within(difference_bounds(bounds)) if common else None,
         seconds=sum(sum(each.seconds.values()) for each in finished) / len(finished),
         seeds=tuple(each.cell.seed for each in finished),
         start=_means(finished, "before", show),
@@ -252,7 +258,7 @@ def _verdict(row: Row, first: str, goal: str, wanted: str) -> str:
     if row.variant == first:
         return "what the others are compared with" + ("" if first == wanted else f", in place of {wanted}, which has no finished run")
     if row.difference is None:
-        return f"has no run of a seed and a held-out prompt that {first} has as well"
+        return f"has no run of a seed and a prompt that {first} has as well"
     number = row.difference.num_seeds
     if row.distinguishable:
         better = (row.difference.mean > 0) == (goal == "max")
@@ -267,8 +273,13 @@ def _verdict(row: Row, first: str, goal: str, wanted: str) -> str:
     return f"{said}; were the measured difference the real one, {row.seeds_needed} would be needed"
 
 
-def _evaluated(run: Path, when: Literal["before", "after"]) -> Mapping[str, float]:
-    """All held-out metrics of the evaluation that the summary's `before` or `after` is of."""
+def evaluated(run: Path, when: Literal["before", "after"]) -> Mapping[str, float]:
+    """All held-out metrics of the evaluation that the summary's `before` or `after` is of.
+
+    Args:
+        run: the folder of a run that has ended.
+        when: the evaluation where the first stage that samples began, or the one at the end.
+    """
     summary = read_summary(run)
     rows = [row for row in read_run(run).rows if row.get(f"eval/{summary['metric']}") == summary.get(when)]
     row = {} if not rows else rows[0] if when == "before" else rows[-1]
@@ -276,7 +287,7 @@ def _evaluated(run: Path, when: Literal["before", "after"]) -> Mapping[str, floa
 
 
 def _means(finished: Sequence[_Finished], when: Literal["before", "after"], names: Sequence[str]) -> dict[str, float]:
-    runs = [_evaluated(each.cell.folder, when) for each in finished] if names else []
+    runs = [evaluated(each.cell.folder, when) for each in finished] if names else []
     return {name: sum(run[name] for run in runs) / len(runs) for name in names if all(name in run for run in runs)}
 
 

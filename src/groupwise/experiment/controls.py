@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import read_json
+from groupwise.experiment.bounds import difference_bounds, score_bounds
 from groupwise.experiment.held_out import HeldOut, evaluations, read_summary
-from groupwise.experiment.statistics import Estimate, paired_difference
+from groupwise.experiment.statistics import Estimate, Scores, paired_difference
 from groupwise.processes import is_first_process
 from groupwise.runs import reward_weights
 
 Gains = dict[str, dict[str, Estimate]]
-"""control -> held-out metric -> how much the run exceeds it."""
+"""control -> metric of the evaluation -> how much the run exceeds it."""
 
 
 def gains(runs: Mapping[int, Path]) -> Gains:
-    """How much runs exceed their controls, held-out prompt by held-out prompt: the deciding metric, and every reward and judge recorded beside it.
+    """How much runs exceed their controls, prompt by prompt of the evaluation: the deciding metric, and every reward and judge recorded beside it.
 
     Run and control begin at the same weights and are measured on the same prompts, so what those share cancels. Of one run the interval
     speaks of prompts only; several runs speak of seeds as well.
@@ -46,31 +47,38 @@ def gains(runs: Mapping[int, Path]) -> Gains:
                 if len(own[metric].keys() & other[metric].keys()) > 1:
                     first, second = sides.setdefault(metric, ({}, {}))
                     first[seed], second[seed] = own[metric], other[metric]
+        config = next((read_json(run / "config.json") for run in runs.values() if (run / "config.json").is_file()), {})
         first_metric = next((str(read_summary(run)["metric"]) for run in runs.values() if (run / "summary.json").is_file()), "")
         listed = sorted(sides, key=lambda metric: (metric != first_metric, metric))
-        estimates = {metric: paired_difference(*sides[metric]) for metric in listed}
+        estimates = {metric: _difference(config, metric, *sides[metric]) for metric in listed}
         found[name] = {metric: each for metric, each in estimates.items() if metric == first_metric or not each.is_zero}
     return {name: estimates for name, estimates in found.items() if estimates}
 
 
-def told(estimates: Mapping[str, Estimate]) -> str:
+def _difference(config: Mapping[str, Any], metric: str, run: Scores, control: Scores) -> Estimate:
+    bounds = score_bounds(config, metric, [score for side in (run, control) for scores in side.values() for score in scores.values()])
+    return paired_difference(run, control).within(difference_bounds(bounds))
+
+
+def told(estimates: Mapping[str, Estimate], prompts: str) -> str:
     """Differences in words.
 
     Args:
         estimates: metric -> how much the run exceeds a control.
+        prompts: what the evaluation asks, `EvaluatedOn.prompts`.
 
     Example:
         >>> from groupwise.experiment.spread import Spread
-        >>> told({"restored/read": Estimate(0.1, 0.08, 0.12, Spread(0.0, 0.0001, 1, 597))})
+        >>> told({"restored/read": Estimate(0.1, 0.08, 0.12, Spread(0.0, 0.0001, 1, 597))}, "held-out prompts")
         'above it by restored/read +0.1 [+0.08, +0.12]; 95 % over 597 held-out prompts'
     """
     first = next(iter(estimates.values()))
     apart = {metric: each for metric, each in estimates.items() if not each.is_zero}
-    prompts = f"{f'{first.num_seeds} seeds and ' if first.num_seeds > 1 else ''}{first.spread.num_prompts} held-out prompts"
-    said = [f"the same by {metric} on each of {prompts}" for metric in estimates if metric not in apart]
+    redrawn = f"{f'{first.num_seeds} seeds and ' if first.num_seeds > 1 else ''}{first.spread.num_prompts} {prompts}"
+    said = [f"the same by {metric} on each of {redrawn}" for metric in estimates if metric not in apart]
     if apart:
         listed = ", ".join(f"{metric} {each.mean:+.3g} [{each.low:+.3g}, {each.high:+.3g}]" for metric, each in apart.items())
-        said.append(f"above it by {listed}; 95 % over {prompts}")
+        said.append(f"above it by {listed}; 95 % over {redrawn}")
     return "; ".join(said)
 
 

@@ -77,11 +77,20 @@ class Cell:
 
     def command(self) -> Command:
         """The command that runs it, or continues it from a checkpoint."""
-        head = [sys.executable, "-m", "groupwise"]
-        if any((self.folder / "checkpoints").glob("step-*")):
-            return [*head, "resume", str(self.folder)]
+        # Without the working directory in front of every library, as the command `groupwise` has it.
+        head = [sys.executable, "-P", "-m", "groupwise"]
         experiment = self.folder.parent / "experiment.json"
-        return [*head, "train", str(experiment), "--seed", str(self.seed), "--out", str(self.folder)]
+        if any((self.folder / "checkpoints").glob("step-*")):
+            return [*head, "resume", str(self.folder), *(["--run-code"] if self._as_laid_out(experiment) else [])]
+        # What the comparison has laid out was asked about as it was read, perhaps on another machine.
+        return [*head, "train", str(experiment), "--seed", str(self.seed), "--out", str(self.folder), "--run-code"]
+
+    def _as_laid_out(self, experiment: Path) -> bool:
+        """Whether the run's configuration is the one that was laid out, and not another one that lay in its folder."""
+        try:
+            return read_json(self.folder / "config.json") == {**read_json(experiment), "seed": self.seed}
+        except ConfigError:
+            return False
 
 
 @final

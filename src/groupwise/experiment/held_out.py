@@ -1,4 +1,4 @@
-"""What a run scored on each held-out prompt, read from its folder."""
+"""What a run scored on each prompt of its evaluations, read from its folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, final
 from groupwise.config import ConfigError, read_json
 from groupwise.runs import read_lines, reward_weights, score
 
-WHOLE = "all held-out prompts"
+WHOLE = "all prompts"
 """The key of a score that exists only as a mean over prompts."""
 
 
@@ -103,14 +103,14 @@ def final_scores(run: Path) -> dict[str, float]:
         run: the run folder.
 
     Returns:
-        one score a held-out prompt.
+        one score a prompt of the evaluation.
 
     Raises:
         ConfigError: the run has not ended, reported no metric, or its folder is damaged.
     """
     summary = read_summary(run)
     if summary.get("metric") is None:
-        raise ConfigError(f"{run} reported no held-out metric, so there is nothing to compare")
+        raise ConfigError(f"{run} reported no metric of an evaluation, so there is nothing to compare")
     lost = [name for name in ("after", "steps") if summary.get(name) is None]
     if lost:
         raise ConfigError(f"{run}/summary.json has no {' and no '.join(lost)}; remove {run} and run it again")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import ConfigError, difference, fill_kinds, parse_overrides, without_emptied
+from groupwise.config import ConfigError, check_plain, difference, fill_kinds, only, parse_overrides, without_emptied
+from groupwise.experiment.asked import ask, code_of, is_foreign, said_beside, said_by
 from groupwise.experiment.catalogue import Source, find
 from groupwise.experiment.layers import is_resolved, lay, lift, objective_edits, preset_of, preset_table, resolve_objective
 from groupwise.experiment.outweighed import outweighed
@@ -19,36 +21,74 @@ from groupwise.processes import is_first_process
 log = logging.getLogger("groupwise")
 
 
-def load_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Experiment:
+def load_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, Any] = (), *, run_code: bool = False) -> Experiment:
     """The experiment of this name or path, with changes.
 
     Layers, the later wins: defaults of the slots, the method's preset, the file, `overrides`. A run's `config.json` repeats the run.
 
+    What lies in a run folder may be anybody's: the code that it names is asked about first (`groupwise.experiment.asked`). `overrides` are the user's word.
+
     Args:
         name: a shipped experiment (`groupwise experiments`), a `.toml` file, a run folder or its `config.json`.
         overrides: `key=value` items, or a nested table.
+        run_code: the code that a run folder names may run; it is not asked about again.
 
     Returns:
         the experiment, every key stated.
 
     Raises:
-        ConfigError: anything that is wrong with it, all at once, before anything is computed.
+        ConfigError: anything that is wrong with it, all at once, before anything is computed; code that is to be asked about.
 
     Example:
         >>> experiment = load_experiment("language", ["method=dapo", "trust.high=0.3"])
         >>> experiment.objective.name, experiment.objective.trust.high
         ('dapo+edited', 0.3)
     """
-    source = find(name)
-    over = parse_overrides(overrides) if not isinstance(overrides, Mapping) else dict(overrides)
-    label = str(name) if not over else f"{name} with {' '.join(overrides) if not isinstance(overrides, Mapping) else 'changes'}"
-    try:
-        experiment = _loaded(source, over, label)
-    except ConfigError as error:
-        raise as_written(error, (*source.layers, over), label) from None
+    source, over, label = _found(name, overrides)
+    # Nothing of somebody else's is imported before its user was asked: a trust region's class would be, as the experiment is read.
+    foreign = is_foreign(source)
+    with only() if foreign else nullcontext():
+        experiment = _read(source, over, label)
+        code = code_of(experiment)
+    ask([*([said_by(source, code, over)] if foreign else []), *said_beside(experiment)], run_code)
+    if foreign and code:
+        experiment = _read(source, over, label)
     for sentence in outweighed(experiment, over) if is_first_process() else ():
         log.warning("%s", sentence)
     return experiment
+
+
+def read_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Experiment:
+    """The same experiment, of which nothing is imported and nothing may be run: for what looks at a run folder, or takes a part out of it.
+
+    Args:
+        name: as for `load_experiment`.
+        overrides: as for `load_experiment`.
+
+    Raises:
+        ConfigError: anything that is wrong with it.
+
+    Example:
+        >>> read_experiment("language").domain.kind
+        'language'
+    """
+    with only():
+        return _read(*_found(name, overrides))
+
+
+def _found(name: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -> tuple[Source, dict[str, Any], str]:
+    source = find(name)
+    over = parse_overrides(overrides) if not isinstance(overrides, Mapping) else dict(overrides)
+    check_plain(over, "changes")
+    label = str(name) if not over else f"{name} with {' '.join(overrides) if not isinstance(overrides, Mapping) else 'changes'}"
+    return source, over, label
+
+
+def _read(source: Source, over: Mapping[str, Any], label: str) -> Experiment:
+    try:
+        return _loaded(source, over, label)
+    except ConfigError as error:
+        raise as_written(error, (*source.layers, over), label) from None
 
 
 def _loaded(source: Source, over: Mapping[str, Any], label: str) -> Experiment:

@@ -9,7 +9,7 @@ from typing import Any, final
 import torch
 
 from groupwise.config import ConfigError
-from groupwise.domain.protocol import Domain
+from groupwise.domain.base import Domain
 from groupwise.experiment.schema import Experiment
 from groupwise.streams import Streams
 from groupwise.train.collect import rollouts_of
@@ -64,7 +64,7 @@ def one_group(experiment: Experiment, domain: Domain, index: int = 0) -> OneGrou
         raise ConfigError(f"prompt {index} does not exist: the training set has {domain.num_prompts}, counted from 0")
     objective = experiment.objective.on(density=domain.density)
     prompts = domain.prompts([index])
-    settings = {name: schedule.at(0) for name, schedule in getattr(experiment.domain, "sampling_schedule", {}).items()}
+    settings = {name: schedule.at(0) for name, schedule in experiment.domain.sampling_schedule.items()}
     with torch.no_grad():
         samples = domain.sample(prompts, experiment.train.group_size, streams=Streams(experiment.seed), step=0, settings=settings, requires=objective.requires)
     table = domain.reward(samples)

@@ -36,6 +36,7 @@ def write_page(comparison: Comparison, out: Path, *, command: str = "", num_cell
     html = template.render(
         name=comparison.name or "comparison",
         metric=comparison.metric,
+        prompts=comparison.evaluated_on.prompts,
         goal=comparison.goal,
         rows=[_shown(row) for row in rows],
         scores=_lanes(rows, [row.after for row in rows]),

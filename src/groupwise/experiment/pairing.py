@@ -9,7 +9,7 @@ from typing import Any
 
 from groupwise.runs import Run, read_lines, read_run
 
-DATA, START, SAMPLES = "held-out prompts", "weights at the start", "first samples"
+DATA, START, SAMPLES = "evaluation prompts", "weights at the start", "first samples"
 """What may be shared: the same prompts; the same scores on them before the first policy step, hence the same weights; and, drawn
 with the same noise, the same members in the first step that samples."""
 
@@ -23,7 +23,7 @@ def shared(first: Path, second: Path) -> tuple[str, ...]:
         first, second: run folders.
 
     Returns:
-        of `held-out prompts`, `weights at the start`, `first samples`, those that are the same; what a folder does not record is left out.
+        of `evaluation prompts`, `weights at the start`, `first samples`, those that are the same; what a folder does not record is left out.
 
     Example:
         >>> shared(Path("nowhere"), Path("nowhere"))

@@ -114,5 +114,5 @@ def _import_ray() -> Any:
     try:
         import ray
     except ImportError as error:
-        raise ConfigError("--on ray needs Ray, which is not installed; write pip install 'groupwise[ray]', or --on local") from error
+        raise ConfigError("--on ray needs Ray, which is not installed; write pip install ray, or --on local") from error
     return ray

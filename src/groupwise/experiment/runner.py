@@ -12,25 +12,27 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel
 
 from groupwise.config import difference, merge
+from groupwise.experiment.asked import asks, remember
 from groupwise.experiment.loading import edits, load_experiment
 from groupwise.experiment.schema import Experiment, read
 
 if TYPE_CHECKING:
     import torch
 
-    from groupwise.domain.protocol import Domain
+    from groupwise.domain.base import Domain
     from groupwise.objective import Objective
     from groupwise.train.job import Job, Recipe
     from groupwise.train.launch import Result
 
 
-def run(experiment: Experiment | str | Path, out: str | Path | None = None, *, controls: bool = True) -> Result:
+def run(experiment: Experiment | str | Path, out: str | Path | None = None, *, controls: bool = True, run_code: bool = False) -> Result:
     """Trains from the beginning.
 
     Args:
         experiment: an experiment, or the name or path of one.
         out: the run folder, which must be new; unset makes `runs/<experiment>-<seed>-<timestamp>`.
         controls: whether the experiment's controls are trained as well.
+        run_code: the code that a run folder names may run, where `experiment` is the path of one.
 
     Returns:
         The folder and what `summary.json` holds: metric, before, after, baseline, seconds by part, steps, seed, gains over controls.
@@ -43,16 +45,17 @@ def run(experiment: Experiment | str | Path, out: str | Path | None = None, *, c
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: 'langage' is neither a shipped experiment nor a file; ...did you mean language?...
     """
+    from groupwise.checkpoint import is_empty
     from groupwise.train.launch import run as train
 
     if not isinstance(experiment, Experiment):
-        experiment = load_experiment(experiment)
+        experiment = load_experiment(experiment, run_code=run_code)
     if not controls:
         # Written into the run's configuration too, so that a resumed run leaves them out as well.
         experiment = experiment.model_copy(update={"controls": {}})
     folder = Path(out) if out is not None else default_run_folder(experiment)
     existed = folder.exists()
-    empty = folder.is_dir() and not any(folder.iterdir())
+    empty = folder.is_dir() and is_empty(folder)
     try:
         return _beside_controls(train(job_of(experiment), folder))
     except ValueError:
@@ -63,17 +66,18 @@ def run(experiment: Experiment | str | Path, out: str | Path | None = None, *, c
         raise
 
 
-def resume(folder: str | Path) -> Result:
+def resume(folder: str | Path, *, run_code: bool = False) -> Result:
     """Goes on with a run from its newest checkpoint, to the same end as if it had not been cut off.
 
     Args:
         folder: the run folder.
+        run_code: the code that it names may run, where this user did not make it.
 
     Returns:
         what `run` would have returned; a run that has ended is left as it is.
 
     Raises:
-        ConfigError: there is no run in the folder.
+        ConfigError: there is no run in the folder, or it names code that is to be asked about.
 
     Example:
         >>> resume("nowhere")
@@ -83,7 +87,7 @@ def resume(folder: str | Path) -> Result:
     from groupwise.train.launch import resume as go_on
     from groupwise.train.run_folder import open_existing
 
-    return _beside_controls(go_on(job_of(load_experiment(open_existing(Path(folder)).config)), Path(folder)))
+    return _beside_controls(go_on(job_of(load_experiment(open_existing(Path(folder)).config, run_code=run_code)), Path(folder)))
 
 
 def _beside_controls(result: Result) -> Result:
@@ -108,13 +112,15 @@ def default_run_folder(experiment: Experiment) -> Path:
 
 def _forget(folder: Path) -> None:
     """Removes a run folder in which nothing was computed, so that the corrected command may use its name."""
+    from groupwise.checkpoint import torn
     from groupwise.processes import is_first_process
 
     if not is_first_process() or not folder.is_dir():
         return
     metrics = folder / "metrics.jsonl"
     computed = metrics.is_file() and metrics.stat().st_size > 0
-    if not computed and {path.name for path in folder.iterdir()} <= {"config.json", "environment.json", "metrics.jsonl", "tensorboard", "wandb"}:
+    names = {path.name for path in set(folder.iterdir()) - set(torn(folder))}
+    if not computed and names <= {"config.json", "environment.json", "metrics.jsonl", "tensorboard", "wandb"}:
         shutil.rmtree(folder)
 
 
@@ -146,7 +152,7 @@ def with_model(experiment: Experiment, model: str | Path) -> Experiment:
         'runs/a/model'
     """
     last = experiment.spans[-1]
-    tree = merge({**last.table(), "name": experiment.name}, {"domain": {"model": {"kind": "pretrained", "path": str(model)}}})
+    tree = merge({**last.table(), "name": experiment.name}, {"domain": last.domain.on_model(str(model))})
     return read(tree, f"{experiment.name} with the model {model}")
 
 
@@ -177,6 +183,7 @@ def job_of(experiment: Experiment) -> Job:
         track=experiment.track,
         controls={name: [_recipe(span, experiment) for span in experiment.control(name)] for name in experiment.controls},
         remarks=remarks(experiment),
+        note=remember if asks(experiment) else None,
     )
 
 
@@ -224,10 +231,10 @@ def _recipe(span: Experiment, whole: Experiment, *, cache: bool = True) -> Recip
         train=span.train,
         optimiser=span.optimiser,
         reference=span.reference,
-        sampling=dict(getattr(span.domain, "sampling_schedule", {})),
+        sampling=dict(span.domain.sampling_schedule),
         adapt=_adapter(span, whole),
         cache=cache,
-        identity={"domain": span.domain.model_dump(mode="json", exclude=set(getattr(span.domain, "only_sampled", ())))},
+        identity={"domain": span.domain.model_dump(mode="json", exclude=set(span.domain.only_sampled))},
         measures={"domain": span.domain.model_dump(mode="json")},
     )
 
@@ -237,7 +244,7 @@ def _adapter(span: Experiment, whole: Experiment) -> Callable[[Domain], Domain]:
     if span.domain == whole.domain:
         return lambda domain: domain
 
-    return lambda domain: domain.adapted(span.domain)
+    return span.domain.adapt
 
 
 def _listed(experiment: Experiment, changed: Mapping[str, tuple[Any, Any]]) -> list[str]:

@@ -8,11 +8,9 @@ from pydantic import AfterValidator, Field, model_validator
 
 from groupwise.checkpoint.config import CheckpointConfig
 from groupwise.config import Config, ConfigError, Problem, json_schema, merge, nearest, validate, without_emptied
-from groupwise.domain.diffusion.config import DiffusionConfig
-from groupwise.domain.language.config import LanguageConfig
+from groupwise.config.numbers import PerStep, Seed
+from groupwise.domain.kinds import AnyDomainConfig
 from groupwise.domain.protocol import CONSISTENCY
-from groupwise.domain.restoration.config import RestorationConfig
-from groupwise.domain.selection.config import SelectionConfig
 from groupwise.experiment.layers import lift, objective_edits, resolve_objective
 from groupwise.objective import Objective
 from groupwise.reference import ReferenceConfig, resolve_reference
@@ -20,18 +18,20 @@ from groupwise.track.config import TrackConfig
 from groupwise.train.config import Stage, TrainConfig
 from groupwise.train.optimiser_config import OptimiserConfig
 
+_LONGEST_NAME = 128
+"""Bytes: file systems allow 255, and a seed, a time and the mark of a write that is going on are added."""
+
 
 def _folder_name(name: str) -> str:
     if not name.strip() or name.startswith(".") or not name.isprintable() or any(sign in name for sign in "/\\"):
         raise ValueError(f"{name!r} cannot be the name of a folder; write letters, digits, spaces, - and _")
+    if len(name.encode()) > _LONGEST_NAME:
+        raise ValueError(f"{name[:40]!r}... has {len(name.encode())} bytes, and a folder's name of ours at most {_LONGEST_NAME}; write a shorter one")
     return name
 
 
 FolderName = Annotated[str, AfterValidator(_folder_name)]
 """A name that a folder in `runs/` or `controls/` may have."""
-
-DomainConfig = Annotated[LanguageConfig | DiffusionConfig | RestorationConfig | SelectionConfig, Field(discriminator="kind")]
-"""The union of the domains' configurations, told apart by `kind`. A new domain joins it here and nowhere else."""
 
 _WHOLE_RUN = ("stages", "controls", "comparison", "seed", "name", "description", "track", "checkpoint")
 
@@ -60,7 +60,8 @@ class ComparisonConfig(Config):
     Args:
         vary: `key=a,b` items; every combination is a variant, and the first is what the others are compared with.
         seeds: how many seeds each variant is run with.
-        show: further held-out metrics, shown beside the one that is compared: their means over seeds at the end.
+        first_seed: the first of them; the others follow it.
+        show: further metrics of evaluations, shown beside the one that is compared: their means over seeds at the end.
 
     Example:
         >>> ComparisonConfig(vary=["method=grpo,dapo"]).seeds
@@ -68,7 +69,8 @@ class ComparisonConfig(Config):
     """
 
     vary: list[str]
-    seeds: int = Field(default=3, ge=1)
+    seeds: PerStep = 3
+    first_seed: Seed = 0
     show: list[str] = Field(default_factory=list)
 
 
@@ -105,9 +107,9 @@ class Experiment(Config):
     name: FolderName = "custom"
     description: str = ""
     method: str = "grpo"
-    seed: int = Field(default=0, ge=0, lt=2**63)
+    seed: Seed = 0
     objective: Objective = Field(default_factory=lambda data: Objective.preset(data.get("method", "grpo")))
-    domain: DomainConfig
+    domain: AnyDomainConfig
     reference: ReferenceConfig | None = None
     train: TrainConfig = TrainConfig()
     optimiser: OptimiserConfig = OptimiserConfig()
@@ -183,7 +185,7 @@ class Experiment(Config):
         if changes.get("method", self.method) != self.method:
             tree["objective"] = objective_edits(tree)
         span = read(resolve_objective(merge(without_emptied(Experiment, tree, changes), changes), source), source)
-        self._refuse(source, [f"train.{key}" for key in ("device", "num_threads") if getattr(span.train, key) != getattr(self.train, key)])
+        self._refuse(source, [f"train.{key}" for key in ("device", "num_threads", "deterministic") if getattr(span.train, key) != getattr(self.train, key)])
         self._refuse(source, [f"domain.{key}" for key in sorted(self.domain.whole_run) if getattr(span.domain, key) != getattr(self.domain, key)])
         return span
 

@@ -20,7 +20,7 @@ class Spread:
 
     Args:
         seeds: what another draw of seeds would change; `s^2 / S` of the seeds' means.
-        prompts: what other held-out prompts would change in all seeds alike.
+        prompts: what other evaluation prompts would change in all seeds alike.
         num_seeds: `S`.
         num_prompts: `P`, of a seed.
 

@@ -1,6 +1,6 @@
 """Means with intervals, and paired differences, by a bootstrap over seeds and then prompts.
 
-A run gives one score for each held-out prompt; a variant is run with several seeds. Both are redrawn: seeds, because another
+A run gives one score for each evaluation prompt; a variant is run with several seeds. Both are redrawn: seeds, because another
 seed would have trained another model, and prompts, because other prompts would have been as good. A difference between two
 variants is taken prompt by prompt between runs of the same seed *before* anything is redrawn, so that what they share cancels.
 
@@ -17,7 +17,7 @@ all: its interval speaks of prompts only, and no difference is called real on it
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
@@ -64,6 +64,22 @@ class Estimate:
     def is_zero(self) -> bool:
         """Whether it is 0 with both ends: of a difference, that the two sides are equal prompt by prompt."""
         return self.mean == self.low == self.high == 0
+
+    def within(self, bounds: tuple[float, float] | None) -> Estimate:
+        """Returns the same with an interval that does not leave the bounds. It holds the truth as often as before, since the truth lies within them.
+
+        Args:
+            bounds: the lowest and the highest value; `None` changes nothing.
+
+        Example:
+            >>> wide = Estimate(0.98, 0.92, 1.04, Spread(seeds=0.0009, prompts=0.0, num_seeds=3, num_prompts=100))
+            >>> wide.within((0.0, 1.0)).high
+            1.0
+        """
+        if bounds is None:
+            return self
+        # The mean of scores at a bound may miss it by a rounding error.
+        return replace(self, low=min(max(self.low, bounds[0]), self.mean), high=max(min(self.high, bounds[1]), self.mean))
 
     @property
     def p_value(self) -> float | None:
@@ -135,7 +151,7 @@ def paired_difference(first: Scores, second: Scores, *, level: float = 0.95, num
     """
     shared = {each: {key: score - second[each][key] for key, score in first[each].items() if key in second[each]} for each in first if each in second}
     if not shared or not all(shared.values()):
-        raise ValueError("a paired difference needs runs of both variants with the same seeds and the same held-out prompts")
+        raise ValueError("a paired difference needs runs of both variants with the same seeds and the same evaluation prompts")
     return bootstrap(shared, level=level, num_resamples=num_resamples, seed=seed)
 
 

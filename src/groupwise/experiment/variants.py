@@ -65,7 +65,9 @@ def variants(vary: Sequence[str]) -> list[Variant]:
         if not equals or not key.strip() or not all(values):
             raise ConfigError(f"--vary {item!r} is not key=a,b; write for example --vary trust.kind=clip,gaussian")
         if key.strip() == "seed":
-            raise ConfigError(f"--vary {item!r}: every variant is run with the same seeds, so that runs pair up; write --seeds {len(values)}")
+            raise ConfigError(
+                f"--vary {item!r}: every variant is run with the same seeds, so that runs pair up; write --first-seed {values[0]} --seeds {len(values)}"
+            )
         if key in axes:
             raise ConfigError(f"--vary names {key!r} twice; give all its values in one, --vary {key}={','.join([*axes[key], *values])}")
         if len(set(values)) < len(values):

@@ -1,4 +1,4 @@
-"""A trained selector as demonstrations of DSPy's predictors. Needs `groupwise[dspy]`; imports no torch."""
+"""A trained selector as demonstrations of DSPy's predictors. Needs `dspy`; imports no torch."""
 
 from __future__ import annotations
 
@@ -91,7 +91,18 @@ class FewShot(dspy.Module):
         Raises:
             ConfigError: the question is missing, or as `Selector.select`.
         """
+        return self.predict(**inputs, demos=self._demos(inputs))
+
+    async def aforward(self, **inputs: Any) -> Any:
+        """As `forward`, for `await program.acall(...)`.
+
+        Raises:
+            ConfigError: as `forward`.
+        """
+        return await self.predict.acall(**inputs, demos=self._demos(inputs))
+
+    def _demos(self, inputs: dict[str, Any]) -> list[dspy.Example]:
         question = inputs.get(self.select.question_field)
         if not isinstance(question, str):
             raise ConfigError(f"no text {self.select.question_field!r} among the inputs {list(inputs)}; name it with question_field")
-        return self.predict(**inputs, demos=self.select(question))
+        return self.select(question)

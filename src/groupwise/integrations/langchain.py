@@ -1,4 +1,4 @@
-"""A trained selector as LangChain's example selector, for `FewShotPromptTemplate` and its chat form. Needs `groupwise[langchain]`; imports no torch."""
+"""A trained selector as LangChain's example selector, for `FewShotPromptTemplate` and its chat form. Needs `langchain-core`; imports no torch."""
 
 from __future__ import annotations
 

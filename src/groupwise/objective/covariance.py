@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
@@ -48,9 +50,14 @@ def share_of(share: float, decisions: Decisions) -> Float[Tensor, ""]:
 
 
 def largest(
-    values: Float[Tensor, ...], where: Bool[Tensor, ...], number: Shaped[Tensor, ""], reduce: Reduce, places: Int[Tensor, " N"] | None = None
+    values: Float[Tensor, ...],
+    where: Bool[Tensor, ...],
+    number: Shaped[Tensor, ""],
+    reduce: Reduce,
+    places: Int[Tensor, " N"] | None = None,
+    lots: Callable[[Int[Tensor, " M"]], Float[Tensor, " M"]] | None = None,
 ) -> Bool[Tensor, ...]:
-    """Where the `number` largest of the values stand, on all processes together. Ties for the last places that do not all fit are left out.
+    """Where the `number` largest of the values stand, on all processes together. Ties for the last places that do not all fit are drawn, or left out.
 
     The numbers are read as integers of the same order, eight bits at a time from the top: each pass counts how many candidates share each digit, which is all
     that processes exchange, and goes on with those of the one digit that does not wholly fit. Exact, whatever the dtype.
@@ -61,6 +68,7 @@ def largest(
         number: scalar, how many are wanted over all processes.
         reduce: sum over processes.
         places: `where.flatten().nonzero()[:, 0]`, where it is known.
+        lots: gives flat places their random numbers (`lots_of`): of those that tie, the smallest are taken. Without it they are left out.
 
     Returns:
         `[B, T]` bool.
@@ -89,7 +97,29 @@ def largest(
         left = left - from_above[cut]
         split = digit == cut - 1
         key, places = key[split], places[split]
+    # What is left over is the same number on every process, so that all of them go on, or none.
+    if lots is not None and bool(left > 0):
+        tied = torch.zeros_like(chosen)
+        tied[places] = True
+        return chosen.view_as(where) | largest(-lots(places), tied.view_as(where), left, reduce, places)
     return chosen.view_as(where)
+
+
+def lots_of(decisions: Decisions) -> Callable[[Int[Tensor, " M"]], Float[Tensor, " M"]]:
+    """The random numbers of an update by flat place: keyed by the member's id, the decision's place and the step, so that they do not change with sharding.
+
+    Args:
+        decisions: of this process, with their members' ids.
+
+    Example:
+        >>> zeros = torch.zeros(2, 3)
+        >>> decisions = Decisions(torch.ones(2, 3, dtype=torch.bool), zeros, zeros, zeros, member=torch.tensor([7, 3]))
+        >>> bool((lots_of(decisions)(torch.tensor([4])) == keyed_uniform(torch.tensor([3]), torch.tensor([1]), key=0)).all())
+        True
+    """
+    member, width = decisions.member, decisions.mask.shape[1]
+    assert member is not None
+    return lambda places: keyed_uniform(member[places // width], places % width, decisions.draw)
 
 
 def keyed_uniform(member: Tensor, decision: Tensor, key: int) -> Tensor:

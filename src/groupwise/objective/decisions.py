@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, final
 
@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from groupwise.statistics import Mean, Reduce, Statistic, alone, row_count
+from groupwise.statistics import Mean, Reduce, Statistic, alone, both, row_count
 
 LOG_LIMIT = 80.0
 """Products of ratios are clamped to `exp(+-80)`, which fp32 still holds."""
@@ -93,6 +93,15 @@ class Decisions:
         """Bool, `A < 0`, in the same shape."""
         return (self.advantage if self.member_advantage is None else self.member_advantage) < 0
 
+    @cached_property
+    def taught(self) -> Bool[Tensor, "B T"]:
+        """Bool, the valid decisions whose own advantage is not 0."""
+        return both(self.mask, self.advantage != 0)
+
+    def detached(self) -> Decisions:
+        """The same numbers without gradient, for what is only measured: a metric that is read later must not keep the graph alive."""
+        return replace(self, **{f.name: value.detach() for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)})
+
     def share(self, hits: Bool[Tensor, "B T"] | Callable[[], Tensor]) -> Mean:
         """The statistic of the share of valid decisions at which `hits [B, T]`, or what it gives when the statistic is read, holds."""
         return Mean.share(hits, self.mask)
@@ -128,8 +137,11 @@ class Surrogate:
         value: `S [B, T]`, larger is better.
         alive: `[B, T]` bool, true where the surrogate still carries gradient.
         statistics: what the region measured.
+        direct: `[B, T]` bool, true where that gradient goes to the decision's own log-prob and past the ratio; `None` for a region that says it of itself
+            (`score_function`).
     """
 
     value: Float[Tensor, "B T"]
     alive: Bool[Tensor, "B T"]
     statistics: Mapping[str, Statistic] = field(default_factory=dict)
+    direct: Bool[Tensor, "B T"] | None = None

@@ -7,6 +7,7 @@ Metrics are described here and summed when they are read (`groupwise.statistics`
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -15,10 +16,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from groupwise.objective.compat import compat_surrogate
-from groupwise.objective.decisions import Decisions
+from groupwise.objective.decisions import Decisions, Surrogate
 from groupwise.objective.plan import Plan
+from groupwise.objective.token_gradient import whole_member
 from groupwise.records import Loss, Scored
-from groupwise.statistics import AboveZero, EffectiveSampleSize, Mean, Percentiles, Statistic, Total, as_float, both
+from groupwise.statistics import AboveZero, EffectiveSampleSize, Events, Mean, NotFinite, Percentiles, Statistic, Total, as_float, both
 
 if TYPE_CHECKING:
     from groupwise.objective.objective import Objective
@@ -34,10 +36,12 @@ def loss_of(objective: Objective, scored: Scored, plan: Plan) -> Loss:
         scored: members under the live policy, with gradient; of the plan's shape.
         plan: of the same members.
     """
+    statistics: dict[str, Statistic] = {name: Mean.number(value) for name, value in plan.constants.items()}
+    if plan.not_finite == "counted" or scored.log_prob.device.type != "cpu":
+        scored, plan = _without_broken(scored, plan, statistics)
     decisions = _decisions(scored, plan)
     dtype = decisions.log_prob.dtype
     weight = plan.weight.to(dtype)
-    statistics: dict[str, Statistic] = {name: Mean.number(value) for name, value in plan.constants.items()}
     if not plan.density:
         statistics["log_prob/above_zero"] = AboveZero.of(decisions.log_prob, plan.mask)
     total = decisions.log_prob.new_zeros(())
@@ -67,6 +71,17 @@ def loss_of(objective: Objective, scored: Scored, plan: Plan) -> Loss:
         total = total + term
     statistics["loss"] = Total.of(total)
     return Loss(total, statistics)
+
+
+def _without_broken(scored: Scored, plan: Plan, statistics: dict[str, Statistic]) -> tuple[Scored, Plan]:
+    """Decisions whose live log-prob is not finite count as unmoved and weigh nothing; how many there are is counted."""
+    broken = both(plan.mask, ~scored.log_prob.detach().isfinite())
+    statistics["log_prob/not_finite"] = (Events if plan.not_finite == "counted" else NotFinite).of(broken)
+    if broken.device.type == "cpu" and not bool(broken.any()):
+        return scored, plan
+    whole = {name: torch.where(broken, 0.0, value) if value.dim() == 2 else value for name, value in scored.tensors().items()}
+    whole["log_prob"] = torch.where(broken, plan.old_log_prob.to(scored.log_prob.dtype), scored.log_prob)
+    return Scored.from_tensors(whole), replace(plan, weight=torch.where(broken, 0.0, plan.weight))
 
 
 def _decisions(scored: Scored, plan: Plan) -> Decisions:
@@ -101,41 +116,50 @@ def _policy_term(objective: Objective, decisions: Decisions, weight: Float[Tenso
     if objective.compat is not None:
         surrogate = compat_surrogate(objective, decisions)
         statistics.update(surrogate.statistics)
-        _measure(decisions, decisions.log_ratio, [surrogate.alive], plan.detail, statistics)
+        _measure(objective, decisions, decisions.log_ratio, surrogate, [], plan.detail, statistics)
         return -(weight * surrogate.value).sum()
     smoothed = objective.smoothing(decisions)
     level = objective.ratio(smoothed, decisions)
     surrogate = objective.trust(level, decisions)
     factor = weight
-    shares = [surrogate.alive]
+    factors: list[Tensor] = []
     if not objective.credit.uniform:
         parts = objective.credit.parts(decisions)
         credit = objective.credit.combine(parts, decisions)
         statistics.update(objective.credit.measure(parts, decisions))
         factor = factor * credit
-        shares.append(credit)
+        factors.append(credit)
     if plan.correction is not None:
         correction = plan.correction.to(weight.dtype)
         factor = factor * correction
-        shares.append(correction)
+        factors.append(correction)
         statistics["correction/mean"] = decisions.average(correction)
     statistics.update(objective.smoothing.measure(decisions, smoothed))
     statistics.update(objective.ratio.measure(level, decisions))
     statistics.update(surrogate.statistics)
-    _measure(decisions, level, shares, plan.detail, statistics)
+    _measure(objective, decisions, level, surrogate, factors, plan.detail, statistics)
     return -(factor * surrogate.value).sum()
 
 
-def _measure(decisions: Decisions, level: Float[Tensor, "B T"], shares: list[Tensor], detail: bool, statistics: dict[str, Statistic]) -> None:
-    """The metrics that every objective has. A decision carries gradient where `shares[0]`, the region, is alive and every other factor positive."""
-    mask, log_ratio = decisions.mask, decisions.log_ratio.detach()
+def _measure(
+    objective: Objective,
+    decisions: Decisions,
+    level: Float[Tensor, "B T"],
+    surrogate: Surrogate,
+    factors: list[Tensor],
+    detail: bool,
+    statistics: dict[str, Statistic],
+) -> None:
+    """The metrics that every objective has. A term carries gradient where the region is alive and every factor positive."""
+    mask, log_ratio, still = decisions.mask, decisions.log_ratio.detach(), decisions.detached()
+    alive, direct = surrogate.alive, surrogate.direct
 
     @cache
     def dead() -> Bool[Tensor, "B T"]:
-        alive, *factors = shares
+        counted = mask
         for factor in factors:
-            alive = both(alive, factor > 0)
-        return ~alive
+            counted = both(counted, factor > 0)
+        return ~_reached(objective, alive, direct, counted, still)
 
     statistics["zero_gradient_fraction/positive"] = Mean.share(dead, mask, decisions.good)
     statistics["zero_gradient_fraction/negative"] = Mean.share(dead, mask, decisions.bad)
@@ -143,6 +167,33 @@ def _measure(decisions: Decisions, level: Float[Tensor, "B T"], shares: list[Ten
     if detail:
         statistics["ratio"] = Percentiles.of(level, mask)
         statistics["effective_sample_size"] = EffectiveSampleSize.of_logs(level, mask)
+
+
+def _reached(
+    objective: Objective, alive: Bool[Tensor, "B T"], direct: Bool[Tensor, "B T"] | None, counted: Bool[Tensor, "B T"], decisions: Decisions
+) -> Bool[Tensor, "B T"]:
+    """The decisions that get a gradient from the policy term: what a term does not give to its own decision flows back as its ratio was made.
+
+    Args:
+        objective: of the term.
+        alive, direct: as the region gave them (`Surrogate`).
+        counted: terms that no factor sets to 0.
+        decisions: without gradient.
+    """
+    if getattr(objective.trust, "whole_member", False):
+        # One surrogate a member, made of the decisions that are alive in it.
+        return both(alive, whole_member(counted, decisions))
+    terms = both(alive, counted)
+    level_is_constant = objective.compat is None and getattr(objective.ratio, "gradient", "sequence") == "token"
+    if level_is_constant or getattr(objective.trust, "score_function", False):
+        return terms
+    through = terms if direct is None else both(terms, ~direct)
+    if objective.compat is None:
+        through = objective.ratio.reach(through, decisions)
+    elif objective.ratio.kind == "arithmetic" or objective.trust.kind in ("gaussian", "asymmetric_clip"):
+        through = whole_member(through, decisions)
+    through = objective.smoothing.reach(through, decisions)
+    return through if direct is None else through | both(terms, direct)
 
 
 def _divergence(objective: Objective, decisions: Decisions, scored: Scored, plan: Plan) -> Float[Tensor, "B T"] | None:

@@ -26,9 +26,10 @@ from groupwise.objective.correction import Correction, NoCorrection
 from groupwise.objective.counts import Counts
 from groupwise.objective.credit import Credit
 from groupwise.objective.divergence import Divergence, NoDivergence
+from groupwise.objective.live_log_prob import check_log_prob
 from groupwise.objective.loss import loss_of
 from groupwise.objective.plan import Plan
-from groupwise.objective.prepare import Partial, check_size, grouped_rewards, is_packed, measure_rewards
+from groupwise.objective.prepare import Partial, check_size, grouped_rewards, is_packed, measure_rewards, weighted_summands
 from groupwise.objective.ratio import Ratio, Token
 from groupwise.objective.refusals import refusals
 from groupwise.objective.running import Running
@@ -37,7 +38,7 @@ from groupwise.objective.state import ObjectiveState
 from groupwise.objective.trust import Clip, Trust
 from groupwise.records import Cotangents, Loss, Rollouts, Scored
 from groupwise.schedule import Constant, Schedule
-from groupwise.statistics import ABOVE_ZERO, Reduce, alone, both
+from groupwise.statistics import Reduce, alone, both
 
 _SCOPES = ("decision", "member", "batch")
 _LOSS_SLOTS = ("smoothing", "ratio", "trust", "correction", "divergence")
@@ -209,7 +210,8 @@ class Objective(Config):
         check_size(advantage, f"advantage.kind = {self.advantage.kind!r}")
         groups = self.admission(rewards)
         members = groups[rewards.index]
-        statistics = measure_rewards(given, advantage, groups, rollouts) if rollouts.rewards else {}
+        summands = getattr(self.advantage, "summands", weighted_summands)
+        statistics = measure_rewards(given, advantage, groups, rollouts, summands(given)) if rollouts.rewards else {}
         return Batch(
             mask=rollouts.mask,
             old_log_prob=rollouts.old_log_prob,
@@ -246,7 +248,14 @@ class Objective(Config):
         gap = torch.where(rollouts.mask, rollouts.old_log_prob - rollouts.reference_log_prob, 0.0)
         return beta * gap.sum(1, dtype=torch.float64)
 
-    def plan(self, update: Batch, state: ObjectiveState | None = None, reduce: Reduce = alone, detail: bool = True) -> Plan:
+    def plan(
+        self,
+        update: Batch,
+        state: ObjectiveState | None = None,
+        reduce: Reduce = alone,
+        detail: bool = True,
+        not_finite: Literal["refused", "counted"] = "refused",
+    ) -> Plan:
         """Weights and coefficients of one optimiser step, from global counts.
 
         Args:
@@ -254,6 +263,8 @@ class Objective(Config):
             state: the objective's state now; the batch's own if not given (right for the first update on it).
             reduce: sum over processes.
             detail: measure percentiles too.
+            not_finite: what a live log-prob that is NaN or infinite at a valid decision is: an error that names the place, or a decision that counts as
+                unmoved, weighs nothing and is counted in `log_prob/not_finite`, as a training run wants it.
         """
         if not isinstance(update, Batch):
             raise ValueError(f"plan takes a Batch, got {type(update).__name__}; write objective.plan(objective.prepare(rollouts, state))")
@@ -298,6 +309,7 @@ class Objective(Config):
             detail=detail,
             packed=update.packed,
             density=update.density,
+            not_finite=not_finite,
         )
 
     def loss(self, scored: Scored, plan: Plan) -> Loss:
@@ -308,8 +320,8 @@ class Objective(Config):
             plan: `plan.select(rows)` of the step's plan.
 
         Raises:
-            ValueError: a field is missing or of another shape, a log-prob that is not a density's lies above zero, or a part was given of what the
-                objective's scope needs whole.
+            ValueError: a field is missing or of another shape, a log-prob is not finite at a valid decision, one that is not a density's lies above zero, or a
+                part was given of what the objective's scope needs whole.
         """
         scored = self._checked(scored, plan)
         if plan.sliced and self.scope != "decision":
@@ -370,20 +382,6 @@ class Objective(Config):
                 raise ValueError(
                     f"Scored.{name} has shape {list(value.shape)}, and the plan's members and decisions are {list(plan.mask.shape)}; pass plan.select(rows)"
                 )
-        if not plan.density and scored.log_prob.device.type == "cpu":
-            self._check_below_zero(scored.log_prob.detach(), plan.mask)
+        if scored.log_prob.device.type == "cpu":
+            check_log_prob(scored.log_prob.detach(), plan)
         return scored
-
-    @staticmethod
-    def _check_below_zero(log_prob: Tensor, mask: Tensor) -> None:
-        """On a processor this waits for nothing; elsewhere the loss counts what is above zero, and logging it is the error (`statistics.AboveZero`)."""
-        # One pass in the usual case, where what is masked is below zero too.
-        if log_prob.numel() == 0 or float(log_prob.amax()) <= ABOVE_ZERO:
-            return
-        above = both(mask, log_prob > ABOVE_ZERO)
-        if above.any():
-            member, decision = (int(i) for i in above.nonzero()[0])
-            raise ValueError(
-                f"Scored.log_prob[{member}, {decision}] is {log_prob[member, decision].item():.6g}, above zero: a log-probability is at most 0. "
-                "Pass log-probs, not probabilities; for densities write Rollouts(..., density=True)"
-            )

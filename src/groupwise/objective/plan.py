@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Literal, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -36,6 +36,7 @@ class Plan:
         detail: whether percentiles are measured.
         packed: whether every member's valid decisions are known to be its first ones.
         density: whether log-probs are of densities, which may exceed zero.
+        not_finite: what a live log-prob that is not finite is: refused, or left out and counted.
     """
 
     mask: Bool[Tensor, "B T"]
@@ -60,6 +61,7 @@ class Plan:
     detail: bool = True
     packed: bool = False
     density: bool = False
+    not_finite: Literal["refused", "counted"] = "refused"
 
     def __len__(self) -> int:
         return self.mask.shape[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import torch
@@ -100,16 +101,34 @@ def is_packed(mask: Bool[Tensor, "B T"]) -> bool:
     return gaps.numel() == 0 or not bool(gaps.view(torch.uint8).amax())
 
 
-def measure_rewards(rewards: Grouped, advantage: Float[Tensor, "B K"], admitted: Bool[Tensor, " P"], rollouts: Rollouts) -> dict[str, Statistic]:
+def weighted_summands(rewards: Grouped) -> dict[str, Float[Tensor, "B K"]]:
+    """Returns what each reward adds to a member's distance from its group where advantages compare the weighted sum, `weight_k (R_ik - mean_k)`.
+
+    Args:
+        rewards: with their parts.
+    """
+    counted = {name: part for name, part in rewards.parts.items() if rewards.weights[name] != 0}
+    return {name: (rewards.weights[name] * torch.where(part.present, part.value - part.mean, 0.0)).expand_as(rewards.value) for name, part in counted.items()}
+
+
+def measure_rewards(
+    rewards: Grouped,
+    advantage: Float[Tensor, "B K"],
+    admitted: Bool[Tensor, " P"],
+    rollouts: Rollouts,
+    summands: Mapping[str, Float[Tensor, "B K"]],
+) -> dict[str, Statistic]:
     """The reward and advantage metrics, under TRL's names and source 001's.
 
     A flat group is all right where its rewards come to the most that the weighted sum can be, all wrong where to the least (`Rollouts.reward_bounds`).
+    A reward's share in what is compared is the part of the variance inside groups that its summand makes, `sum x_k x / sum x^2` with `x = sum_k x_k`.
 
     Args:
         rewards: the weighted sum, with its groups and parts.
         advantage: `[B, K]`.
         admitted: `[num_groups]` bool.
         rollouts: what they came from.
+        summands: what each reward of a weight adds to the comparison that the advantage makes.
     """
     truncated = rollouts.truncated
     ends = {name: rollouts.reward_bounds.get(name, (0.0, 1.0)) for name in rewards.parts}
@@ -144,15 +163,14 @@ def measure_rewards(rewards: Grouped, advantage: Float[Tensor, "B K"], admitted:
     }
     if truncated is not None:
         statistics["completions/clipped_ratio"] = Mean.share(truncated, torch.ones_like(truncated))
-    inside = torch.where(rewards.present, rewards.value - rewards.mean, 0.0)
+    inside = sum(summands.values(), torch.zeros_like(rewards.value))
     for name, part in rewards.parts.items():
         statistics[f"rewards/{name}/mean"] = Mean.of(part.value, part.present)
         statistics[f"rewards/{name}/std"] = Deviation.of(part.value, part.present)
         # A map has no entry where there was no decision, and none is missing there.
         asked = rollouts.mask if part.present.shape[1] > 1 else torch.ones_like(part.present)
         statistics[f"rewards/{name}/missing"] = Mean.share(~part.present, asked)
-        statistics[f"rewards/{name}/weight"] = Mean.number(weight := rewards.weights[name])
-        if weight != 0:
-            own = weight * torch.where(part.present, part.value - part.mean, 0.0)
-            statistics[f"rewards/{name}/share"] = Mean.ratio((own * inside).sum(), inside.square().sum())
+        statistics[f"rewards/{name}/weight"] = Mean.number(rewards.weights[name])
+        if name in summands:
+            statistics[f"rewards/{name}/share"] = Mean.ratio((summands[name] * inside).sum(), inside.square().sum())
     return statistics

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -15,6 +16,9 @@ from groupwise.objective.objective import Objective
 
 _METHODS = files("groupwise") / "presets" / "methods"
 _OVERLAYS = files("groupwise") / "presets" / "overlays"
+
+
+_BOTH = ", or write one that rejects with the weights that are left truncated as well, for example dapo+mis with correction.truncate = 2.0"
 
 
 @final
@@ -40,7 +44,7 @@ class Paper(Config):
 
 @final
 class Method(Config):
-    """A published method: its paper, its equation, every slot, and how it deviates from the paper."""
+    """A published method, or a correction that is laid on one: its paper, its equation, its slots, and how it deviates from the paper."""
 
     title: str
     summary: str
@@ -72,7 +76,7 @@ def overlay_names() -> tuple[str, ...]:
 
     Example:
         >>> overlay_names()
-        ('icepop', 'mis', 'tis')
+        ('geo_rs', 'icepop', 'mis', 'seq_mis', 'seq_tis', 'tis')
     """
     return tuple(sorted(entry.name.removesuffix(".toml") for entry in _OVERLAYS.iterdir() if entry.name.endswith(".toml")))
 
@@ -106,6 +110,57 @@ def read_method(name: str) -> Method:
     return validate(Method, read_toml(str(_METHODS / f"{name}.toml")), source=f"methods/{name}.toml")
 
 
+def read_overlay(name: str) -> Method:
+    """An overlay with everything it says of itself; its objective holds the slots that it sets.
+
+    Args:
+        name: of the overlay, without the `+`.
+
+    Raises:
+        ConfigError: no such overlay; the nearest names are given.
+
+    Example:
+        >>> read_overlay("icepop").paper.arxiv
+        '2510.18855'
+    """
+    if name not in overlay_names():
+        raise ConfigError(_unknown("overlay", name, overlay_names()))
+    return validate(Method, read_toml(str(_OVERLAYS / f"{name}.toml")), source=f"overlays/{name}.toml")
+
+
+def equation_of(name: str) -> str:
+    """The equation of a preset with its overlays: what each overlay multiplies stands where it multiplies.
+
+    Args:
+        name: a preset, overlays joined by `+`.
+
+    Raises:
+        ConfigError: no such preset or overlay.
+
+    Example:
+        >>> equation_of("opo+tis").partition(r",\\quad")[0]
+        '\\\\frac{1}{\\\\sum_i n_i}\\\\sum_{i,t}k_{i,t}\\\\,A_i\\\\log\\\\pi_{i,t}'
+    """
+    base, *overlays = name.split("+")
+    equation = read_method(base).equation
+    for overlay in overlays:
+        _, *where = read_overlay(overlay).equation.split(r",\quad")
+        equation = r",\quad".join([_weighed(equation), *(part.strip() for part in where)])
+    return equation
+
+
+def _weighed(equation: str) -> str:
+    """`k_{i,t}` before the surrogate of each decision; a member's one surrogate gets the mean over its decisions."""
+    first, quad, rest = equation.partition(r",\quad")
+    for term in re.finditer(r"\\sum_(?:\{i,t\}|t(?![a-z]))(?:\\left\[\s*)?", first):
+        before = first[: term.start()]
+        if before.count(r"\left") == before.count(r"\right"):
+            return first[: term.end()] + r"k_{i,t}\," + first[term.end() :] + quad + rest
+    if r"\sum_i n_i\min" in first:
+        return first.replace(r"\sum_i n_i\min", r"\sum_i\sum_t k_{i,t}\,\min", 1) + quad + rest
+    return first.replace(r"\sum_i", r"\sum_i\frac{1}{n_i}\sum_t k_{i,t}\,", 1) + quad + rest
+
+
 def method_tree(name: str) -> dict[str, Any]:
     """The slots of a preset with its overlays (`dapo+tis`), as a plain table ready for edits.
 
@@ -123,12 +178,11 @@ def method_tree(name: str) -> dict[str, Any]:
     tree = dict(read_method(base).objective)
     taken: dict[str, str] = {}
     for overlay in overlays:
-        if overlay not in overlay_names():
-            raise ConfigError(_unknown("overlay", overlay, overlay_names()))
-        slots = read_toml(str(_OVERLAYS / f"{overlay}.toml"))["objective"]
+        slots = read_overlay(overlay).objective
         for slot in slots:
             if slot in taken:
-                raise ConfigError(Problem("method", f"{name!r}: the overlays {taken[slot]!r} and {overlay!r} both set {slot}, and only one can hold; keep one"))
+                what = f"the overlays {taken[slot]!r} and {overlay!r} both set {slot}, and only one can hold; keep one{_BOTH}"
+                raise ConfigError(Problem("method", f"{name!r}: {what}"))
             taken[slot] = overlay
         tree = merge(tree, slots)
     return tree

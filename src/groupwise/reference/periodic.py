@@ -9,6 +9,7 @@ from typing import Any, Literal, final
 from pydantic import ConfigDict, Field, model_validator
 
 from groupwise.config import Config
+from groupwise.config.numbers import Positive
 from groupwise.processes import is_first_process
 
 log = logging.getLogger("groupwise")
@@ -91,7 +92,7 @@ class PeriodicReference(Config):
     model_config = ConfigDict(json_schema_extra=show_source_names)
 
     kind: Literal["periodic"] = "periodic"
-    sync_steps: int = Field(default=64, ge=1)
+    sync_steps: Positive = 64
     alpha: float = Field(default=0.6, ge=0, le=1)
 
     _from_source = model_validator(mode="before")(convert_source_names)

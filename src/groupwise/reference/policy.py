@@ -78,7 +78,7 @@ class ReferencePolicy:
 
         Args:
             step: steps since the reference began, from 1.
-            score: the policy's newest held-out score, or `None`.
+            score: the newest score of the policy's evaluations, or `None`.
 
         Returns:
             `"mixed"`, `"refused"` (quality gate) or `""`.

@@ -1,4 +1,4 @@
-"""A reference that is mixed with the policy only while the policy holds its held-out score."""
+"""A reference that is mixed with the policy only while the policy holds the score of its evaluations."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Literal, final
 from pydantic import ConfigDict, Field, model_validator
 
 from groupwise.config import Config
+from groupwise.config.numbers import Positive
 from groupwise.reference.periodic import convert_source_names, show_source_names
 
 
@@ -14,7 +15,7 @@ from groupwise.reference.periodic import convert_source_names, show_source_names
 class QualityGateReference(Config):
     """As `periodic`, but a mixing is refused when `score(theta) < score(ref) - margin`.
 
-    `score(ref)` is the held-out score of the policy that the reference was last mixed with (at first: of the policy it started as), so no evaluation is
+    `score(ref)` is the score of the policy that the reference was last mixed with (at first: of the policy it started as), so no evaluation is
     spent on the reference itself. While a score is missing nothing is refused.
 
     Args:
@@ -31,7 +32,7 @@ class QualityGateReference(Config):
     model_config = ConfigDict(json_schema_extra=show_source_names)
 
     kind: Literal["quality_gate"] = "quality_gate"
-    sync_steps: int = Field(default=64, ge=1)
+    sync_steps: Positive = 64
     alpha: float = Field(default=0.6, ge=0, le=1)
     margin: float = Field(default=0.02, ge=0)
 

@@ -26,7 +26,7 @@ def browse(run: Run, recorded: Recorded, *, most_groups: int, text_bytes: int, p
 
     Returns:
         `parts` (names of the rewards), `groups` in order of their steps, `pictures` (addresses that members name by number), and `counts`: how many groups are
-        shown of each stratum, and how many there are.
+        shown of each stratum, how many there are, and the step from which on none was left out where a long run was thinned.
     """
     chosen = choose(recorded.groups, most_groups)
     order = {(group.step, group.key): place for place, (group, _) in enumerate(chosen)}
@@ -57,6 +57,7 @@ def browse(run: Run, recorded: Recorded, *, most_groups: int, text_bytes: int, p
             "all_wrong": sum(group.all_wrong for group in recorded.groups),
             "steps": len(run.rollouts),
             "of_steps": run.num_steps,
+            "whole_from": run.whole_from,
             "strata": {stratum: count for stratum, count in counts.items() if count},
         },
     }

@@ -143,9 +143,12 @@ class Chart {
       taken = Math.max(taken, x(stage.step) + (late ? 0 : wide));
       svg.append(draw("text", { x: x(stage.step) + (late ? -4 : 4), y: box.bottom - 5 - lift, class: `axis ${late ? "end" : ""}` }, stage.name));
     }
+    // Names of controls that lie close together stand above each other; they come lowest first.
+    let above = Infinity;
     for (const mark of this.data.marks || []) if (!this.shared.hidden.has(mark.variant)) {
+      above = Math.min(y(mark.value) - 4, above - 12);
       svg.append(draw("line", { x1: box.left, x2: box.right, y1: y(mark.value), y2: y(mark.value), class: `baseline s${mark.variant % 8}` }));
-      svg.append(draw("text", { x: box.right - 2, y: y(mark.value) - 4, class: "axis end" }, mark.name));
+      svg.append(draw("text", { x: box.right - 2, y: above, class: "axis end" }, mark.name));
     }
     for (const series of this.series) this.data.kind === "fan" ? this.fan(series) : this.line(series);
     this.line_at = draw("line", { y1: box.top, y2: box.bottom, class: "cursor", visibility: "hidden" });

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-import numpy as np
-
+from groupwise.report.controls import controls
 from groupwise.report.groups import Recorded
 from groupwise.report.thin import MOST_POINTS, thin_curve, thin_quantiles, tidy
 from groupwise.report.variants import Variant
+from groupwise.runs import EvaluatedOn
 
 LEVELS = (0.01, 0.05, 0.5, 0.95, 0.99)
 _RATIO = ("ratio/p1", "ratio/p5", "ratio/p50", "ratio/p95", "ratio/p99")
@@ -33,13 +33,16 @@ class Section:
     wanted: tuple[tuple[str, str], ...]
 
 
+EVALUATED = "{}, evaluated"
+"""The title of what an evaluation measured, before it is known whether that was trained on."""
+
 SECTIONS = (
     Section(
         "Learning",
-        "The reward while training, and the held-out scores.",
+        "The reward while training, and the scores of the evaluations.",
         (
             (r"reward", "Reward"),
-            (r"eval/(.+)", "Held-out {}"),
+            (r"eval/(.+)", EVALUATED),
             (r"rewards/(.+)/mean", "Reward part: {}"),
             (r"reward_std", "Spread of rewards in a group"),
             (r"groups/(best|solved)", "Groups: {}"),
@@ -134,6 +137,7 @@ def sections(variants: Sequence[Variant], recorded: Sequence[Recorded]) -> tuple
     names = list(dict.fromkeys(name for variant in variants for name in variant.metrics))
     deciding = next((f"eval/{variant.metric}" for variant in variants if variant.metric), None)
     left = dict.fromkeys(name for name in names if name not in _REPEATED)
+    evaluated_on = EvaluatedOn.together(run.evaluated_on for variant in variants for run in variant.runs)
     constants: list[dict[str, Any]] = []
     found = []
     for section in (*SECTIONS, OTHER):
@@ -144,6 +148,7 @@ def sections(variants: Sequence[Variant], recorded: Sequence[Recorded]) -> tuple
                 del left[name]
                 matched = re.fullmatch(pattern, name, re.DOTALL)
                 assert matched is not None
+                title = evaluated_on.of("{}") if title is EVALUATED else title
                 words = title.format(*(group.replace("_", " ") for group in matched.groups()))
                 words = words[:1].upper() + words[1:]
                 chart = _line(name, words, variants, most)
@@ -159,7 +164,7 @@ def sections(variants: Sequence[Variant], recorded: Sequence[Recorded]) -> tuple
             for chart in lines:
                 if chart["metric"] == deciding:
                     chart["title"] += " (decides)"
-                    chart["marks"] = _baselines(variants)
+                    chart["marks"] = _controls(variants, deciding)
             charts = [*lines[:2], *charts, *lines[2:]]
         else:
             charts = [*charts, *lines]
@@ -268,12 +273,10 @@ def _only_values(chart: Mapping[str, Any], count: int) -> list[float | None]:
     return values
 
 
-def _baselines(variants: Sequence[Variant]) -> list[dict[str, Any]]:
-    """The controls' score, where a run had controls."""
-    found = []
-    for place, variant in enumerate(variants):
-        known = [run.summary.get("baseline") for run in variant.runs if run.summary]
-        values = [float(value) for value in known if isinstance(value, int | float) and np.isfinite(value)]
-        if values:
-            found.append({"variant": place, "value": tidy(float(np.mean(values))), "name": "baseline"})
-    return found
+def _controls(variants: Sequence[Variant], metric: str | None) -> list[dict[str, Any]]:
+    """The scores of the controls, each by its name."""
+    return [
+        {"variant": place, "value": tidy(control.score), "name": control.name}
+        for place, variant in enumerate(variants)
+        for control in sorted(controls(variant.runs, metric), key=lambda control: control.score)
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from groupwise.config import ConfigError, flatten
 from groupwise.report.results import results
 from groupwise.report.thin import thin_curve
 from groupwise.report.variants import Variant
+from groupwise.runs import EvaluatedOn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,7 +104,7 @@ def variance_reduction(variants: Sequence[Variant]) -> Figure | str:
 
 
 def beta_comparison(variants: Sequence[Variant]) -> Figure | str:
-    """Variance reduction and the held-out score by the smoothing's beta.
+    """Variance reduction and the score by the smoothing's beta.
 
     Args:
         variants: those that smooth are drawn, each seed as a point.
@@ -136,12 +138,12 @@ def beta_comparison(variants: Sequence[Variant]) -> Figure | str:
             label="each seed",
         )
     _said(left, "Variance reduction", "smoothing.beta", "share, mean over steps")
-    _said(right, "Held-out score at the end", "smoothing.beta", metric or "score")
+    _said(right, _capital(_evaluated_on(variants).of("score")) + " at the end", "smoothing.beta", metric or "score")
     return figure
 
 
 def stability(variants: Sequence[Variant]) -> Figure | str:
-    """Reward, held-out score, gradient norm and the spread of ratios over steps, with the seeds' spread.
+    """Reward, score, gradient norm and the spread of ratios over steps, with the seeds' spread.
 
     Args:
         variants: any.
@@ -152,7 +154,7 @@ def stability(variants: Sequence[Variant]) -> Figure | str:
     metric = next((variant.metric for variant in variants if variant.metric), None)
     wanted = [
         ("reward", "Reward", "mean reward"),
-        (f"eval/{metric}", "Held-out score", metric or ""),
+        (f"eval/{metric}", _capital(_evaluated_on(variants).of("score")), metric or ""),
         ("grad_norm", "Gradient norm", "norm before clipping"),
         ("effective_sample_size", "Effective sample size", "share of decisions"),
         ("kl", "Divergence from the reference", "nats a decision"),
@@ -172,7 +174,7 @@ def stability(variants: Sequence[Variant]) -> Figure | str:
 
 
 def gains(variants: Sequence[Variant]) -> Figure | str:
-    """The held-out score before and after training, variant by variant, each seed as a point.
+    """The score before and after training, variant by variant, each seed as a point.
 
     Args:
         variants: any.
@@ -184,7 +186,7 @@ def gains(variants: Sequence[Variant]) -> Figure | str:
 
     rows = [result for result in results(variants) if result.after]
     if not rows:
-        return "no run has a held-out score"
+        return "no run has a score of an evaluation"
     figure = Figure(figsize=(WIDTH_INCHES, 0.9 + 0.34 * len(rows)), layout="constrained")
     axes = figure.subplots()
     for place, result in enumerate(rows):
@@ -194,17 +196,25 @@ def gains(variants: Sequence[Variant]) -> Figure | str:
         if result.before:
             start = mean(result.before)
             axes.plot([start, start], [height - 0.31, height + 0.31], color="#1b1f24", linewidth=1)
-        if result.baseline:
-            level = mean(result.baseline)
-            axes.plot([level, level], [height - 0.31, height + 0.31], color="#1b1f24", linewidth=1, linestyle=":")
+        for control, style in zip(result.controls, cycle((":", "--", "-."))):
+            level = control.score
+            axes.plot([level, level], [height - 0.31, height + 0.31], color="#1b1f24", linewidth=1, linestyle=style)
         axes.text(1.01, height, f"{mean(result.after):.3g}", transform=axes.get_yaxis_transform(), va="center")
     axes.set_yticks(range(len(rows)), [_plain(result.name) for result in reversed(rows)])
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(
-        f"held-out {rows[0].metric}: bar and number the mean after training, points the seeds, line before"
-        + (", dotted the baseline" if any(r.baseline for r in rows) else "")
+        f"{_evaluated_on(variants).of(rows[0].metric or 'score')}: bar and number the mean after training, points the seeds, line before"
+        + "".join(f", {line} control {_plain(control.name)}" for control, line in zip(rows[0].controls, cycle(("dotted", "dashed", "dash-dotted"))))
     )
     return figure
+
+
+def _evaluated_on(variants: Sequence[Variant]) -> EvaluatedOn:
+    return EvaluatedOn.together(run.evaluated_on for variant in variants for run in variant.runs)
+
+
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 @contextmanager

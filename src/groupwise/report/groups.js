@@ -1,5 +1,5 @@
 "use strict";
-/* The group browser: prompts on the left, the members of one group on the right, best first; held-out prompts with what was made of them before and after. */
+/* The group browser: prompts on the left, the members of one group on the right, best first; prompts of the evaluation with what was made of them before and after. */
 
 const FILTERS = [
   ["all", "All", () => true],
@@ -97,7 +97,7 @@ class Browser {
 
   ofHeldOut(held) {
     const shown = new Set(this.run.groups.map((group) => group.group)).size, at = (when) => `${when} (step ${count(held[when])})`;
-    return `What the model made of ${count(shown)} of ${count(held.recorded)} held-out prompts, ${held.after === undefined ? at("before") : `${at("before")} and ${at("after")}`}` +
+    return `What the model made of ${count(shown)} of ${count(held.recorded)} ${held.prompts}, ${held.after === undefined ? at("before") : `${at("before")} and ${at("after")}`}` +
       `${held.metric ? `, by ${held.metric}` : ""}; of the others the run keeps the rewards alone.` + (held.left ? ` ${count(held.left)} are left out for size.` : "");
   }
 
@@ -105,6 +105,7 @@ class Browser {
     const counts = this.run.counts, left = counts.recorded - counts.shown;
     const strata = Object.entries(counts.strata).map(([name, number]) => `${count(number)} ${name}`).join(", ");
     return `${count(counts.recorded)} groups were recorded in ${count(counts.steps)} of ${count(counts.of_steps)} steps` +
+      (counts.whole_from ? ` (all that were written from step ${count(counts.whole_from)} on, and of those before an even choice)` : "") +
       (left > 0 ? `; ${count(counts.shown)} are here, chosen by strata (${strata}), and the other ${count(left)} stay in rollouts/.` : ", and all are here.") +
       ` Of all recorded, ${count(counts.flat)} are flat, ${count(counts.all_wrong)} of them all wrong.`;
   }

@@ -1,4 +1,4 @@
-"""What a run made of its held-out prompts, before training and at its end: the records of two evaluations, prompt by prompt."""
+"""What a run made of the prompts of its evaluations, before training and at its end: the records of two evaluations, prompt by prompt."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ _SHOWN = ("text", "messages", "image", "demonstrations")
 
 
 def held_out(run: Run, *, text_bytes: int, picture_bytes: int) -> dict[str, Any] | None:
-    """The held-out prompts of one run, in the shape of `browse`: each is a group, and its members are what was made of it before and after.
+    """The prompts of one run's evaluations, in the shape of `browse`: each is a group, and its members are what was made of it before and after.
 
     Args:
         run: of which.
         text_bytes, picture_bytes: what they may take of the page.
 
     Returns:
-        as `browse` does, each member with `when`, each group with its `mode`, and `held`: the metric that decides, `before` and `after` (the steps of the two
+        as `browse` does, each member with `when`, each group with its `mode`, and `held`: `prompts` (what they are
+        called), the `metric` that decides, `before` and `after` (the steps of the two
         evaluations; one of them where there was one) and `recorded` (prompts of an evaluation); `None` where no record shows anything.
     """
     steps = _compared(run)
@@ -57,7 +58,7 @@ def held_out(run: Run, *, text_bytes: int, picture_bytes: int) -> dict[str, Any]
         "groups": kept,
         "pictures": pictures.addresses,
         "pictures_left_out": pictures.num_left_out,
-        "held": {"metric": metric, "recorded": len(keys), "left": len(groups) - len(kept), **steps},
+        "held": {"prompts": run.evaluated_on.prompts, "metric": metric, "recorded": len(keys), "left": len(groups) - len(kept), **steps},
     }
 
 

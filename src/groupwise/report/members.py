@@ -15,8 +15,9 @@ MOST_CHARACTERS = 6000
 MOST_TOKENS = 1500
 
 _SHOWN_APART = frozenset(
-    ("prompt", "key", "text", "messages", "tokens", "token_log_prob", "token_log_ratio", "token_credit", "num_tokens", "truncated", "settings")
-    + ("group", "rewards", "reward", "advantage", "num_decisions", "log_ratio", "demonstrations", "picks", "answers", "sample", "mode")
+    ("prompt", "prompt_ids", "key", "text", "messages", "tokens", "token_ids", "token_log_prob", "token_log_ratio", "token_credit", "num_tokens")
+    + ("truncated", "settings", "group", "rewards", "reward", "advantage", "num_decisions", "log_ratio", "demonstrations", "picks", "answers", "sample")
+    + ("mode",)
 )
 _NUMBERS = {"lp": "token_log_prob", "lr": "token_log_ratio", "cr": "token_credit"}
 
@@ -85,7 +86,7 @@ def number(value: object) -> float | int | None:
         >>> [number(value) for value in (0.123456, True, "1", None)]
         [0.1235, None, None, None]
     """
-    return tidy(value, 4) if is_number(value) else None  # type: ignore[arg-type]
+    return tidy(value, 4) if is_number(value) else None
 
 
 def shortened(value: object, most: int = MOST_CHARACTERS) -> str:

@@ -27,10 +27,11 @@ from groupwise.report.held_out import held_out
 from groupwise.report.pictures import Pictures
 from groupwise.report.results import results
 from groupwise.report.variants import Variant, differences, group_runs
-from groupwise.runs import Run
+from groupwise.runs import EvaluatedOn, Run
 
 TEXT_BYTES, PICTURE_BYTES, HELD_OUT_BYTES, EXHIBIT_BYTES = 9_000_000, 5_000_000, 1_000_000, 2_000_000
-"""What members' texts, their pictures, held-out members (texts and pictures, half of it each) and evaluations' pictures may take of a page, all runs together.
+"""What members' texts, their pictures, members of evaluations (texts and pictures, half of it each) and evaluations' pictures may take of a page, all runs
+together.
 The rest is small, and the whole under 20 MB."""
 MOST_GROUPS = 300
 """Groups of one run."""
@@ -87,7 +88,7 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
     share = HELD_OUT_BYTES // 2 // len(ordered)
     for name, run in zip(names, ordered, strict=True):
         if shown := held_out(run, text_bytes=share, picture_bytes=share):
-            browsed.append((f"Held-out prompts: {name}", shown))
+            browsed.append((f"{run.evaluated_on.prompts.capitalize()}: {name}", shown))
     table = results(variants)
     environment = Environment(loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters |= {"visible": visible, "number": written, "seconds": seconds, "signed": signed, "pretty": pretty}
@@ -100,10 +101,12 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
         made=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         variants=list(zip(variants, table, strict=True)),
         runs=list(zip(names, ordered, strict=True)),
+        evaluated_on=EvaluatedOn.together(run.evaluated_on for run in runs),
         metric=next((each.metric for each in table if each.metric), None),
+        has_controls=any(row.controls for row in table),
         metrics_agree=len({each.metric for each in table if each.metric}) < 2,
         findings=_findings(variants, names),
-        remarks=[(name, [*run.remarks, *recorded[id(run)].remarks]) for name, run in zip(names, ordered, strict=True)],
+        remarks=[(name, [*run.remarks, *recorded[id(run)].remarks, *_said_at_the_start(run)]) for name, run in zip(names, ordered, strict=True)],
         differences=differences(variants),
         constants=constants,
         pictures=_evaluations(ordered, names),
@@ -203,6 +206,12 @@ def seconds(value: float | None) -> str:
         return f"{value:.1f} s" if value < 10 else f"{value:.0f} s"
     minutes, rest = divmod(round(value), 60)
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _said_at_the_start(run: Run) -> list[str]:
+    """What the run's rewards said of the machine at its latest start."""
+    remarks = run.starts[-1].get("remarks") if run.starts else None
+    return [remark for remark in remarks if isinstance(remark, str)] if isinstance(remarks, list) else []
 
 
 def _embedded(value: Any) -> str:

@@ -8,6 +8,8 @@ import io
 from pathlib import Path
 from typing import final
 
+from groupwise.config.files import read_whole
+
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
 
 
@@ -65,7 +67,7 @@ class Pictures:
             path = (root / place).resolve()
             if not path.is_relative_to(root.resolve()):
                 return None
-            return path.read_bytes()
+            return read_whole(path)
         # A name may hold what no path can, such as a zero byte.
         except (OSError, ValueError):
             return None

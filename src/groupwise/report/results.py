@@ -1,12 +1,13 @@
-"""What each variant came to: held-out scores before and after, over its seeds."""
+"""What each variant came to: scores of its evaluations before and after, over its seeds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
-from typing import final
+from typing import Literal, final
 
+from groupwise.report.controls import Control, controls, goal
 from groupwise.report.variants import Variant
 from groupwise.runs import Run, is_number
 
@@ -18,13 +19,15 @@ class Result:
 
     Args:
         name: the variant's.
-        metric: the held-out metric that decides.
-        before, after, baseline: scores run by run, where they are known.
+        metric: the metric that decides.
+        before, after: scores run by run, where they are known.
+        controls: what was trained beside the runs for the same time, each by its name.
         gains: after less before, run by run.
         differences: after less that of the first variant with the same seed.
         seconds: of a run.
         num_steps: of a run, the most.
         states: of the runs.
+        goal: whether more of the metric is better, or less.
 
     Example:
         >>> result = Result("grpo", "greedy/correct", (0.2, 0.4), (0.8, 1.0), (), (0.6, 0.6), (), (60.0, 62.0), 100, ("finished", "finished"))
@@ -36,12 +39,13 @@ class Result:
     metric: str | None
     before: tuple[float, ...]
     after: tuple[float, ...]
-    baseline: tuple[float, ...]
+    controls: tuple[Control, ...]
     gains: tuple[float, ...]
     differences: tuple[float, ...]
     seconds: tuple[float, ...]
     num_steps: int
     states: tuple[str, ...]
+    goal: Literal["max", "min"] = "max"
 
     def mean(self, field: str) -> float | None:
         """The mean over runs.
@@ -91,12 +95,13 @@ def results(variants: Sequence[Variant]) -> list[Result]:
                 metric=own,
                 before=tuple(before for before, _ in pairs if before is not None),
                 after=tuple(value for _, value in pairs if value is not None),
-                baseline=tuple(float(run.summary["baseline"]) for run in variant.runs if run.summary and is_number(run.summary.get("baseline"))),
+                controls=controls(variant.runs, own),
                 gains=tuple(value - before for before, value in pairs if before is not None and value is not None),
                 differences=tuple(value - first[seed] for seed, value in after.items() if seed in first) if place and own == metric else (),
                 seconds=tuple(total for run in variant.runs if (total := _seconds(run)) > 0),
                 num_steps=max(run.num_steps for run in variant.runs),
                 states=tuple(run.state for run in variant.runs),
+                goal=goal(variant.runs[0].config),
             )
         )
     return found
@@ -105,7 +110,7 @@ def results(variants: Sequence[Variant]) -> list[Result]:
 def _scores(run: Run, metric: str | None) -> tuple[float | None, float | None]:
     if run.summary is not None:
         before, after = (run.summary.get(name) for name in ("before", "after"))
-        return (float(before) if is_number(before) else None), (float(after) if is_number(after) else None)  # type: ignore[arg-type]
+        return (float(before) if is_number(before) else None), (float(after) if is_number(after) else None)
     _, values = run.series(f"eval/{metric}") if metric else ([], [])
     return (values[0], values[-1]) if values else (None, None)
 

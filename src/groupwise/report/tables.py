@@ -6,8 +6,10 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import stdev
 
 from groupwise.config import ConfigError
+from groupwise.report.controls import Control
 from groupwise.report.results import Result, results
 from groupwise.report.variants import Variant
 
@@ -107,6 +109,7 @@ def _cells(rows: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
                 "" if seconds is None else f"{seconds:.0f}",
             ]
         )
+        body += [[f"{row.name}, control {control.name}", str(len(control.after)), "", _score(control), "", ""] for control in row.controls]
     return heads, body
 
 
@@ -120,11 +123,18 @@ def _spread(row: Result, field: str, sign: str = "") -> str:
 
 
 def _best(rows: Sequence[Result]) -> list[int]:
-    """The rows of the highest mean after training; none where scores are of different metrics."""
-    if len({row.metric for row in rows if row.after}) != 1:
+    """The lines of the best mean after training, controls among them; none where scores are of different metrics or the goals differ."""
+    if len({(row.metric, row.goal) for row in rows if row.after}) != 1:
         return []
-    means = {place: mean for place, row in enumerate(rows) if (mean := row.mean("after")) is not None}
-    return [place for place, mean in means.items() if mean == max(means.values())]
+    lines = [score for row in rows for score in (row.mean("after"), *(control.score for control in row.controls))]
+    first = max if next(row.goal for row in rows if row.after) == "max" else min
+    best = first((score for score in lines if score is not None), default=None)
+    return [place for place, score in enumerate(lines) if score is not None and score == best]
+
+
+def _score(control: Control) -> str:
+    deviation = stdev(control.after) if len(control.after) > 1 else None
+    return _number(control.score) + ("" if deviation is None else f" ± {_number(deviation)}")
 
 
 def _markdown(text: str) -> str:

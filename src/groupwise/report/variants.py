@@ -49,7 +49,7 @@ class Variant:
 
     @property
     def metric(self) -> str | None:
-        """The held-out metric that decides, where a summary names it."""
+        """The metric of the evaluations that decides, where a summary names it."""
         return next((str(run.summary["metric"]) for run in self.runs if run.summary and run.summary.get("metric")), None)
 
     def series(self, name: str) -> list[tuple[list[int], list[float]]]:

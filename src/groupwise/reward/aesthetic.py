@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
+from groupwise.config.numbers import PerStep
 from groupwise.reward.base import Reward, RewardFunction
 from groupwise.reward.clip_score import LoadedClip
 from groupwise.reward.error import RewardError
@@ -40,7 +41,7 @@ class Aesthetic(Reward):
     """A local folder with openai/clip-vit-large-patch14."""
     head: str
     """A safetensors file with the head's weights, named `layers.N.weight` and `layers.N.bias` as LAION's are."""
-    batch_size: Annotated[int, Field(ge=1)] = 16
+    batch_size: PerStep = 16
     """Images in one forward pass."""
     device: str = "auto"
     """A torch device, or `auto`: the accelerator where there is one."""

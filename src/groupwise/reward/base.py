@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
 from groupwise.config import Config
+from groupwise.config.numbers import Seconds
 from groupwise.reward.noted import Noted
 from groupwise.reward.parted import Parted
 from groupwise.reward.text import Text
@@ -17,6 +19,22 @@ Value = float | Noted | None
 RewardFunction = Callable[..., "Sequence[Value] | Parted | Awaitable[Sequence[Value] | Parted]"]
 """`reward(prompts, completions, **columns) -> list[float | None]`, one number a member, sync or async: the signature of TRL. `completions`
 are texts or chats, or images (`groupwise.reward.image`), one a member."""
+
+
+@final
+@dataclass(frozen=True)
+class MemberLimits:
+    """What one member may cost where a reward is scored member by member, in a process that can be killed.
+
+    Args:
+        seconds: for one member; it is tried with a tenth of that first, so that slow ones do not keep the others waiting.
+        memory_mb: mebibytes beyond what the process has before it begins.
+        wrong: what a member earns that goes beyond either.
+    """
+
+    seconds: float
+    memory_mb: int
+    wrong: float = 0.0
 
 
 class Reward(Config):
@@ -32,7 +50,7 @@ class Reward(Config):
 
     weight: Annotated[float, Field(allow_inf_nan=False)] = 1.0
     """Factor in the sum of rewards. 0 means: measured and logged, never trained on."""
-    timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 60.0
+    timeout_seconds: Seconds | None = 60.0
     """Seconds one batch may take; after that the reward is missing for the batch and counted. No value waits for ever."""
     on_error: Literal["raise", "missing"] = "raise"
     """What an exception inside the reward does: stop the run, or count as a missing reward."""
@@ -52,9 +70,24 @@ class Reward(Config):
         return ()
 
     @property
+    def reads(self) -> tuple[str, ...] | None:
+        """Names of all data columns that it reads, also those it can do without; None where that is not known."""
+        return None
+
+    @property
+    def member_limits(self) -> MemberLimits | None:
+        """The limits of one member; None where a batch is scored at once, within `timeout_seconds` alone."""
+        return None
+
+    @property
     def ends(self) -> tuple[float, float]:
         """The lowest and the highest value it can give; a group is all wrong or all right at these. A reward without ends keeps 0 and 1."""
         return (0.0, 1.0)
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What a reader should know of this reward on this machine, in sentences. Said when a run starts."""
+        return ()
 
     def open(self) -> RewardFunction:
         """The function that scores, with whatever it must load; most rewards are their own."""

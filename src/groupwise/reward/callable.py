@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, final
 
 from pydantic import Field, model_validator
 
-from groupwise.config import user_module
+from groupwise.config import ImportPath, require_open, user_module
 from groupwise.reward.base import Reward, RewardFunction
 from groupwise.reward.columns import arguments_for, needed_columns
 from groupwise.reward.error import RewardError
@@ -21,7 +21,7 @@ ENTRY_POINTS = "groupwise.rewards"
 """The entry point group in which an installed package can name its rewards."""
 
 
-def find(path: str) -> Any:
+def find(path: ImportPath) -> Any:
     """The object at `package.module:name`, or the entry point of that name. A module may lie in the working directory.
 
     Args:
@@ -34,7 +34,7 @@ def find(path: str) -> Any:
         RewardError: there is none; names what is there.
 
     Example:
-        >>> find("math:sqrt")(4.0)
+        >>> find(ImportPath("math:sqrt"))(4.0)
         2.0
     """
     if ":" not in path:
@@ -42,10 +42,11 @@ def find(path: str) -> Any:
         if path not in points:
             known = ", ".join(sorted(points)) or "none"
             raise RewardError(f"path = {path!r} is no entry point of {ENTRY_POINTS!r} (there: {known}); for a function write 'package.module:function'")
+        require_open(path)
         return points[path].load()
-    module_name, _, name = path.partition(":")
+    module_name, name = path.module, path.name
     try:
-        found: Any = user_module(module_name)
+        found: Any = user_module(path)
     # A user's module may fail in any way while it is imported.
     except Exception as error:
         message = f"path = {path!r}: the module {module_name!r} cannot be imported: {type(error).__name__}: {error}"
@@ -80,7 +81,7 @@ class CallableReward(Reward):
     """
 
     kind: Literal["callable"] = "callable"
-    path: str
+    path: ImportPath
     """`package.module:function`, or the name of an entry point of the group `groupwise.rewards`."""
     arguments: Mapping[str, Any] = Field(default_factory=dict)
     """Further arguments by name; they win over data columns of the same name."""

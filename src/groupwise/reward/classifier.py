@@ -10,6 +10,8 @@ from typing import Annotated, Any, Literal, Self, final
 
 from pydantic import Field, model_validator
 
+from groupwise.config import ImportPath
+from groupwise.config.numbers import PerStep
 from groupwise.reward.base import Reward, RewardFunction, Value
 from groupwise.reward.callable import find
 from groupwise.reward.error import RewardError
@@ -35,14 +37,14 @@ class Classifier(Reward):
     kind: Literal["classifier"] = "classifier"
     path: str | None = None
     """A local folder with an image classifier of transformers and its preprocessor_config.json."""
-    function: str | None = None
+    function: ImportPath | None = None
     """`package.module:name`, or an entry point of the group `groupwise.rewards`."""
     column: str = "label"
     """The data column with the class asked for: its number, or its name where the folder's configuration names its classes."""
     output: Literal["probability", "log_probability", "correct"] = "probability"
     probabilities: bool = False
     """Whether the function returns probabilities."""
-    batch_size: Annotated[int, Field(ge=1)] = 64
+    batch_size: PerStep = 64
     """Images in one call."""
     device: str = "auto"
     """A torch device for the folder's model, or `auto`: the accelerator where there is one."""
@@ -74,7 +76,7 @@ class Classifier(Reward):
         from transformers import AutoModelForImageClassification
 
         assert self.path is not None
-        model: Any = AutoModelForImageClassification.from_pretrained(self.path, use_safetensors=True, local_files_only=True)
+        model: Any = AutoModelForImageClassification.from_pretrained(self.path, use_safetensors=True, local_files_only=True, trust_remote_code=False)
         # The processors that need nothing but Pillow; torchvision's differ by rounding. In transformers 5.17 the automatic choice needs torchvision.
         said = json.loads((Path(self.path) / "preprocessor_config.json").read_text(encoding="utf-8"))["image_processor_type"]
         processor: Any = getattr(transformers, said.removesuffix("Fast").removesuffix("Pil") + "Pil").from_pretrained(self.path, local_files_only=True)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
+from groupwise.config.numbers import PerStep
 from groupwise.reward.base import Reward, RewardFunction
 from groupwise.reward.folder_model import load_from, place
 from groupwise.reward.image import as_pil, in_batches
@@ -87,7 +88,7 @@ class ClipScore(Reward):
     kind: Literal["clip_score"] = "clip_score"
     path: str
     """A local folder with the model, for example openai/clip-vit-large-patch14."""
-    batch_size: Annotated[int, Field(ge=1)] = 16
+    batch_size: PerStep = 16
     """Images in one forward pass."""
     device: str = "auto"
     """A torch device, or `auto`: the accelerator where there is one."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Self, final
 
 from pydantic import field_validator, model_validator
 
 from groupwise.config import Config
+from groupwise.reward import pattern as patterns
 
 
 def compiled(pattern: str | None) -> str | None:
@@ -24,10 +24,7 @@ def compiled(pattern: str | None) -> str | None:
         'a+'
     """
     if pattern is not None:
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ValueError(f"{pattern!r} is no regular expression ({error}); write one that Python's re compiles, in single quotes in TOML") from None
+        patterns.compiled(pattern)
     return pattern
 
 
@@ -53,7 +50,7 @@ class Extract(Config):
     after: str | None = None
     """A marker; the rest of its line is the answer."""
     pattern: str | None = None
-    """A regular expression; its first group, or the whole match where it has none."""
+    """A regular expression; its first group, or the whole match where it has none. A search of more than five seconds finds nothing."""
 
     _compiles = field_validator("pattern")(compiled)
 
@@ -66,13 +63,16 @@ class Extract(Config):
 
     def __call__(self, text: str) -> str | None:
         if self.tag is not None:
-            tag = re.escape(self.tag)
-            found = re.findall(rf"<{tag}>((?:(?!<{tag}>).)*?)</{tag}>", text, re.DOTALL)
-            return found[-1].strip() if found else None
+            # Between two opening tags there is at most one answer.
+            parts = (part.partition(f"</{self.tag}>") for part in reversed(text.split(f"<{self.tag}>")[1:]))
+            return next((answer.strip() for answer, closing, _ in parts if closing), None)
         if self.after is not None:
             _, marker, rest = text.rpartition(self.after)
             return (rest.strip().splitlines() or [""])[0].strip() if marker else None
         if self.pattern is not None:
-            matches = list(re.finditer(self.pattern, text))
-            return ((matches[-1].group(1) or "") if matches[-1].re.groups else matches[-1].group()).strip() if matches else None
+            try:
+                match = patterns.last(self.pattern, text)
+            except patterns.SlowPattern:
+                return None
+            return None if match is None else ((match[1] or "") if match.re.groups else match[0]).strip()
         return text.strip()

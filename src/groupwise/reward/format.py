@@ -8,8 +8,10 @@ from typing import Any, Literal, Self, final
 
 from pydantic import field_validator, model_validator
 
-from groupwise.reward.base import Reward
+from groupwise.reward.base import Reward, Value
 from groupwise.reward.extract import compiled
+from groupwise.reward.noted import Noted
+from groupwise.reward.pattern import SlowPattern, fits
 from groupwise.reward.text import Text, completion_text
 
 
@@ -37,7 +39,7 @@ def follows_tags(text: str, tags: Sequence[str]) -> bool:
 class Format(Reward):
     """`correct` where the completion has the shape, `wrong` elsewhere. The shape is either `tags` or `pattern`.
 
-    A hostile pattern can run for ever and hold the interpreter; set `isolation = "process"` for patterns with nested repetition.
+    A completion on which a pattern of nested repetitions takes more than five seconds is wrong, and counted as `pattern_too_slow`.
 
     Example:
         >>> Format()([""] * 2, ["<think>a</think><answer>b</answer>", "b"])
@@ -72,10 +74,12 @@ class Format(Reward):
     def ends(self) -> tuple[float, float]:
         return (min(self.wrong, self.correct), max(self.wrong, self.correct))
 
-    def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[float]:
-        return [self.correct if self._fits(self.prefilled + completion_text(completion)) else self.wrong for completion in completions]
+    def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Value]:
+        return [self._score(self.prefilled + completion_text(completion)) for completion in completions]
 
-    def _fits(self, text: str) -> bool:
-        if self.pattern is not None:
-            return re.fullmatch(self.pattern, text, re.DOTALL) is not None
-        return follows_tags(text, self.tags or ("think", "answer"))
+    def _score(self, text: str) -> Value:
+        try:
+            right = follows_tags(text, self.tags or ("think", "answer")) if self.pattern is None else fits(self.pattern, text)
+        except SlowPattern as error:
+            return Noted(self.wrong, "pattern_too_slow", str(error))
+        return self.correct if right else self.wrong

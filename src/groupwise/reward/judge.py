@@ -10,10 +10,12 @@ from typing import Annotated, Any, Literal, Self, final
 
 from pydantic import Field, field_validator, model_validator
 
+from groupwise.replies import Reply, ReplyError, post
 from groupwise.reward.base import Reward, Value
 from groupwise.reward.error import RewardError
 from groupwise.reward.extract import compiled
 from groupwise.reward.noted import Noted
+from groupwise.reward.pattern import SlowPattern, last
 from groupwise.reward.text import Text, completion_text, excerpt, prompt_text
 
 TEMPLATE = """You grade an answer to a question. Judge only whether it is right, complete and clear.
@@ -29,6 +31,9 @@ Give one line of reasons, then a last line of the form "Score: N", N from 0 (use
 _FIELD = re.compile(r"\{([A-Za-z_]\w*)\}")
 # Busy or broken servers recover; any other refusal is a mistake in the request, which asking again does not mend.
 _PASSING = frozenset({408, 409, 425, 429})
+# What a request of this completion may earn and another not: too long, or not to be processed.
+_OF_COMPLETION = frozenset({400, 413, 422})
+_MAX_BYTES = 4 << 20
 
 
 @final
@@ -36,7 +41,9 @@ class Judge(Reward):
     """A number read out of a language model's verdict, scaled to [0, 1]: `(N - lowest) / (highest - lowest)`.
 
     Requests of a batch run concurrently. One that fails (no connection, time limit, 429, 5xx) is tried again; after the last try the reward
-    is missing and counted as `judge_failed`; a verdict without a number in range as `judge_unparsable`. Any other refusal (401, 404) is an error.
+    is missing and counted as `judge_failed`; a verdict without a number in range as `judge_unparsable`. A request that is refused for what it holds (400, 413,
+    422: the completion is too long, say) is missing and counted as `judge_refused`, unless all of a batch are. Any other refusal (401, 404) is an error.
+    Replies are data: one of more than 4 MiB, packed or unpacked, or nested too deeply to be read is a failed one.
 
     Example:
         >>> Judge(address="http://127.0.0.1:8000/v1", model="m", template="{prompt} {completion} {answer}").needs
@@ -54,7 +61,7 @@ class Judge(Reward):
     """What is asked; `{prompt}`, `{completion}` and the name of any data column in braces are filled in."""
     system: str | None = None
     """A system message before it."""
-    pattern: str = r"(?i)score\s*[:=]?\s*\**\s*(-?\d+(?:\.\d+)?)"
+    pattern: str = r"(?i)score\s*+[:=]?\s*+\**+\s*+(-?\d++(?:\.\d++)?(?:e[-+]?\d++)?)"
     """A regular expression whose first group is the number; its last match counts."""
     lowest: float = 0.0
     highest: float = 10.0
@@ -108,11 +115,13 @@ class Judge(Reward):
                 return await self._verdict(client, _FIELD.sub(lambda match: fields[match[1]], self.template))
 
         async with httpx.AsyncClient(headers=self._headers(), timeout=self.seconds_per_request) as client:
-            return list(await asyncio.gather(*(grade(member) for member in range(len(completions)))))
+            values = await asyncio.gather(*(grade(member) for member in range(len(completions))))
+        refused = [value.detail for value in values if isinstance(value, Noted) and value.event == "judge_refused"]
+        if refused and len(refused) == len(values):
+            raise self._refusal(refused[0])
+        return list(values)
 
     async def _verdict(self, client: Any, question: str) -> Value:
-        import httpx
-
         messages = [{"role": "system", "content": self.system}] if self.system is not None else []
         messages.append({"role": "user", "content": question})
         body = {"model": self.model, "messages": messages, "temperature": self.temperature, "max_tokens": self.max_tokens}
@@ -121,35 +130,37 @@ class Judge(Reward):
             if attempt:
                 await asyncio.sleep(min(30.0, self.retry_seconds * 2 ** (attempt - 1)))
             try:
-                # The client's own limit is per read; a server that trickles bytes would never meet it.
-                reply = await asyncio.wait_for(client.post(self.address.rstrip("/") + "/chat/completions", json=body), self.seconds_per_request)
-            except (httpx.TransportError, TimeoutError) as error:
-                reason = f"{type(error).__name__}: {error}"
+                reply = await post(client, self.address.rstrip("/") + "/chat/completions", body, seconds=self.seconds_per_request, max_bytes=_MAX_BYTES)
+            except ReplyError as error:
+                reason = str(error)
                 continue
-            if reply.status_code in _PASSING or reply.status_code >= 500:
-                reason = f"status {reply.status_code}: {excerpt(reply.text)}"
+            if reply.status in _PASSING or reply.status >= 500:
+                reason = _told(reply)
                 continue
-            if reply.status_code != 200:
-                raise ValueError(
-                    f"the judge at {self.address} refused model = {self.model!r} with status {reply.status_code}: {excerpt(reply.text, 200)}; "
-                    f"check address, model and api_key_variable = {self.api_key_variable!r}"
-                )
+            if reply.status in _OF_COMPLETION:
+                return Noted(None, "judge_refused", _told(reply))
+            if reply.status != 200:
+                raise self._refusal(_told(reply))
             try:
-                return self._number(reply.json()["choices"][0]["message"]["content"] or "")
-            except (ValueError, KeyError, IndexError, TypeError):
-                reason = f"no chat completion: {excerpt(reply.text)}"
+                verdict = reply.json()["choices"][0]["message"]["content"]
+                return self._number(verdict if isinstance(verdict, str) else "")
+            except (ReplyError, KeyError, IndexError, TypeError):
+                reason = f"no chat completion: {excerpt(reply.text[:1000])}"
         return Noted(None, "judge_failed", reason)
 
+    def _refusal(self, told: str) -> ValueError:
+        check = f"check address, model and api_key_variable = {self.api_key_variable!r}"
+        return ValueError(f"the judge at {self.address} refused model = {self.model!r} with {told}; {check}")
+
     def _number(self, verdict: str) -> Value:
-        found = re.findall(self.pattern, verdict)
-        first = found[-1] if found else ""
-        text = first if isinstance(first, str) else first[0]
         try:
+            match = last(self.pattern, verdict)
+            text = "" if match is None else match[1] or ""
             number = float(text)
-        except ValueError:
-            return Noted(None, "judge_unparsable", excerpt(verdict))
+        except (SlowPattern, ValueError):
+            return Noted(None, "judge_unparsable", excerpt(verdict[:1000]))
         if not self.lowest <= number <= self.highest:
-            return Noted(None, "judge_unparsable", f"{text} is not in [{self.lowest:g}, {self.highest:g}]")
+            return Noted(None, "judge_unparsable", f"{excerpt(text)} is not in [{self.lowest:g}, {self.highest:g}]")
         return (number - self.lowest) / (self.highest - self.lowest)
 
     def _headers(self) -> dict[str, str]:
@@ -159,3 +170,7 @@ class Judge(Reward):
         if not key:
             raise RewardError(f"judge: api_key_variable = {self.api_key_variable!r} names an environment variable that is not set; export it, or drop the key")
         return {"Authorization": f"Bearer {key}"}
+
+
+def _told(reply: Reply) -> str:
+    return f"status {reply.status}: {excerpt(reply.text[:1000], 200)}"

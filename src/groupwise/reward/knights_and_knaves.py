@@ -26,8 +26,11 @@ def roles_by_name(text: str, roles: Sequence[str] = ROLES) -> dict[str, str] | N
         >>> roles_by_name("Zoey is a knight/knave")
         {}
     """
+    # Nobody has a name of more than 64 letters: without that bound, a long word would be read again from each of its letters.
     # "knight/knave" is the instruction copied, not an answer: a slash ends the match.
-    claim = re.compile(rf"([^\W\d_][\w'-]*)\s*(?:\bis\s+(?:an?\s+)?|[:=]\s*(?:an?\s+)?)({'|'.join(map(re.escape, roles))})\b(?!\s*/)", re.IGNORECASE)
+    claim = re.compile(
+        rf"([^\W\d_][\w'-]{{0,63}})\s*+(?:\bis\s++(?:an?\s++)?|[:=]\s*+(?:an?\s++)?)({'|'.join(map(re.escape, roles))})\b(?!\s*/)", re.IGNORECASE
+    )
     found: dict[str, str] = {}
     for name, role in claim.findall(text):
         if found.setdefault(name.casefold(), role.casefold()) != role.casefold():

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, final
+from typing import Any, Literal, final
 
-from pydantic import Field
-
+from groupwise.config.numbers import Positive
 from groupwise.reward.base import Reward
 from groupwise.reward.text import Text, completion_text
 
@@ -24,7 +23,7 @@ class Length(Reward):
     """
 
     kind: Literal["length"] = "length"
-    target: Annotated[int, Field(ge=1)] = 50
+    target: Positive = 50
     unit: Literal["words", "characters"] = "words"
     """What is counted; characters are counted without spaces."""
 

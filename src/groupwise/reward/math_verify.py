@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import re
-import threading
+from functools import cache
+from types import ModuleType
 from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
 from groupwise.reward.answer import Answer
-from groupwise.reward.base import Value
+from groupwise.reward.base import MemberLimits, Value
 from groupwise.reward.noted import Noted
 
 # Dollar signs and the like, or prose, which as mathematics would be a product of letters.
 _DELIMITER = re.compile(r"\$|\\boxed|\\\(|\\\[|(?<!\\)\b[A-Za-z]{2,}\s+[A-Za-z]{2,}")
 
 
+@cache
+def _library() -> ModuleType:
+    import math_verify
+    from math_verify import grader, parser
+
+    # It warns that its own time limits are off: an alarm, which a computation in C does not hear, and which tells the log the whole text it came for.
+    grader.TIMEOUT_WARNING_SHOWN = parser.TIMEOUT_WARNING_SHOWN = True
+    return math_verify
+
+
 @final
 class MathVerify(Answer):
     """`correct` where the completion's answer equals the expected one as mathematics.
 
-    It runs in a process of its own: computer algebra can hang, and the library's own time limit per answer needs a main thread.
+    The library evaluates no text as Python: it reads LaTeX by a grammar of its own, and of plain text what is digits and operators. What they come to can still
+    be beyond any computer, so that members are scored one by one in a process that is killed when one takes too long or too much memory; that member is
+    wrong, and counted as `answer_too_slow` or `answer_too_large`. Called directly, and not by `score` or `Rewards`, it runs here, without these limits.
+
     The expected answer may stand with or without dollar signs; one that the library cannot read gives a missing reward, counted as `gold_unparsable`.
 
     Example:
@@ -29,9 +43,25 @@ class MathVerify(Answer):
     """
 
     kind: Literal["math_verify"] = "math_verify"
-    isolation: Literal["thread", "process"] = "process"
-    seconds_per_answer: Annotated[int, Field(ge=1)] = 5
-    """Seconds for one comparison; beyond that the answer counts as wrong. Not kept under `isolation = "thread"`."""
+    isolation: Literal["process"] = "process"
+    """The only way: computer algebra can run for ever, and only a process can be killed."""
+    seconds_per_answer: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
+    """Seconds for one comparison; beyond that the answer counts as wrong."""
+    memory_mb: Annotated[int, Field(ge=64)] = 1024
+    """Mebibytes that one comparison may take."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.needs
+
+    @property
+    def member_limits(self) -> MemberLimits:
+        return MemberLimits(self.seconds_per_answer, self.memory_mb, self.wrong)
+
+    def open(self) -> MathVerify:
+        """The function that scores, with the library's grammar loaded: no member's time is spent on that."""
+        self.judge("$1$", "$1$")
+        return self
 
     def judge(self, text: str, wanted: Any) -> Value:
         """`correct` where the two are equal as mathematics.
@@ -40,14 +70,11 @@ class MathVerify(Answer):
             text: the completion.
             wanted: the expected answer, in LaTeX or plain.
         """
-        from math_verify import parse, verify
-
-        # The library's limit is an alarm signal, which only a main thread can take.
-        limit: Any = self.seconds_per_answer if threading.current_thread() is threading.main_thread() else None
+        parse, verify = _library().parse, _library().verify
         # Without dollar signs the library reads only numbers: of "(1, 2)" it would take the 2.
         wanted = str(wanted)
         bare = _DELIMITER.search(wanted) is None
-        gold = (bare and parse(f"${wanted}$", parsing_timeout=limit)) or parse(wanted, parsing_timeout=limit)
+        gold = (bare and parse(f"${wanted}$", parsing_timeout=None)) or parse(wanted, parsing_timeout=None)
         if not gold:
             return Noted(None, "gold_unparsable", wanted)
-        return self.correct if verify(gold, parse(text, parsing_timeout=limit), timeout_seconds=limit) else self.wrong
+        return self.correct if verify(gold, parse(text, parsing_timeout=None), timeout_seconds=None) else self.wrong

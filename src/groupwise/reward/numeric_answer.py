@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import re
 from fractions import Fraction
 from typing import Annotated, Any, Literal, final
@@ -22,10 +23,11 @@ def last_number(text: str) -> Fraction | None:
         >>> last_number("It costs $1,250.50."), last_number("3/4"), last_number("5-3"), last_number("none")
         (Fraction(2501, 2), Fraction(3, 4), Fraction(3, 1), None)
     """
-    found = _NUMBER.findall(text)
-    if not found:
+    # One at a time: a long text holds millions.
+    last = collections.deque(_NUMBER.finditer(text), maxlen=1)
+    if not last:
         return None
-    digits = found[-1].replace(",", "")
+    digits = last[0][0].replace(",", "")
     # An exponent of thousands would build a number of thousands of digits for one malicious token.
     _, _, exponent = digits.lower().partition("e")
     if len(digits) > 400 or (exponent and abs(int(exponent)) > 400):

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
+from groupwise.config.numbers import PerStep
 from groupwise.reward.base import Reward, RewardFunction
 from groupwise.reward.clip_score import ClipReward, LoadedClip
 from groupwise.reward.text import Text
@@ -27,7 +28,7 @@ class PickScore(Reward):
     kind: Literal["pick_score"] = "pick_score"
     path: str
     """A local folder with yuvalkirstain/PickScore_v1 and the tokenizer and preprocessor_config.json of laion/CLIP-ViT-H-14-laion2B-s32B-b79K."""
-    batch_size: Annotated[int, Field(ge=1)] = 8
+    batch_size: PerStep = 8
     """Images in one forward pass."""
     device: str = "auto"
     """A torch device, or `auto`: the accelerator where there is one."""

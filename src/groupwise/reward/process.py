@@ -15,7 +15,10 @@ from typing import Any, final
 from groupwise.reward.base import Reward
 from groupwise.reward.error import RewardError
 from groupwise.reward.noted import Noted
+from groupwise.reward.printed import Printed
 from groupwise.reward.text import Text
+
+_KEPT = frozenset({"HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE", "TMPDIR", "TZ", "VIRTUAL_ENV"})
 
 
 @final
@@ -39,6 +42,8 @@ class ProcessReward:
         self._begin()
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Any]:
+        if (reads := self._reward.reads) is not None:
+            columns = {name: columns[name] for name in reads if name in columns}
         try:
             line = json.dumps({"prompts": prompts, "completions": completions, "columns": columns})
         except TypeError as error:
@@ -61,18 +66,33 @@ class ProcessReward:
     close = cancel
 
     def _begin(self) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "groupwise.reward.process_main"]
+        # Without the working directory in front of every library, as the command itself has it.
+        command = [sys.executable, "-P", "-m", "groupwise.reward.process_main"]
         # One that this process imports from may have been added by hand.
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=environment, start_new_session=True)
+        environment = self._environment() | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        error, printed = os.pipe()
+        try:
+            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": printed}
+            process = subprocess.Popen(command, **pipes, text=True, encoding="utf-8", env=environment, start_new_session=True)
+        finally:
+            os.close(printed)
+        self._printed = Printed(error)
         self._process = process
         self._exchange(process, self._reward.model_dump_json())
         return process
+
+    def _environment(self) -> dict[str, str]:
+        """The variables of this process; a reward of the package that is scored member by member needs no key that may be among them."""
+        if self._reward.member_limits is None:
+            return dict(os.environ)
+        # Libraries of C++ start no threads there: it forks.
+        return {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")} | {"OMP_NUM_THREADS": "1"}
 
     def _exchange(self, process: subprocess.Popen[str], line: str) -> dict[str, Any]:
         assert process.stdin is not None
         assert process.stdout is not None
         reply = ""
+        self._printed.begin()
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(line + "\n")
             process.stdin.flush()

@@ -3,51 +3,62 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import inspect
 import json
 import os
 import queue
-import signal
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any, TextIO
 
 from pydantic import TypeAdapter
 
-from groupwise.config import raised_at
 from groupwise.reward.columns import arguments_for
 from groupwise.reward.config import RewardConfig
-from groupwise.reward.noted import Noted
+from groupwise.reward.error import RewardError
+from groupwise.reward.members import Members
+from groupwise.reward.process_child import die_with_parent, named, plain
 
 
 def main() -> None:
     """Serves until standard input ends."""
-    _die_with_parent()
+    die_with_parent()
     # What the reward prints must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
-    threading.Thread(target=_read, args=(sys.stdin, lines), daemon=True).start()
     try:
-        reward = TypeAdapter(RewardConfig).validate_json(lines.get())
+        reward = TypeAdapter(RewardConfig).validate_json(sys.stdin.readline())
         function = reward.open()
     except Exception as error:
-        _answer(answers, {"error": _named(error)})
+        _answer(answers, {"error": str(error) if isinstance(error, RewardError) else named(error)})
         return
     _answer(answers, {"ready": True})
+    if (limits := reward.member_limits) is not None:
+        # No thread here: what is forked must not find a lock that nobody will open. This process runs nothing of a policy's, so it sees its input end.
+        members = Members(function, limits, reward.timeout_seconds, sys.stdin.fileno())
+        for line in sys.stdin:
+            _serve(answers, members.score, line)
+        return
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(sys.stdin, lines), daemon=True).start()
     while True:
-        batch = json.loads(lines.get())
-        try:
-            result: Any = function(**arguments_for(function, {**batch["columns"], "prompts": batch["prompts"], "completions": batch["completions"]}))
-            if inspect.isawaitable(result):
-                result = asyncio.run(_await(result))
-            if hasattr(result, "tolist"):
-                result = result.tolist()
-            _answer(answers, {"values": [_plain(each) for each in result]})
-        except BaseException as error:
-            _answer(answers, {"error": _named(error)})
+        _serve(answers, lambda batch: _at_once(function, batch), lines.get())
+
+
+def _serve(answers: TextIO, score: Callable[[Any], dict[str, Any]], line: str) -> None:
+    try:
+        answer = score(json.loads(line))
+    except BaseException as error:
+        answer = {"error": named(error)}
+    _answer(answers, answer)
+
+
+def _at_once(function: Any, batch: Any) -> dict[str, Any]:
+    result: Any = function(**arguments_for(function, {**batch["columns"], "prompts": batch["prompts"], "completions": batch["completions"]}))
+    if inspect.isawaitable(result):
+        result = asyncio.run(_await(result))
+    return {"values": [plain(value) for value in (result.tolist() if hasattr(result, "tolist") else result)]}
 
 
 def _read(source: TextIO, lines: queue.SimpleQueue[str]) -> None:
@@ -57,27 +68,8 @@ def _read(source: TextIO, lines: queue.SimpleQueue[str]) -> None:
     os._exit(0)
 
 
-def _die_with_parent() -> None:
-    # Covers a reward that holds the interpreter, so that the reading thread never sees the pipe close. Linux only.
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)
-
-
 async def _await(result: Any) -> Any:
     return await result
-
-
-def _plain(entry: Any) -> Any:
-    if isinstance(entry, Noted):
-        return {"value": _plain(entry.value), "event": entry.event, "detail": entry.detail}
-    if hasattr(entry, "item") and getattr(entry, "ndim", None) == 0:
-        entry = entry.item()
-    # Anything else is no reward; as a string it reaches the check that says so.
-    return entry if entry is None or isinstance(entry, bool | int | float | str) else repr(entry)
-
-
-def _named(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}{raised_at(error)}"
 
 
 def _answer(answers: TextIO, answer: dict[str, Any]) -> None:

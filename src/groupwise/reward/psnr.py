@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 
 from pydantic import Field
 
+from groupwise.config.numbers import Width
 from groupwise.reward import fidelity
 from groupwise.reward.image_target import TargetReward
 
@@ -29,7 +30,7 @@ class Psnr(TargetReward):
     kind: Literal["psnr"] = "psnr"
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     """Factor, for sums with rewards on another scale."""
-    window: Annotated[int, Field(ge=1)] = 8
+    window: Width = 8
     """Of a map: the error is averaged over squares of so many pixels on a side, which lie side by side as JPEG's blocks do."""
 
     def number(self, image: np.ndarray, target: np.ndarray) -> float:

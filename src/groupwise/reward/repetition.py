@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
+from groupwise.config.numbers import Positive
 from groupwise.reward.base import Reward
 from groupwise.reward.text import Text, completion_text
 
@@ -23,7 +24,7 @@ class Repetition(Reward):
     """
 
     kind: Literal["repetition"] = "repetition"
-    size: Annotated[int, Field(ge=1)] = 3
+    size: Positive = 3
     """Units in one n-gram."""
     penalty: Annotated[float, Field(ge=0)] = 1.0
     """The largest penalty, as a positive number."""

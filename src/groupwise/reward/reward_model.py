@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
+from groupwise.config.numbers import Count, PerStep, Positive
 from groupwise.reward.base import Reward, RewardFunction, Value
 from groupwise.reward.error import RewardError
 from groupwise.reward.noted import Noted
@@ -29,13 +30,13 @@ class RewardModel(Reward):
     kind: Literal["reward_model"] = "reward_model"
     path: str
     """A local folder of transformers with safetensors weights and a tokenizer, or a hub id."""
-    batch_size: Annotated[int, Field(ge=1)] = 8
+    batch_size: PerStep = 8
     """Texts in one forward pass."""
-    label: Annotated[int, Field(ge=0)] = 0
+    label: Count = 0
     """Which output is the reward; reward models have one."""
     output: Literal["logit", "probability"] = "logit"
     """The raw output, or its softmax over the labels (sigmoid where there is one)."""
-    max_length: Annotated[int, Field(ge=1)] | None = None
+    max_length: Positive | None = None
     """Tokens read at most; where absent, what the model can read."""
     device: str = "auto"
     """A torch device, or `auto`: the accelerator where there is one."""
@@ -48,8 +49,8 @@ class RewardModel(Reward):
         from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
         try:
-            tokenizer: Any = AutoTokenizer.from_pretrained(self.path)
-            model: Any = AutoModelForSequenceClassification.from_pretrained(self.path, dtype=self.dtype, use_safetensors=True)
+            tokenizer: Any = AutoTokenizer.from_pretrained(self.path, trust_remote_code=False)
+            model: Any = AutoModelForSequenceClassification.from_pretrained(self.path, dtype=self.dtype, use_safetensors=True, trust_remote_code=False)
         except (OSError, ValueError) as error:
             wanted = "write a folder with config.json, model.safetensors and a tokenizer"
             raise RewardError(f"reward_model cannot be loaded from path = {self.path!r}: {error}; {wanted}") from error

@@ -1,152 +1,192 @@
-"""Limits around a program that a model wrote: processor time, memory, wall time, file size, and no network and few processes where the system allows it."""
+"""A program that a model wrote, run to its end behind the wall of `groupwise.reward.wall`, within limits on all that it starts."""
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
-import math
+import json
 import os
-import signal
 import socket
 import subprocess
-import sys
-import tempfile
-from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import final
 
-# A user namespace lets an ordinary user have a network namespace without any interface, and a process namespace whose first process takes all
-# others with it when it dies, also those that left the process group.
-_ISOLATE = ("unshare", "--user", "--map-root-user", "--net", "--pid", "--fork", "--kill-child")
-_LIMITED = 'ulimit -c 0; ulimit -t "$1" && ulimit -v "$2" && ulimit -f "$3" || exit 125; shift 3; exec "$@"'
+from groupwise.reward.wall import offered
+from groupwise.reward.wall.limits import Limits
+from groupwise.reward.wall.readable import python
 
-# Root is held to no number of processes, whatever its limit says; a real user of another number is, and files are read by the effective one.
-_AS_NOBODY = ("setpriv", "--ruid", "65534")
-# Whose users differ is not told when its parent dies. So a shell stays the first process: it is in the caller's process group, and takes all with it.
-_FIRST = ("/bin/sh", "-c", '"$@"; exit $?', "sh")
+__all__ = ["LINE", "Finished", "Limits", "python", "run_limited"]
 
-
-@cache
-def can_isolate() -> bool:
-    """Whether this system lets an ordinary process give up the network (Linux with user namespaces)."""
-    return _works([*_ISOLATE, "true"])
-
-
-@cache
-def can_count() -> bool:
-    """Whether processes of a program can be counted by themselves: inside a user namespace, since Linux 5.14."""
-    return can_isolate() and _works([*_alone(8), "/bin/sh", "-c", "true & wait $!"])
-
-
-def _alone(num_processes: int) -> list[str]:
-    return [*(_AS_NOBODY if os.geteuid() == 0 else ()), *_ISOLATE, *_FIRST, "prlimit", f"--nproc={num_processes}:{num_processes}", "--"]
-
-
-def _works(command: list[str]) -> bool:
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
-    return False
-
-
-@final
-@dataclass(frozen=True)
-class Limits:
-    """What a program may use.
-
-    Args:
-        cpu_seconds: processor time of each process, rounded up to whole seconds.
-        memory_mb: address space of each process, in megabytes.
-        wall_seconds: time on the clock.
-        output_mb: size of each file it writes, its output included.
-        network: leave it the network.
-        num_processes: processes and threads at one time, where they can be counted.
-    """
-
-    cpu_seconds: float = 5.0
-    memory_mb: int = 1024
-    wall_seconds: float = 10.0
-    output_mb: int = 8
-    network: bool = False
-    num_processes: int = 64
+LINE = 3
+"""The number under which a program finds the open socket that it is given."""
+_SECONDS_TO_CLEAN = 30.0
+_STATUS_KILLED = -9
 
 
 @final
 @dataclass(frozen=True)
 class Finished:
-    """How a program ended. `status` is 0 only where it ended well; `timed_out` where the wall time ended it."""
+    """How a program ended.
+
+    Args:
+        status: 0 only where it ended well; 125 where the wall could not be built.
+        output: what it printed, up to the limit of a file.
+        timed_out: the wall time ended it.
+        errors: what it wrote to standard error, up to the same limit.
+        limit: which limit on all its processes ended it: "wall", "cpu", "memory", "disk", "processes", or "".
+        refused: why it did not run behind its wall to its end, whatever it did itself; "" where it did.
+    """
 
     status: int
     output: str
     timed_out: bool
+    errors: str = field(default="", compare=False)
+    limit: str = field(default="", compare=False)
+    refused: str = field(default="", compare=False)
 
 
-async def run_limited(command: list[str], folder: Path, limits: Limits, stdin: str = "", line: socket.socket | None = None) -> Finished:
-    """Runs a program in a folder of its own, under limits; nothing of it is left when this returns or is cancelled.
+@final
+class _Keeper:
+    """The process that forks a supervisor for every program: to start a Python for each would cost more than all else that stands around it."""
 
-    It sees an environment without the parent's variables (no keys), and of the file system what the user may see: this stops accidents and
-    cheap tricks, it is not a wall against a hostile program. Use a container or a virtual machine for that.
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._owner = 0
+
+    def ask(self, descriptors: Sequence[int]) -> None:
+        """Has a program run.
+
+        Args:
+            descriptors: of the request, of the line back, and of the program.
+        """
+        with self._lock:
+            for last in (False, True):
+                try:
+                    socket.send_fds(self._opened(), [b"run"], list(descriptors))
+                    return
+                except OSError:
+                    # It may have been killed in between; a second one is started once.
+                    self._close()
+                    if last:
+                        raise
+
+    def _opened(self) -> socket.socket:
+        # A process that this one forked has not got its own, and must not speak in its name.
+        if self._socket is None or self._owner != os.getpid():
+            mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                nothing = subprocess.DEVNULL
+                environment = {"PATH": os.environ.get("PATH", os.defpath)}
+                self._process = subprocess.Popen(
+                    offered.keeper(theirs.fileno()),
+                    pass_fds=[theirs.fileno()],
+                    stdin=nothing,
+                    stdout=nothing,
+                    stderr=nothing,
+                    env=environment,
+                    cwd="/",
+                    start_new_session=True,
+                )
+            self._socket, self._owner = mine, os.getpid()
+        return self._socket
+
+    def _close(self) -> None:
+        process, line, mine = self._process, self._socket, self._owner == os.getpid()
+        self._process = self._socket = None
+        if line is not None:
+            line.close()
+        if process is not None and mine:
+            # Without a line it ends by itself.
+            try:
+                process.wait(_SECONDS_TO_CLEAN)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def close(self) -> None:
+        """Ends the process."""
+        with self._lock:
+            self._close()
+
+
+_keeper = _Keeper()
+atexit.register(_keeper.close)
+
+
+async def run_limited(
+    command: Sequence[str],
+    limits: Limits,
+    files: Mapping[str, str] | None = None,
+    stdin: str = "",
+    line: socket.socket | None = None,
+    readable: Sequence[str] = (),
+) -> Finished:
+    """Runs a program behind the wall; no process of it is left when this returns or is cancelled, and no file, or one that is being removed.
+
+    It sees an environment without the parent's variables (no keys), the system's and Python's files to read, and a folder of its own, which is its working,
+    home and temporary directory. `offered.standing()` says what the wall is made of on this machine.
 
     Args:
         command: the program and its arguments.
-        folder: an empty folder; its working, home and temporary directory, and where its output is kept.
         limits: what it may use.
+        files: name -> text of what lies in its folder at the start.
         stdin: what it reads.
-        line: an open socket that it gets, under the same number, and that is closed here.
+        line: an open socket that it gets, as descriptor `LINE`, and that is closed here.
+        readable: paths that it may read beside the usual.
 
     Returns:
-        Its exit status and its standard output (standard error is kept apart, in `stderr.txt`). Limits that cannot be set give status 125.
+        How it ended and what it printed, read from the descriptor that it wrote to: what it does with names changes nothing.
+
+    Raises:
+        OSError: no supervisor can be started.
 
     Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     asyncio.run(run_limited(["echo", "hello"], Path(folder), Limits()))
-        Finished(status=0, output='hello\\n', timed_out=False)
+        >>> asyncio.run(run_limited(["echo", "hello"], Limits()))
+        Finished(status=0, output='hello\\n', timed_out=False, errors='', limit='', refused='')
     """
-    limited = ["/bin/sh", "-c", _LIMITED, "sh", str(math.ceil(limits.cpu_seconds)), str(limits.memory_mb * 1024), str(limits.output_mb * 2048), *command]
-    if can_isolate():
-        isolate = [*(_alone(limits.num_processes) if can_count() else _ISOLATE), *limited]
-        limited = [part for part in isolate if part != "--net"] if limits.network else isolate
-    # Ends the program also where this process was killed and can no longer do it.
-    limited = ["timeout", "-s", "KILL", str(math.ceil(limits.wall_seconds) + 1), *limited]
-    home = str(folder)
-    # Where users differ the loader drops the first of the three names of the temporary directory.
-    temporary = {"TMPDIR": home, "TEMP": home, "TMP": home}
-    environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, **temporary, "LANG": "C.UTF-8", "PYTHONHASHSEED": "0"}
-    # One thread each: many run at once, and every thread's stack counts as memory.
-    environment |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    # Output goes to files: the file size limit then also bounds a program that never stops printing. The input is a file without a name.
-    with tempfile.TemporaryFile() as source, open(folder / "stdout.txt", "wb") as out, open(folder / "stderr.txt", "wb") as err:
+    with contextlib.ExitStack() as stack:
+        if line is not None:
+            stack.enter_context(line)
+        request = offered.request(command, files or {}, limits, readable)
+        # Memory instead of files: nothing that could be found, met or left.
+        packed, source, output, errors = (stack.enter_context(os.fdopen(os.memfd_create("program"), "w+b", buffering=0)) for _ in range(4))
+        packed.write(request.packed())
         source.write(stdin.encode(errors="replace"))
         source.seek(0)
-        with line or contextlib.nullcontext():
-            process = await asyncio.create_subprocess_exec(
-                *limited,
-                cwd=folder,
-                env=environment,
-                stdin=source,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-                pass_fds=() if line is None else (line.fileno(),),
-            )
-    timed_out = False
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stack.enter_context(mine)
+        mine.setblocking(False)
+        with theirs:
+            passed = [packed, theirs, source, output, errors, *([] if line is None else [line])]
+            _keeper.ask([one.fileno() for one in passed])
+        if line is not None:
+            line.close()
+        status, limit, refused, left = await _answer(mine, limits)
+        most = limits.output_mb * 2**20
+        said, complained = (os.pread(one.fileno(), most, 0).decode(errors="replace") for one in (output, errors))
+    return Finished(status, said, limit == "wall", complained, limit, refused or (left and f"would not end: {left}"))
+
+
+async def _answer(line: socket.socket, limits: Limits) -> tuple[int, str, str, str]:
+    """What the supervisor says at the end, which comes soon after the time is over or after this is cancelled."""
+    loop = asyncio.get_running_loop()
+    heard = loop.create_task(loop.sock_recv(line, 2**16))
+    limit = ""
     try:
-        await asyncio.wait_for(process.wait(), limits.wall_seconds)
-    except TimeoutError:
-        timed_out = True
+        done, _ = await asyncio.wait([heard], timeout=limits.wall_seconds)
+        limit = "" if done else "wall"
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        status = await asyncio.shield(process.wait())
-    return Finished(status, (folder / "stdout.txt").read_text(errors="replace"), timed_out)
-
-
-def python() -> list[str]:
-    """The command of this Python without user packages, and without the working directory on its path.
-
-    Example:
-        >>> python()[1:]
-        ['-s', '-P', '-B']
-    """
-    return [sys.executable, "-s", "-P", "-B"]
+        if not heard.done():
+            line.shutdown(socket.SHUT_WR)
+            # Also where this was cancelled: what the program has must be gone when it is given up.
+            await asyncio.shield(asyncio.wait([heard], timeout=_SECONDS_TO_CLEAN))
+            heard.cancel()
+    if not heard.done() or heard.cancelled() or heard.exception() is not None or not heard.result():
+        return _STATUS_KILLED, limit, "the supervisor of the program ended without a word", ""
+    status, ended_by, refused, left = json.loads(heard.result())
+    return status, limit or ("" if ended_by == "stopped" else ended_by), refused, left

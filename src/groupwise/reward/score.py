@@ -32,6 +32,7 @@ class _Open:
     on_error: str
     judge: bool
     bounds: tuple[float, float] = (0.0, 1.0)
+    remarks: Sequence[str] = ()
     worker: Worker | None = None
 
     def start(self, given: Mapping[str, Any]) -> Job:
@@ -66,7 +67,17 @@ def _opened(name: str, reward: Reward | RewardFunction) -> _Open:
     weight = 0.0 if judge else float(getattr(reward, "weight", 1.0))
     needs = tuple(dict.fromkeys((*reward.needs, *needed_columns(function)))) if isinstance(reward, Reward) else needed_columns(function)
     bounds = reward.ends if isinstance(reward, Reward) else getattr(reward, "bounds", (0.0, 1.0))
-    return _Open(name, function, needs, weight, getattr(reward, "timeout_seconds", 60.0), getattr(reward, "on_error", "raise"), judge, bounds)
+    return _Open(
+        name,
+        function,
+        needs,
+        weight,
+        getattr(reward, "timeout_seconds", 60.0),
+        getattr(reward, "on_error", "raise"),
+        judge,
+        bounds,
+        getattr(reward, "remarks", ()),
+    )
 
 
 @final
@@ -102,6 +113,11 @@ class Rewards:
     def names(self) -> tuple[str, ...]:
         """Names of all rewards, judges included."""
         return tuple(self._rewards)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What rewards say of themselves on this machine, each sentence with the reward's name."""
+        return [f"reward {reward.name!r}: {remark}" for reward in self._rewards.values() for remark in reward.remarks]
 
     def check_columns(self, columns: Sequence[str]) -> None:
         """Refuses data that lack a column some reward needs.

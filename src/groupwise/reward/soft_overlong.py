@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, Self, final
+from typing import Any, Literal, Self, final
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
+from groupwise.config.numbers import Positive
 from groupwise.reward.base import Reward
 from groupwise.reward.text import Text, completion_text
 
@@ -30,9 +31,9 @@ class SoftOverlong(Reward):
     """
 
     kind: Literal["soft_overlong"] = "soft_overlong"
-    max_length: Annotated[int, Field(ge=1)] = 20480
+    max_length: Positive = 20480
     """L_max, in tokens."""
-    cache_length: Annotated[int, Field(ge=1)] = 4096
+    cache_length: Positive = 4096
     """L_cache: over how many tokens before L_max the penalty grows."""
     column: str | None = "num_tokens"
     """The column with the number of tokens, or the token ids, of each completion; null counts words."""

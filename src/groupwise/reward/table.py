@@ -22,6 +22,7 @@ class RewardEvent:
         member: its place in the batch, where one is meant (the first, where several are counted together).
         count: how many members.
         detail: what a reader wants to see once.
+        scored: whether these members have a value all the same, and stay in the reward's mean.
 
     Example:
         >>> RewardEvent("timeout", "judge", count=8).count
@@ -34,6 +35,7 @@ class RewardEvent:
     member: int | None = None
     count: int = 1
     detail: str = ""
+    scored: bool = False
 
 
 @final

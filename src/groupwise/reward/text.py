@@ -7,12 +7,15 @@ from typing import Any
 
 Message = Mapping[str, Any]
 Text = str | Sequence[Message]
+MAX_CHARACTERS = 1_000_000
+"""What rewards read of one completion."""
 
 
 def completion_text(completion: Text) -> str:
     """What the model said last: the string itself, or the content of the last assistant message.
 
-    A message without a role counts as the assistant's (a completion holds what the model said). No such message gives the empty string.
+    A message without a role counts as the assistant's (a completion holds what the model said). No such message gives the empty string. Of a longer text
+    the first million characters are read, and halves of surrogate pairs, which no encoder takes, become question marks.
 
     Args:
         completion: a string, or a list of messages.
@@ -24,11 +27,20 @@ def completion_text(completion: Text) -> str:
         '4'
     """
     if isinstance(completion, str):
-        return completion
+        return _readable(completion)
     for message in reversed(completion):
         if message.get("role", "assistant") == "assistant":
-            return content_text(message.get("content"))
+            return _readable(content_text(message.get("content")))
     return ""
+
+
+def _readable(text: str) -> str:
+    text = text[:MAX_CHARACTERS]
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
 
 
 def prompt_text(prompt: Text) -> str:

@@ -7,21 +7,19 @@ import os
 import re
 import secrets
 import socket
-import tempfile
-import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
-from groupwise.processes import is_first_process
 from groupwise.reward import examination
 from groupwise.reward.base import Reward, Value
 from groupwise.reward.error import RewardError
 from groupwise.reward.noted import Noted
-from groupwise.reward.sandbox import Limits, can_isolate, python, run_limited
+from groupwise.reward.sandbox import LINE, Finished, Limits, python, run_limited
 from groupwise.reward.text import Text, completion_text
+from groupwise.reward.wall import offered
 from groupwise.reward.worker import Worker
 
 _FENCE = re.compile(r"^```[ \t]*([\w+-]*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
@@ -62,6 +60,16 @@ def python_code(text: str, require_fence: bool = False) -> str | None:
 
 
 @final
+@dataclass(frozen=True)
+class _Examined:
+    """Whether a program passed a test, whether time ended it, and what went wrong here."""
+
+    passed: bool
+    late: bool
+    wrong: str = ""
+
+
+@final
 class UnitTests(Reward):
     """The share of tests that a completion's program passes, or 1 for all and 0 for less.
 
@@ -69,7 +77,9 @@ class UnitTests(Reward):
     Python text that is run after the program in the same names and must not raise (`assert add(1, 2) == 3`),
     or a table `{input, output}`: the program is run with this input and must print this output (spaces at line ends apart).
 
-    Every test runs the program in a process and folder of its own. No program gives `wrong`. See `sandbox` for what the limits hold and what they do not.
+    Every test runs the program in a process and folder of its own, behind the wall that `groupwise.reward.wall` builds: it reads the system's and
+    Python's files and nothing else, writes only where nothing is kept, has no network, and ends with all that it started. Whatever happens while it is
+    examined is its own wrong answer. No program gives `wrong`.
 
     Python text runs in a second process, which the program does not reach: results come over as plain data (built-in kinds, dates, decimals, numpy arrays),
     and what is expected never goes there. An object of the program's own stays with it: the test may call it, read it and compare two of them, but beside
@@ -95,12 +105,21 @@ class UnitTests(Reward):
     require_fence: bool = False
     """A completion without a fenced block has no program."""
     cpu_seconds: Annotated[float, Field(gt=0)] = 5.0
+    """Processor time of one program, with all that it starts."""
     memory_mb: Annotated[int, Field(ge=64)] = 1024
+    """Memory of one program, with all that it starts."""
     wall_seconds: Annotated[float, Field(gt=0)] = 10.0
     num_processes: Annotated[int, Field(ge=1)] = 64
-    """Processes and threads of one program at a time, where the system can count them: a program that starts itself again and again ends there."""
+    """Processes and threads of one program at a time: a program that starts itself again and again ends there."""
+    disk_mb: Annotated[int, Field(ge=1)] = 64
+    """Everything that one program writes: its folder, temporary files and shared memory."""
     network: Literal["deny", "deny_if_possible", "allow"] = "deny_if_possible"
-    """`deny` is an error where the system cannot; `deny_if_possible` warns once."""
+    """`deny` is an error where the system cannot; `deny_if_possible` says so when a run starts."""
+    wall: Literal["required", "best"] = "best"
+    """`required` is an error where the machine allows no wall (namespaces, or Landlock and a filter of system calls); `best` takes what there is and says what
+    is missing when a run starts."""
+    readable: tuple[str, ...] = ()
+    """Folders and files that programs and tests may read, beside the system's and Python's: data, packages installed by a link."""
     num_parallel: Annotated[int, Field(ge=1)] | None = None
     """Programs at once; where absent, one a processor core."""
     correct: float = 1.0
@@ -116,20 +135,31 @@ class UnitTests(Reward):
     def ends(self) -> tuple[float, float]:
         return (min(self.wrong, self.correct), max(self.wrong, self.correct))
 
+    @property
+    def remarks(self) -> list[str]:
+        """What this machine does not allow of the wall."""
+        missing = offered.standing().missing
+        return [missing] if missing else []
+
     def open(self) -> UnitTests:
-        """The function that scores; refuses a machine without the means to isolate, unless told otherwise."""
-        if self.network != "allow" and not can_isolate():
-            if self.network == "deny":
-                lacking = 'unit_tests: this system has no user namespaces (unshare), so network = "deny" cannot be kept'
-                raise RewardError(f'{lacking}; run in a container without network and write "allow"')
-            if is_first_process():
-                warnings.warn("unit_tests: this system cannot take the network from the programs it runs; run what you trust, or use a container", stacklevel=2)
-        with tempfile.TemporaryDirectory(prefix="groupwise-") as name:
-            # In a thread: a caller may have an event loop of its own, as a notebook has.
-            worker = Worker("unit_tests")
-            tried = worker.start(lambda: run_limited([*python(), "-c", "pass"], Path(name), self._limits()))
-            tried.done.wait()
-            worker.leave()
+        """The function that scores; refuses a machine on which no program runs, or none behind the wall that is asked for."""
+        wall = offered.standing()
+        if self.wall == "required" and not wall.stands:
+            raise RewardError(
+                f'unit_tests: wall = "required", and this machine refuses it ({wall.refused}); allow user namespaces (sysctl user.max_user_namespaces, '
+                "kernel.apparmor_restrict_unprivileged_userns = 0, a container's seccomp profile) or run Linux 5.13 with Landlock, "
+                'or write wall = "best" for programs that you trust'
+            )
+        if self.network == "deny" and not wall.keeps_network:
+            raise RewardError(
+                f'unit_tests: this system can take the network from no program ({wall.refused}), so network = "deny" cannot be kept; run in a container '
+                'without network and write "allow"'
+            )
+        # In a thread: a caller may have an event loop of its own, as a notebook has.
+        worker = Worker("unit_tests")
+        tried = worker.start(lambda: self._limited([*python(), "-c", "pass"]))
+        tried.done.wait()
+        worker.leave()
         if tried.error is not None or tried.value.status != 0:
             raise RewardError(
                 f"unit_tests: an empty program ends with {tried.error or tried.value} under memory_mb = {self.memory_mb}, cpu_seconds = {self.cpu_seconds:g}; "
@@ -137,60 +167,67 @@ class UnitTests(Reward):
             )
         return self
 
-    def _limits(self) -> Limits:
-        return Limits(self.cpu_seconds, self.memory_mb, self.wall_seconds, network=self.network == "allow", num_processes=self.num_processes)
-
     async def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Value]:
         free = asyncio.Semaphore(self.num_parallel or len(os.sched_getaffinity(0)))
-        members = zip(completions, columns[self.column], strict=True)
-        return list(await asyncio.gather(*(self._member(completion_text(completion), _as_tests(tests, self.column), free) for completion, tests in members)))
+        members = [(completion_text(completion), _as_tests(tests, self.column)) for completion, tests in zip(completions, columns[self.column], strict=True)]
+        return list(await asyncio.gather(*(self._member(text, tests, free) for text, tests in members)))
 
     async def _member(self, text: str, tests: Sequence[Any], free: asyncio.Semaphore) -> Value:
         code = python_code(text, self.require_fence)
         if code is None or not code.strip():
             return Noted(self.wrong, "no_program")
-        passed, late = zip(*await asyncio.gather(*(self._run(code, test, free) for test in tests)), strict=True)
-        share = sum(passed) / len(passed) if self.score == "fraction" else float(all(passed))
+        examined = await asyncio.gather(*(self._run(code, test, free) for test in tests))
+        passed, late = sum(test.passed for test in examined), sum(test.late for test in examined)
+        share = passed / len(examined) if self.score == "fraction" else float(passed == len(examined))
         value = self.wrong + (self.correct - self.wrong) * share
-        return Noted(value, "program_timeout", f"{sum(late)} of {len(late)} tests") if any(late) else value
+        for test in examined:
+            if test.wrong:
+                return Noted(value, "program_not_examined", test.wrong)
+        return Noted(value, "program_timeout", f"{late} of {len(examined)} tests") if late else value
 
-    async def _run(self, code: str, test: Any, free: asyncio.Semaphore) -> tuple[bool, bool]:
-        limits = self._limits()
+    async def _run(self, code: str, test: Any, free: asyncio.Semaphore) -> _Examined:
         async with free:
-            with tempfile.TemporaryDirectory(prefix="groupwise-", ignore_cleanup_errors=True) as name:
-                folder = Path(name)
-                (folder / "solution.py").write_text(code, encoding="utf-8", errors="replace")
-                if isinstance(test, str):
-                    return await (_examine if self.process == "apart" else _run_together)(folder, test, limits)
-                done = await run_limited([*python(), "solution.py"], folder, limits, stdin=str(test.get("input", "")))
-                return done.status == 0 and _lines(done.output) == _lines(str(test["output"])), done.timed_out
+            try:
+                return _Examined(*await self._passes(code, test))
+            except Exception as error:
+                # What one program brings about is that program's: it must not end a run, which would meet it again when it is resumed.
+                return _Examined(False, False, f"{type(error).__name__}: {error}")
 
+    async def _passes(self, code: str, test: Any) -> tuple[bool, bool]:
+        if isinstance(test, str):
+            return await (self._apart if self.process == "apart" else self._shared)(code, test)
+        done = await self._limited([*python(), "solution.py"], code, str(test.get("input", "")))
+        return done.status == 0 and _lines(done.output) == _lines(str(test["output"])), done.timed_out
 
-async def _examine(folder: Path, test: str, limits: Limits) -> tuple[bool, bool]:
-    """Whether the program in a folder passes a test, and whether time ended it."""
-    ends = socket.socketpair()
-    with tempfile.TemporaryDirectory(prefix="groupwise-", ignore_cleanup_errors=True) as name:
-        roles = zip(("program", "tester"), (folder, Path(name)), ("", test), ends, strict=True)
+    async def _apart(self, code: str, test: str) -> tuple[bool, bool]:
+        ends = socket.socketpair()
+        roles = zip(("program", "tester"), (code, None), ("", test), ends, strict=True)
         program, tester = (
-            asyncio.ensure_future(run_limited([*python(), *examination.command(role, end.fileno())], place, limits, stdin, end))
-            for role, place, stdin, end in roles
+            asyncio.ensure_future(self._limited([*python(), *examination.command(role, LINE)], text, stdin, end)) for role, text, stdin, end in roles
         )
         try:
             done = await tester
             # Nobody asks the program any more, and one that means well ends.
             await asyncio.wait([program], timeout=_SECONDS_TO_END)
-            return done.status == 0, done.timed_out or (program.done() and program.result().timed_out)
+            return done.status == 0, done.timed_out or (program.done() and program.exception() is None and program.result().timed_out)
         finally:
             for task in (program, tester):
                 task.cancel()
             await asyncio.gather(program, tester, return_exceptions=True)
 
+    async def _shared(self, code: str, test: str) -> tuple[bool, bool]:
+        token = secrets.token_hex(16)
+        done = await self._limited([*python(), "-c", _SHARED], code, f"{token}\n{test}")
+        return done.status == 0 and done.output.splitlines()[-1:] == [token], done.timed_out
 
-async def _run_together(folder: Path, test: str, limits: Limits) -> tuple[bool, bool]:
-    """As `_examine`, in the program's own process."""
-    token = secrets.token_hex(16)
-    done = await run_limited([*python(), "-c", _SHARED], folder, limits, stdin=f"{token}\n{test}")
-    return done.status == 0 and done.output.splitlines()[-1:] == [token], done.timed_out
+    async def _limited(self, command: list[str], code: str | None = None, stdin: str = "", line: socket.socket | None = None) -> Finished:
+        limits = Limits(
+            self.cpu_seconds, self.memory_mb, self.wall_seconds, disk_mb=self.disk_mb, network=self.network == "allow", num_processes=self.num_processes
+        )
+        done = await run_limited(command, limits, {} if code is None else {"solution.py": code}, stdin, line, self.readable)
+        if done.refused:
+            raise RuntimeError(done.refused)
+        return done
 
 
 def _lines(text: str) -> list[str]:

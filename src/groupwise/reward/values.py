@@ -110,7 +110,7 @@ def checked_values(reward: str, returned: Any, prompts: Sequence[Text]) -> tuple
             message = f"reward {reward!r} gave {error} for member {member} (prompt: {prompt!r}); {_ALLOWED}"
             raise RewardError(message, reward=reward, prompt=prompt, member=member) from None
         if isinstance(entry, Noted):
-            events.append(RewardEvent(entry.event, reward, prompt=prompt, member=member, detail=entry.detail))
+            events.append(RewardEvent(entry.event, reward, prompt=prompt, member=member, detail=entry.detail, scored=entry.value is not None))
         elif entry is None:
             silent.append(member)
     if silent:

@@ -7,6 +7,7 @@ from typing import Any, Literal, final
 
 from pydantic import Field
 
+from groupwise.config import ImportPath
 from groupwise.reward.base import Reward, RewardFunction
 from groupwise.reward.callable import find
 from groupwise.reward.error import RewardError
@@ -30,7 +31,7 @@ class WinRate(Reward):
     """
 
     kind: Literal["win_rate"] = "win_rate"
-    function: str
+    function: ImportPath
     """`package.module:function`, or an entry point of the group `groupwise.rewards`."""
     both_orders: bool = False
     """Ask each pair in both orders and take the mean."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from groupwise.config import ConfigError
+from groupwise.config.files import MOST_TABLE_BYTES, read_whole
 from groupwise.runs.natural import natural
 
 DEPTH = 3
@@ -74,7 +75,7 @@ def _below(folders: Sequence[Path], depth: int) -> list[Path]:
 def _order(folder: Path) -> dict[str, int]:
     """The places of a comparison's variants; nothing where it is none, or damaged."""
     try:
-        variants = json.loads((folder / "comparison.json").read_bytes())["variants"]
+        variants = json.loads(read_whole(folder / "comparison.json", MOST_TABLE_BYTES))["variants"]
         return {str(name): place for place, name in enumerate(variants)}
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return {}

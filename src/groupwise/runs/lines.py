@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
+from groupwise.config.files import check_file
+
 _MOST_DIGITS = 300
 """Of a whole number that a float can hold."""
 
@@ -69,6 +71,7 @@ def each_line(path: Path, remarks: list[str]) -> Iterator[dict[str, Any]]:
     broken: list[int] = []
     cut = False
     try:
+        check_file(path)
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 if not line.strip():

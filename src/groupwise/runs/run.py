@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, Literal, TypeGuard, final
 
 from groupwise.config import ConfigError
+from groupwise.config.files import MOST_TABLE_BYTES, check_file, read_whole
+from groupwise.runs.evaluated import EvaluatedOn
 from groupwise.runs.find import is_run
 from groupwise.runs.lines import each_line, parse, read_lines
 
@@ -56,6 +58,11 @@ class Run:
         return None
 
     @property
+    def evaluated_on(self) -> EvaluatedOn:
+        """Whether the prompts of its evaluations were trained on."""
+        return EvaluatedOn.read(self.config, self.starts)
+
+    @property
     def num_steps(self) -> int:
         """The last step with a row."""
         return int(self.rows[-1]["step"]) if self.rows else 0
@@ -87,6 +94,24 @@ class Run:
     def evaluations(self) -> dict[int, Path]:
         """Step -> the file of what an evaluation recorded after it, in order."""
         return self._numbered("evaluation")
+
+    @cached_property
+    def controls(self) -> dict[str, Mapping[str, Any]]:
+        """Name of a control that was trained beside the run -> its own `summary.json`, in the order of the configuration; damaged ones are left out."""
+        configured = self.config.get("controls")
+        order = list(configured) if isinstance(configured, Mapping) else []
+        places = {name: place for place, name in enumerate(order)}
+        paths = sorted((self.path / "controls").glob("*/summary.json"), key=lambda path: (places.get(path.parent.name, len(places)), path))
+        read = {path.parent.name: _document(path, None, []) for path in paths}
+        return {name: summary for name, summary in read.items() if summary is not None}
+
+    @property
+    def whole_from(self) -> int | None:
+        """The step from which on every file of rollouts is there; `None` where there are no more than a run keeps, so that none was left out."""
+        track = self.config.get("track")
+        newest = track.get("keep_records") if isinstance(track, Mapping) else None
+        steps = list(self.rollouts)
+        return steps[-newest] if isinstance(newest, int) and 0 < newest < len(steps) else None
 
     def pictures(self, step: int) -> dict[str, Path]:
         """Name -> picture that the evaluation after a step left.
@@ -159,7 +184,7 @@ def read_run(path: Path) -> Run:
     return Run(path, config, starts, summary, _by_step(rows.rows, remarks), state, remarks)
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
     """Whether a value of a row can be drawn: a finite number, and no truth value.
 
     Args:
@@ -192,7 +217,7 @@ def _by_step(rows: Sequence[Mapping[str, Any]], remarks: list[str]) -> list[Mapp
 
 def _document(path: Path, lost: str | None, remarks: list[str]) -> dict[str, Any] | None:
     try:
-        table = parse(path.read_bytes())
+        table = parse(read_whole(path, MOST_TABLE_BYTES))
     except FileNotFoundError:
         if lost:
             remarks.append(f"{path.name} is not there: {lost}")
@@ -229,6 +254,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _held(path: Path) -> bool:
     """Whether a process trains in the folder: it holds a lock on `config.json` as long as it lives."""
     try:
+        check_file(path)
         with path.open("rb") as file:
             try:
                 fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -7,6 +7,7 @@ from abc import abstractmethod
 from pydantic import Field
 
 from groupwise.config import Config
+from groupwise.config.numbers import Positive
 
 
 class Fixed(Config):
@@ -54,7 +55,7 @@ class Ramp(Fixed):
 
     start: float = Field(allow_inf_nan=False)
     end: float = Field(allow_inf_nan=False)
-    num_steps: int = Field(ge=1)
+    num_steps: Positive
 
     def at(self, step: int, state: float | None = None) -> float:
         """The value at a step, counted from 0.

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Literal, final
 
 from groupwise.config import Config
+from groupwise.config.numbers import Count, Positive
 
 
 @final
 class WandbConfig(Config):
-    """Weights & Biases; needs the extra `groupwise[track]`.
+    """Weights & Biases; needs the extra `track`.
 
     Args:
         project: the project there.
@@ -30,10 +31,12 @@ class TrackConfig(Config):
 
     Args:
         console: `auto` shows live progress on a terminal and one line a step elsewhere; `lines` and `none` say so.
-        tensorboard: writes TensorBoard files to `RUN/tensorboard`; needs the extra `groupwise[track]`.
+        tensorboard: writes TensorBoard files to `RUN/tensorboard`; needs the extra `track`.
         wandb: where to send metrics; unset sends nothing.
         rollouts_every: steps between two files in `RUN/rollouts`; 0 writes none.
         num_rollouts: members written per file, whole groups first to last.
+        keep_records: of rollouts, and of evaluations, the newest so many files stay with their pictures; of older ones at most as many, evenly over the run,
+            with the first. So a run of any length has a folder of bounded size. Unset keeps all.
 
     Example:
         >>> TrackConfig().tensorboard
@@ -43,5 +46,6 @@ class TrackConfig(Config):
     console: Literal["auto", "lines", "none"] = "auto"
     tensorboard: bool = False
     wandb: WandbConfig | None = None
-    rollouts_every: int = 10
-    num_rollouts: int = 64
+    rollouts_every: Count = 10
+    num_rollouts: Count = 64
+    keep_records: Positive | None = 128

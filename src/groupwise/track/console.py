@@ -10,23 +10,26 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from groupwise.runs import EvaluatedOn
+
 SCORE_PREFIX = "eval/"
 _NARROW = 60
 _FIRST_ROWS = 10
 
 
 class ConsoleTracker:
-    """Shows the step, the time left, the reward, the held-out score and the worst thing that live diagnosis finds.
+    """Shows the step, the time left, the reward, the score of the evaluations and the worst thing that live diagnosis finds.
 
-    The bar keeps the newest held-out score in sight; a line shows it where it was measured.
+    The bar keeps the newest score in sight; a line shows it where it was measured.
 
     Args:
         total_steps: the steps the run will take.
-        score: the metric whose held-out value is shown (without its prefix `eval/`); unset takes the first one seen.
+        score: the metric of an evaluation that is shown (without its prefix `eval/`); unset takes the first one seen.
         live: a bar that redraws itself; off prints plain lines: some fifty on a long run, and each of the first ten of a kind.
         console: where to.
         start: steps already done, for a resumed run.
-        held_out: the newest held-out metrics of a resumed run, by name without the prefix.
+        latest: the newest metrics of a resumed run's evaluations, by name without the prefix.
+        evaluated_on: whether the prompts of the evaluations are trained on.
 
     Example:
         >>> import io
@@ -44,14 +47,16 @@ class ConsoleTracker:
         live: bool | None = None,
         console: Console | None = None,
         start: int = 0,
-        held_out: Mapping[str, float] | None = None,
+        latest: Mapping[str, float] | None = None,
+        evaluated_on: EvaluatedOn | None = None,
     ) -> None:
         self.console = console or _Screen(highlight=False)
         # Colours can be forced where nobody looks, and a terminal without a cursor cannot redraw.
         self.live = self.console.file.isatty() and self.console.is_terminal and not self.console.is_dumb_terminal if live is None else live
         self.total_steps = total_steps
-        self.score = score or next(iter(held_out or {}), None)
-        self._held_out = {SCORE_PREFIX + name: value for name, value in (held_out or {}).items()}
+        self.score = score or next(iter(latest or {}), None)
+        self._latest = {SCORE_PREFIX + name: value for name, value in (latest or {}).items()}
+        self._evaluated_on = evaluated_on or EvaluatedOn()
         self._every = max(1, total_steps // 50)
         self._kind, self._rows_of_kind = "", 0
         self._view: _View | None = None
@@ -66,9 +71,9 @@ class ConsoleTracker:
         scored = [name for name in values if name.startswith(SCORE_PREFIX)]
         if self.score is None and scored:
             self.score = scored[0].removeprefix(SCORE_PREFIX)
-        self._held_out |= {name: values[name] for name in scored}
+        self._latest |= {name: values[name] for name in scored}
         if self._view is not None:
-            self._view.parts = self._parts(values, self._held_out) or self._view.parts
+            self._view.parts = self._parts(values, self._latest) or self._view.parts
             self._view.update(self._task, completed=step)
             return
         # Where rewards begin a run learns fastest.
@@ -99,11 +104,11 @@ class ConsoleTracker:
             self._view.stop()
             self._view = None
 
-    def _parts(self, values: Mapping[str, float], held_out: Mapping[str, float]) -> list[str]:
+    def _parts(self, values: Mapping[str, float], evaluated: Mapping[str, float]) -> list[str]:
         parts = [f"{label} {_short(values[name])}" for name, label in (("reward", "reward"), ("loss_sup", "supervised loss")) if name in values]
         name = SCORE_PREFIX + self.score if self.score else ""
-        if name in held_out:
-            parts.append(f"held-out {self.score} {_short(held_out[name])}")
+        if self.score and name in evaluated:
+            parts.append(f"{self._evaluated_on.of(self.score)} {_short(evaluated[name])}")
         return parts
 
 

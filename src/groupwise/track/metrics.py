@@ -9,6 +9,8 @@ import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from groupwise.config.files import check_file
+
 log = logging.getLogger("groupwise")
 
 
@@ -33,6 +35,7 @@ class MetricsFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.touch()
+        check_file(path)
 
     @property
     def length(self) -> int:
@@ -86,6 +89,7 @@ def read_metrics(path: Path) -> Iterator[dict[str, float | int | str | None]]:
     Yields:
         one row a step.
     """
+    check_file(path)
     with path.open(errors="replace") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith("\n"):
@@ -94,7 +98,7 @@ def read_metrics(path: Path) -> Iterator[dict[str, float | int | str | None]]:
                 row = json.loads(line)
                 if not isinstance(row, dict):
                     raise ValueError("no table")
-            except ValueError:
+            except (ValueError, RecursionError):
                 log.warning(f"{path}: line {number} is no row of metrics and is skipped")
             else:
                 yield row

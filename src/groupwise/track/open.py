@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from groupwise.runs import EvaluatedOn
 from groupwise.track.config import TrackConfig
 from groupwise.track.tracker import Tracker, Trackers
 
@@ -19,7 +20,8 @@ def open_trackers(
     resolved: Mapping[str, Any],
     start: int = 0,
     first_step: int = 0,
-    held_out: Mapping[str, float] | None = None,
+    latest: Mapping[str, float] | None = None,
+    evaluated_on: EvaluatedOn | None = None,
     first_process: bool = True,
 ) -> Trackers:
     """The trackers of one run; none on processes that are not the first.
@@ -28,11 +30,12 @@ def open_trackers(
         config: which.
         folder: the run folder.
         total_steps: the steps the run will take.
-        score: the held-out metric the console shows.
+        score: the metric of an evaluation that the console shows.
         resolved: the resolved configuration, for W&B.
         start: steps already done.
         first_step: the first step that this process will say anything of: 0 of a new run, the one after its checkpoint of a resumed one.
-        held_out: the newest held-out metrics of a resumed run, for the console.
+        latest: the newest metrics of a resumed run's evaluations, for the console.
+        evaluated_on: whether their prompts are trained on.
         first_process: whether this process prints and writes.
 
     Returns:
@@ -51,7 +54,8 @@ def open_trackers(
     if config.console != "none":
         from groupwise.track.console import ConsoleTracker
 
-        trackers.append(ConsoleTracker(total_steps, score, live=False if config.console == "lines" else None, start=start, held_out=held_out))
+        live = False if config.console == "lines" else None
+        trackers.append(ConsoleTracker(total_steps, score, live=live, start=start, latest=latest, evaluated_on=evaluated_on))
     if config.tensorboard:
         from groupwise.track.tensorboard import TensorboardTracker
 

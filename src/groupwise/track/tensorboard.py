@@ -25,7 +25,7 @@ class TensorboardTracker:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise ConfigError("track.tensorboard = true: tensorboard is not installed; write `pip install 'groupwise[track]'`") from error
+            raise ConfigError("track.tensorboard = true: tensorboard is not installed; write `pip install tensorboard`") from error
         self._writer = SummaryWriter(str(folder), purge_step=first_step)
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:

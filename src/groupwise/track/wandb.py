@@ -41,7 +41,7 @@ class WandbTracker:
         try:
             import wandb  # pyright: ignore[reportMissingImports]  # an extra
         except ImportError as error:
-            raise ConfigError("track.wandb: wandb is not installed; write `pip install 'groupwise[track]'`") from error
+            raise ConfigError("track.wandb: wandb is not installed; write `pip install wandb`") from error
         self._wandb: Any = wandb
         settings = wandb.Settings(silent=True)
         try:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, final
 from pydantic import Field
 
 from groupwise.config import Config
+from groupwise.config.numbers import Positive
 
 if TYPE_CHECKING:
     from groupwise.streams import Streams
@@ -35,7 +36,7 @@ class AdaptiveSampling(Config):
     """
 
     threshold: float = 0.0
-    memory: Annotated[int, Field(ge=1)] = 32
+    memory: Positive = 32
     floor: Annotated[float, Field(gt=0)] = 0.05
 
     def weight(self, rewards: Sequence[float]) -> float:

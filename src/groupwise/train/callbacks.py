@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from groupwise.config import ConfigError, raised_at, user_module
+from groupwise.config import ConfigError, ImportPath, raised_at, user_module
 
 Callback = Callable[[int, Mapping[str, float]], object]
 
 
-def load_callbacks(paths: Sequence[str]) -> list[Callback]:
+def load_callbacks(paths: Sequence[ImportPath]) -> list[Callback]:
     """Functions by import path, `package.module:function`; a module may lie in the working directory.
 
     Args:
@@ -22,17 +22,14 @@ def load_callbacks(paths: Sequence[str]) -> list[Callback]:
         ConfigError: no such module or function, or it cannot be called.
 
     Example:
-        >>> [function(1, {}) for function in load_callbacks(["builtins:max"])]  # doctest: +ELLIPSIS
+        >>> [function(1, {}) for function in load_callbacks([ImportPath("builtins:max")])]  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ValueError: train.callbacks: "builtins:max" raised TypeError: ...; mend it, and go on with `groupwise resume`
     """
     found: list[Callback] = []
     for path in paths:
-        module, colon, name = path.partition(":")
-        if not colon or not name:
-            raise ConfigError(f'train.callbacks: "{path}" is not an import path; write "package.module:function"')
         try:
-            function = getattr(user_module(module), name)
+            function = getattr(user_module(path), path.name)
         # A user's module may fail in any way while it is imported.
         except Exception as error:
             message = f'train.callbacks: "{path}" cannot be imported: {type(error).__name__}: {error}'

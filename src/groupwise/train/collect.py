@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.protocol import ComparesExactly, Domain, Samples
+from groupwise.domain.base import Domain
+from groupwise.domain.protocol import ComparesExactly, Samples
 from groupwise.objective import Batch
+from groupwise.processes import is_out_of_memory
 from groupwise.records import Rollouts
 from groupwise.reward import RewardTable
 from groupwise.statistics import Mean, Statistic, Total, add
@@ -22,7 +24,6 @@ from groupwise.train.distributed import World
 from groupwise.train.draw import draw_prompts
 from groupwise.train.fitting import fit_micro_batch, members_at_once
 from groupwise.train.job import Recipe
-from groupwise.train.memory import is_out_of_memory
 from groupwise.train.micro_batches import micro_batches
 from groupwise.train.reward_memory import recall, remember
 from groupwise.train.state import TrainState

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, final
+from typing import Any, Literal, final
 
 from pydantic import Field, model_validator
 
-from groupwise.config import Config
+from groupwise.config import Config, InModule
+from groupwise.config.numbers import Count, Parallel, PerStep, Positive
 from groupwise.train.adaptive_sampling import AdaptiveSampling
 from groupwise.train.group_size import DynamicGroupSize
 from groupwise.train.weight_average import WeightAverage
 
-Count = Annotated[int, Field(ge=1)]
-
 
 @final
 class EarlyStopping(Config):
-    """Ends a stage when the held-out score has not risen for a while.
+    """Ends a stage when the score of the evaluations has not risen for a while.
 
     Args:
         patience: evaluations without a gain that end the stage.
@@ -27,7 +26,7 @@ class EarlyStopping(Config):
         0.0
     """
 
-    patience: Count = 5
+    patience: Positive = 5
     min_gain: float = Field(default=0.0, ge=0)
 
 
@@ -53,44 +52,47 @@ class TrainConfig(Config):
         weight_average: evaluates and saves a running average of the weights in place of the weights themselves; unset does not.
         autocast: `bfloat16` runs the model's matrix products in that type.
         gradient_checkpointing: recomputes activations in the backward pass, less memory for more time.
-        evaluate_every: steps between held-out evaluations; one before the first step and one after the last are always made. 0 makes only those.
-        metric: the held-out metric that decides what is best and goes into `summary.json`; unset takes the first one the domain reports.
+        evaluate_every: steps between evaluations; one before the first step and one after the last are always made. 0 makes only those.
+        metric: the metric of an evaluation that decides what is best and goes into `summary.json`; unset takes the first one the domain reports.
         metric_goal: whether more of it is better, or less.
         early_stopping: when to end early; unset never does.
         patience: optimiser steps skipped in a row before the run warns.
         callbacks: functions to call after every step, as `package.module:function`; called as `function(step, metrics)`; a true result ends the stage.
         num_threads: threads a process uses on a CPU. Two threads on two busy cores have been many times slower than one.
         device: `auto` takes CUDA where there is one.
+        deterministic: on CUDA, takes kernels that give the same bits again, which are slower, so that a resumed run repeats the uninterrupted one; an operation
+            that has none warns. On a CPU every kernel does.
 
     Example:
         >>> TrainConfig(prompts_per_step=8, group_size=4).num_steps
         100
     """
 
-    num_steps: Count = 100
-    prompts_per_step: Count = 16
-    group_size: Count = 8
+    num_steps: Positive = 100
+    prompts_per_step: PerStep = 16
+    group_size: PerStep = 8
     dynamic_group_size: DynamicGroupSize | None = None
     adaptive_sampling: AdaptiveSampling | None = None
-    updates_per_batch: Count = 1
-    minibatches: Count = 1
-    micro_batch_members: Count | Literal["auto"] | None = None
+    updates_per_batch: PerStep = 1
+    minibatches: PerStep = 1
+    micro_batch_members: Positive | Literal["auto"] | None = None
     memory_limit_gib: float | None = Field(default=None, gt=0)
-    demonstrations_per_step: Count = 32
+    demonstrations_per_step: PerStep = 32
     max_seconds: float | None = Field(default=None, gt=0)
     max_grad_norm: float | None = Field(default=1.0, gt=0)
     l2_to_reference: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     weight_average: WeightAverage | None = None
     autocast: Literal["none", "bfloat16"] = "none"
     gradient_checkpointing: bool = False
-    evaluate_every: int = Field(default=0, ge=0)
+    evaluate_every: Count = 0
     metric: str | None = None
     metric_goal: Literal["max", "min"] = "max"
     early_stopping: EarlyStopping | None = None
-    patience: Count = 10
-    callbacks: list[str] = Field(default_factory=list)
-    num_threads: Count = 1
+    patience: Positive = 10
+    callbacks: list[InModule] = Field(default_factory=list)
+    num_threads: Parallel = 1
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    deterministic: bool = False
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainConfig:
@@ -128,6 +130,6 @@ class Stage(Config):
     """
 
     name: str
-    num_steps: Count
+    num_steps: Positive
     set: dict[str, Any] = Field(default_factory=dict)
     cache: bool = True

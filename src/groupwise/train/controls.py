@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from groupwise.checkpoint import load_tree, remove_folder
+from groupwise.config import read_json
 from groupwise.objective import ObjectiveState
 from groupwise.reference import AbsentReference
 from groupwise.reference.policy import ReferencePolicy
@@ -38,9 +38,10 @@ def run_controls(session: Session, job: Job, state: TrainState, domains: Domains
         domains: of the run.
 
     Returns:
-        the first one's held-out score, and false when somebody asked to end before.
+        the first one's score, and false when somebody asked to end before.
     """
     start = session.folder.checkpoints / START
+    evaluated_on = domains.evaluated_on(job.recipes)
     scores: list[float | None] = []
     for name, recipes in job.controls.items():
         folder = RunFolder(session.folder.path / "controls" / name)
@@ -52,9 +53,9 @@ def run_controls(session: Session, job: Job, state: TrainState, domains: Domains
             session.say(f"control {name}: the same start, the same {state.progress.sampled_seconds:.0f} s")
             if not _control(session, job, name, folder, recipes, load_tree(start), state.progress.sampled_seconds, domains):
                 return None, False
-        summary = json.loads(folder.summary.read_text())
+        summary = read_json(folder.summary)
         before, after = alike([summary["before"], summary["after"]])
-        session.say(f"control {name}: held-out {summary['metric']} {before} before, {after} after")
+        session.say(f"control {name}: {evaluated_on.of(summary['metric'])} {before} before, {after} after")
         scores.append(summary["after"])
     return (scores[0] if scores else None), True
 

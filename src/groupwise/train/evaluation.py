@@ -1,24 +1,25 @@
-"""Held-out evaluation: the first process evaluates, all learn the numbers; what is best, and when to stop."""
+"""Evaluation: the first process evaluates, all learn the numbers; what is best, and when to stop."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from groupwise.domain.protocol import Domain, Evaluation
+from groupwise.domain.base import Domain
+from groupwise.domain.protocol import Evaluation
 from groupwise.streams import Streams
 from groupwise.train.config import TrainConfig
 from groupwise.train.distributed import World
 from groupwise.train.progress import Progress
 
 PREFIX = "eval/"
-"""What held-out metrics are called in `metrics.jsonl`."""
+"""What metrics of evaluations are called in `metrics.jsonl`."""
 
 
 def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World) -> Evaluation:
-    """Held-out metrics on every process, and (on the first) what the model did.
+    """Metrics of an evaluation on every process, and (on the first) what the model did.
 
     Args:
-        domain: whose held-out prompts.
+        domain: whose evaluation prompts.
         progress: receives the metrics as the newest.
         streams: of the run.
         world: the processes; every one must call.
@@ -39,7 +40,7 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
 
 
 def metric_name(config: TrainConfig, metrics: dict[str, float]) -> str | None:
-    """The held-out metric that decides: the configured one, or the first that is reported.
+    """The metric of an evaluation that decides: the configured one, or the first that is reported.
 
     Args:
         config: of the stage.
@@ -67,7 +68,7 @@ def signed_score(config: TrainConfig, score: float) -> float:
 
 
 def note_score(progress: Progress, config: TrainConfig, score: float | None) -> bool:
-    """Takes a new held-out score into account; says whether it is the best of the run so far.
+    """Takes a new score into account; says whether it is the best of the run so far.
 
     Args:
         progress: of the run.

@@ -13,11 +13,13 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.protocol import Domain, Samples
+from groupwise.domain.base import Domain
+from groupwise.domain.protocol import Samples
+from groupwise.processes import is_out_of_memory
 from groupwise.statistics import Statistic
 from groupwise.train.distributed import World
 from groupwise.train.job import Recipe
-from groupwise.train.memory import available_bytes, is_out_of_memory, peak_bytes
+from groupwise.train.memory import available_bytes, peak_bytes
 from groupwise.train.optimiser import trained_parameters
 from groupwise.train.state import TrainState
 
@@ -132,15 +134,32 @@ def _measure(domain: Domain, recipe: Recipe, state: TrainState, samples: Samples
 
     with torch.enable_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         domain.module.train()
-        # The first pass makes the gradients, which then stay.
-        run(1)
-        available = available_bytes(device, recipe.train.memory_limit_gib) - _to_come(state)
-        one, several = (peak_bytes(lambda count=count: run(count), device) for count in (1, few))
+        try:
+            # The first pass makes the gradients, which then stay.
+            run(1)
+            available = available_bytes(device, recipe.train.memory_limit_gib) - _to_come(state)
+            one = peak_bytes(lambda: run(1), device)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            raise ConfigError(_advice(1, True)) from error
+        several = _several_bytes(lambda: run(few), device)
     domain.module.train(training)
     for buffer, before in buffers:
         buffer.data.copy_(before)
     state.optimiser.zero_grad(set_to_none=True)
-    return one, (several - one) / max(few - 1, 1) if few > 1 else one, available
+    # Where a few do not fit, all that is known of further members is that each is at most another first one.
+    return one, one if several is None or few == 1 else (several - one) / (few - 1), available
+
+
+def _several_bytes(run: Callable[[], None], device: torch.device) -> int | None:
+    """What a pass of a few members takes; `None` where memory runs out in it."""
+    try:
+        return peak_bytes(run, device)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        return None
 
 
 def _one_a_group(order: Tensor, group: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from typing import Annotated, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
+from groupwise.config.numbers import PerStep
 
 
 @final
@@ -28,8 +29,8 @@ class DynamicGroupSize(Config):
     Source: source 002's list of later ideas.
     """
 
-    minimum: Annotated[int, Field(ge=2)] = 2
-    maximum: Annotated[int, Field(ge=2)] = 32
+    minimum: Annotated[PerStep, Field(ge=2)] = 2
+    maximum: Annotated[PerStep, Field(ge=2)] = 32
     grow_above: Annotated[float, Field(ge=0, le=1)] = 0.5
     shrink_below: Annotated[float, Field(ge=0, le=1)] = 0.1
 

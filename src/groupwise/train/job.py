@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, final
 
 import torch
 
 from groupwise.checkpoint import CheckpointConfig
-from groupwise.domain.protocol import CONSISTENCY, Domain
+from groupwise.domain.base import Domain
+from groupwise.domain.protocol import CONSISTENCY
 from groupwise.objective import Objective
 from groupwise.reference import ReferenceConfig
+from groupwise.runs import EvaluatedOn
 from groupwise.schedule import Schedule
 from groupwise.track import TrackConfig
 from groupwise.train.config import TrainConfig
@@ -37,7 +40,7 @@ class Recipe:
         adapt: gives the domain of this stage, sharing the module, where the stage changes the domain's settings.
         cache: whether its result may be kept between runs, if it samples nothing.
         identity: of the domain's resolved configuration what a stage that samples nothing trains by, as JSON-able values, for the cache.
-        measures: all of it, which held-out numbers depend on.
+        measures: all of it, which the numbers of evaluations depend on.
 
     Example:
         >>> Recipe("grpo", Objective.preset("grpo")).samples
@@ -110,6 +113,16 @@ class Domains:
         """What became of the data, each thing once."""
         return list(dict.fromkeys(remark for domain in self._all() for remark in domain.remarks))
 
+    def evaluated_on(self, recipes: Sequence[Recipe]) -> EvaluatedOn:
+        """Whether any of these stages trains on what any of them is evaluated on.
+
+        Args:
+            recipes: the stages.
+        """
+        domains = list({id(domain): domain for domain in map(self.of, recipes)}.values())
+        trained = frozenset[str]().union(*(domain.trained_on for domain in domains))
+        return EvaluatedOn.among(trained, frozenset[str]().union(*(domain.evaluated_on for domain in domains)))
+
     def close(self) -> None:
         """Ends what runs beside the domains."""
         for domain in self._all():
@@ -134,6 +147,7 @@ class Job:
         controls: name -> stages that replace every stage from the first that samples on; each is trained from the same start for the same seconds,
             and the first one's result is `baseline` in `summary.json`.
         remarks: sentences to say once at the start (doubtful but legal settings).
+        note: is told the file of the configuration and what it says, before it is written: where a run folder is to be known again as this user's.
 
     Example:
         >>> job = Job("two stages", 0, [Recipe("a", Objective.preset("grpo")), Recipe("b", Objective.preset("dapo"))], build_domain=None)
@@ -150,6 +164,7 @@ class Job:
     track: TrackConfig = field(default_factory=TrackConfig)
     controls: Mapping[str, Sequence[Recipe]] = field(default_factory=dict)
     remarks: Sequence[str] = ()
+    note: Callable[[Path, Any], None] | None = None
 
     def on(self, *, density: bool) -> Job:
         """The run for decisions of this kind (`Objective.on`).

@@ -10,17 +10,20 @@ from typing import Any, final
 
 import torch
 
-from groupwise.checkpoint import CheckpointStore, StorageError, new_folder, remove_folder
+from groupwise.checkpoint import CheckpointStore, StorageError, clear_torn, new_folder, remove_folder
 from groupwise.checkpoint.atomic import storage_error
 from groupwise.config import ConfigError, read_json
 from groupwise.diagnosis import Watch
-from groupwise.domain.protocol import Domain, Tabulates
+from groupwise.domain.base import Domain
+from groupwise.domain.protocol import Tabulates
 from groupwise.processes import is_first_process
 from groupwise.reference import AbsentReference
 from groupwise.reference.policy import ReferencePolicy
+from groupwise.runs import EvaluatedOn
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import MetricsFile, Trackers, open_trackers
 from groupwise.train.controls import run_controls
+from groupwise.train.device import device_of_process, exactly
 from groupwise.train.distributed import World, connect, disconnect
 from groupwise.train.evaluation import metric_name
 from groupwise.train.interrupt import Interrupt, listening
@@ -30,6 +33,7 @@ from groupwise.train.optimiser import build_optimiser
 from groupwise.train.preflight import check_configuration, check_domain, check_memory, device_of, precision_remarks
 from groupwise.train.progress import Progress
 from groupwise.train.restart import recall, take_back
+from groupwise.train.reward_memory import reward_remarks
 from groupwise.train.run_folder import RunFolder, alone, append_environment, check_new, open_existing, write_json
 from groupwise.train.stages import START, run_stages
 from groupwise.train.state import TrainState
@@ -86,6 +90,9 @@ def run(job: Job, path: Path | str) -> Result:
     folder = RunFolder(Path(path))
     if is_first_process():
         check_new(folder.path)
+        if job.note is not None:
+            # Before the file is there: a run that is killed at any moment goes on without a question.
+            job.note(folder.config, [job.resolved])
         write_json(folder.config, job.resolved)
     return _on_device(job, folder, resumed=False)
 
@@ -119,23 +126,34 @@ def resume(job: Job, path: Path | str) -> Result:
 
 
 def _ended(job: Job, folder: RunFolder) -> Result:
-    """The end of a run that was reached before."""
+    """The end of a run that was reached before; what a kill left after its summary was written is removed."""
+    with alone(folder):
+        _tidy(folder)
     summary = read_json(folder.summary)
     newest = CheckpointStore(folder.checkpoints, job.checkpoint).latest()
     progress = Progress.from_record(newest.load()["progress"]) if newest is not None else Progress(latest_step=summary["steps"])
     return Result(folder, summary, before_step=progress.before_step, after_step=progress.latest_step)
 
 
+def _tidy(folder: RunFolder) -> None:
+    """Removes from an ended run's folder where its controls began, and what writes that were cut off left."""
+    start = folder.checkpoints / START
+    if start.is_dir():
+        remove_folder(start)
+    clear_torn(folder.path)
+
+
 def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
     device = device_of(job.recipes[0])
     world = connect(device)
-    if device.type == "cuda":
-        device = torch.device("cuda", world.local_rank)
-        torch.cuda.set_device(device)
-    else:
-        torch.set_num_threads(job.recipes[0].train.num_threads)
+    train = job.recipes[0].train
+    if device.type == "cpu":
+        torch.set_num_threads(train.num_threads)
     try:
-        with alone(folder) if world.first else nullcontext():
+        device = device_of_process(device, world)
+        with exactly(train, device), alone(folder) if world.first else nullcontext():
+            if world.first:
+                clear_torn(folder.path)
             return _run(job, folder, device, world, resumed=resumed)
     except StorageError as error:
         kept = CheckpointStore(folder.checkpoints, job.checkpoint).kept()
@@ -159,10 +177,11 @@ def _run(job: Job, folder: RunFolder, device: torch.device, world: World, *, res
             domain.module,
         )
     store = CheckpointStore(folder.checkpoints, job.checkpoint)
+    evaluated_on = domains.evaluated_on(job.recipes)
     remarks = take_back(store, folder, state, world) if resumed else []
     if world.first:
-        remarks += append_environment(folder, seed=job.seed, device=device, num_processes=world.size)
-    trackers = _trackers(job, folder, state, world)
+        remarks += append_environment(folder, seed=job.seed, device=device, num_processes=world.size, remarks=reward_remarks(domain), evaluated_on=evaluated_on)
+    trackers = _trackers(job, folder, state, world, evaluated_on)
     with listening(trackers.note) as interrupt, closing(domains), closing(trackers):
         session = _session(job, folder, device, world, streams, domain, store, trackers, interrupt)
         for remark in [*remarks, *job.remarks, *domains.remarks, *precision_remarks(domain)]:
@@ -234,7 +253,7 @@ def _check_same_start(domain: Domain, world: World) -> None:
         raise ConfigError("the processes built different initial weights; build the model from the seeded global generators only")
 
 
-def _trackers(job: Job, folder: RunFolder, state: TrainState, world: World) -> Trackers:
+def _trackers(job: Job, folder: RunFolder, state: TrainState, world: World, evaluated_on: EvaluatedOn) -> Trackers:
     try:
         return open_trackers(
             job.track,
@@ -245,7 +264,8 @@ def _trackers(job: Job, folder: RunFolder, state: TrainState, world: World) -> T
             start=state.progress.step,
             # Before its first evaluation nothing of a run was said, so that step 0 is to come.
             first_step=state.progress.step + (state.progress.latest_step >= 0),
-            held_out=state.progress.latest,
+            latest=state.progress.latest,
+            evaluated_on=evaluated_on,
             first_process=world.first,
         )
     except OSError as error:
@@ -276,6 +296,7 @@ def _session(
         watch=Watch(job.resolved),
         rollouts_every=job.track.rollouts_every,
         num_rollouts=job.track.num_rollouts,
+        keep_records=job.track.keep_records,
         model_every=job.checkpoint.model_every,
         keep_best=job.checkpoint.keep_best,
     )
@@ -286,8 +307,6 @@ def _finish(session: Session, job: Job, state: TrainState, baseline: float | Non
     summary = summarise(progress, metric_name(job.recipes[-1].train, progress.latest), baseline, job.seed)
     if session.world.first:
         write_json(session.folder.summary, summary)
-        start = session.folder.checkpoints / START
-        if start.is_dir():
-            remove_folder(start)
+        _tidy(session.folder)
     session.world.barrier()
     return Result(session.folder, summary, before_step=progress.before_step, after_step=progress.latest_step)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 
 from groupwise.checkpoint import CheckpointStore, new_folder
 from groupwise.checkpoint.atomic import storage_error
 from groupwise.diagnosis import Watch
-from groupwise.domain.protocol import Domain, Evaluation
+from groupwise.domain.base import Domain
+from groupwise.domain.protocol import Evaluation
 from groupwise.reward import RewardEvent
 from groupwise.statistics import finish
 from groupwise.streams import Streams
@@ -30,6 +31,7 @@ from groupwise.train.pictures import with_files, write_pictures
 from groupwise.train.rollout_records import rollout_records
 from groupwise.train.run_folder import RunFolder, write_records
 from groupwise.train.state import TrainState
+from groupwise.train.thinning import thin
 from groupwise.train.update import Updates, update_policy
 
 
@@ -48,6 +50,7 @@ class Session:
         interrupt: whether somebody asked to end.
         watch: live diagnosis; a control has none.
         rollouts_every, num_rollouts: how often and how many members are written.
+        keep_records: how many of the newest records stay; `None` keeps all.
         model_every: steps between loadable model folders.
         keep_best: whether the best model is kept as a folder.
         told: kinds of things that were said once.
@@ -65,6 +68,7 @@ class Session:
     watch: Watch | None = field(default_factory=Watch)
     rollouts_every: int = 0
     num_rollouts: int = 0
+    keep_records: int | None = None
     model_every: int | None = None
     keep_best: bool = False
     told: set[object] = field(default_factory=set)
@@ -165,7 +169,7 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
         if any(bool(callback(progress.step, values)) for callback in callbacks):
             ended = "a callback ended it"
         if evaluated and should_stop(progress, recipe.train):
-            ended = f"the held-out score has not risen in {progress.evaluations_without_gain} evaluations"
+            ended = f"the score has not risen in {progress.evaluations_without_gain} evaluations"
         progress.stage_ended = session.world.gather(ended)[0]
         if not (last or progress.stage_ended):
             _save_when_due(session, state, best)
@@ -192,6 +196,8 @@ def evaluate_now(session: Session, recipe: Recipe, state: TrainState, autocast: 
     best = note_score(progress, recipe.train, metrics.get(name) if name else None)
     if session.world.first:
         _write_evaluation(session.folder, progress.step, found)
+        # What a run began with and what its best model did are looked at long afterwards.
+        _thin(session, progress.step, "evaluation", (progress.before_step, progress.best_step))
         session.trackers.members(progress.step, "evaluation", found.records, found.pictures)
     if best:
         keep_best_model(session, state)
@@ -207,6 +213,17 @@ def keep_best_model(session: Session, state: TrainState) -> None:
     """
     if session.world.first and session.keep_best and state.progress.num_updates:
         _replace_model(session, state, session.folder.best)
+
+
+def keep_model(session: Session, state: TrainState) -> None:
+    """Writes the model of this moment as `models/step-N`, where models are kept at all.
+
+    Args:
+        session: of the run.
+        state: whose model it is.
+    """
+    if session.model_every and session.world.first:
+        _replace_model(session, state, session.folder.model_at(state.progress.step))
 
 
 def save(session: Session, state: TrainState, *, best: bool = False) -> None:
@@ -284,26 +301,27 @@ def _say_events(session: Session, state: TrainState, collected: Collected) -> No
     for key in dict.fromkeys(key for found, _ in parts for key in found):
         reward, name = key
         told = [found[key] for found, _ in parts if key in found]
-        text = f"reward {reward!r}: {name} for {sum(count for count, _ in told)} of {num_members} members" + (f", {told[0][1]}" if told[0][1] else "")
+        text = f"reward {reward!r}: {name} for {sum(count for count, _, _ in told)} of {num_members} members" + (f", {told[0][1]}" if told[0][1] else "")
         session.say_once(key, f"step {state.progress.step + 1}: {text}; later ones are only counted")
 
 
 def _evaluation_events(session: Session, step: int, found: Evaluation) -> dict[str, float]:
-    """Says what went wrong while held-out samples were scored, the first time of its kind, and returns the counts, as `rewards/NAME/num_EVENT`."""
+    """Says what went wrong while samples of an evaluation were scored, the first time of its kind, and returns the counts, as `rewards/NAME/num_EVENT`."""
     counts: dict[str, float] = {}
-    for (reward, name), (count, detail) in _counted(found.events).items():
+    for (reward, name), (count, detail, scored) in _counted(found.events).items():
         counts[f"rewards/{reward}/num_{name}"] = float(count)
         text = f"step {step}, evaluation: reward {reward!r}: {name} for {count} samples" + (f", {detail}" if detail else "")
-        session.say_once(("evaluation", reward, name), f"{text}; they are left out of its mean; later ones are only counted")
+        left_out = "" if scored else "; they are left out of its mean"
+        session.say_once(("evaluation", reward, name), f"{text}{left_out}; later ones are only counted")
     return counts
 
 
-def _counted(events: Sequence[RewardEvent]) -> dict[tuple[str, str], tuple[int, str]]:
-    """(reward, event) -> how many members, and what a reader wants to see once."""
-    found: dict[tuple[str, str], tuple[int, str]] = {}
+def _counted(events: Sequence[RewardEvent]) -> dict[tuple[str, str], tuple[int, str, bool]]:
+    """(reward, event) -> how many members, what a reader wants to see once, and whether they have a value all the same."""
+    found: dict[tuple[str, str], tuple[int, str, bool]] = {}
     for event in events:
-        count, detail = found.get((event.reward, event.name), (0, event.detail))
-        found[event.reward, event.name] = (count + event.count, detail)
+        count, detail, scored = found.get((event.reward, event.name), (0, event.detail, event.scored))
+        found[event.reward, event.name] = (count + event.count, detail, scored)
     return found
 
 
@@ -330,7 +348,7 @@ def _follow(session: Session, recipe: Recipe, state: TrainState) -> str:
     if outcome == "mixed":
         progress.reference_mixed = progress.step + 1
     if outcome == "refused":
-        session.say(f"step {progress.step + 1}: the reference was not mixed with the policy, whose held-out score has fallen below it")
+        session.say(f"step {progress.step + 1}: the reference was not mixed with the policy, whose score in the evaluations has fallen below it")
     return outcome
 
 
@@ -343,18 +361,29 @@ def _write_evaluation(folder: RunFolder, step: int, found: Evaluation) -> None:
 
 def _write_rollouts(session: Session, recipe: Recipe, state: TrainState, collected: Collected, updates: Updates) -> None:
     step = state.progress.step + 1
-    due = session.rollouts_every and (step % session.rollouts_every == 0 or state.progress.stage_step == 0)
-    if due and session.world.first and len(collected.samples):
+    if not session.rollouts_every or (step % session.rollouts_every and state.progress.stage_step):
+        return
+    # Members of all processes, in the order of their groups: those of the first alone could not be told from the whole step.
+    own = rollout_records(session.domain, recipe.objective, collected, updates, session.num_rollouts) if len(collected.samples) else []
+    everyone = [record for records in session.world.gather(own) for record in records]
+    records = sorted(everyone, key=lambda record: record["group"])[: session.num_rollouts]
+    if session.world.first and records:
         path = session.folder.rollouts_at(step)
-        records = rollout_records(session.domain, recipe.objective, collected, updates, session.num_rollouts)
         session.trackers.members(step, "rollouts", records, {})
         write_records(path, with_files(records, path.with_suffix("") / "members", session.folder.path))
+        _thin(session, step, "step")
+
+
+def _thin(session: Session, step: int, kind: Literal["step", "evaluation"], always: Collection[int] = ()) -> None:
+    if session.keep_records is not None and thin(session.folder.rollouts, kind, session.keep_records, always):
+        text = f"keeps the newest {session.keep_records} files of rollouts and of evaluations, and of those before as many evenly over the run"
+        session.say_once("thinned", f"step {step}: {session.folder.rollouts} {text} (track.keep_records)")
 
 
 def _save_when_due(session: Session, state: TrainState, best: bool) -> None:
     step = state.progress.step
-    if session.model_every and step % session.model_every == 0 and session.world.first:
-        _replace_model(session, state, session.folder.model_at(step))
+    if session.model_every and step % session.model_every == 0:
+        keep_model(session, state)
     if session.store is not None and (best or step % session.store.config.every == 0):
         save(session, state, best=best)
 

@@ -55,21 +55,6 @@ def available_bytes(device: torch.device, limit_gib: float | None) -> int:
     return int(limit_gib * 2**30) - _resident_bytes()
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on a device or on the CPU.
-
-    Args:
-        error: what was caught.
-
-    Example:
-        >>> is_out_of_memory(torch.OutOfMemoryError()), is_out_of_memory(RuntimeError("sizes differ"))
-        (True, False)
-    """
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in ("can't allocate memory", "not enough memory", "out of memory"))
-
-
 @final
 class _Living(TorchDispatchMode):
     """Bytes of the storages that operations made inside the block and that still live."""

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config
+from groupwise.config.numbers import Count
 from groupwise.schedule import Constant, NotNegative
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -36,7 +37,7 @@ class OptimiserConfig(Config):
 
     kind: Literal["adamw"] = "adamw"
     learning_rate: NotNegative = Constant(value=1e-5)
-    warm_up_steps: int = Field(default=0, ge=0)
+    warm_up_steps: Count = 0
     beta1: Beta = 0.9
     beta2: Beta = 0.999
     eps: float = Field(default=1e-8, gt=0, allow_inf_nan=False)

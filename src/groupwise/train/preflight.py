@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import torch
 
 from groupwise.config import ConfigError, Problem, nearest
-from groupwise.domain.protocol import Domain, RewardsDecisions
+from groupwise.domain.base import Domain
+from groupwise.domain.protocol import RewardsDecisions
 from groupwise.reference import resolve_reference
 from groupwise.reference.policy import switches_off
 from groupwise.streams import Streams
@@ -59,7 +62,7 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
         raise ConfigError("train.gradient_checkpointing = true: this model does not offer it; set it to false")
     if train.metric is not None and train.metric not in domain.metric_names:
         names = tuple(domain.metric_names)
-        raise ConfigError(Problem(f'train.metric = "{train.metric}"', "is not a held-out metric of this domain", names, nearest(train.metric, names)))
+        raise ConfigError(Problem(f'train.metric = "{train.metric}"', "is not a metric of this domain's evaluation", names, nearest(train.metric, names)))
     for name, schedule in objective.auxiliary.items():
         if name not in domain.auxiliary and schedule.may_be_positive():
             names = tuple(sorted(domain.auxiliary))
@@ -126,6 +129,15 @@ def check_memory(recipe: Recipe, device: torch.device) -> None:
         )
 
 
+_HALF = {
+    torch.bfloat16: ("bfloat16", "a change below about 1/256 of a weight is lost in rounding"),
+    torch.float16: (
+        "float16",
+        "a change below about 1/2048 of a weight is lost in rounding, and gradients below 6e-8 are lost altogether, since no loss is scaled here",
+    ),
+}
+
+
 def precision_remarks(domain: Domain) -> list[str]:
     """What is legal and rarely meant about the weights' precision.
 
@@ -135,13 +147,11 @@ def precision_remarks(domain: Domain) -> list[str]:
     Returns:
         a sentence, or none.
     """
-    half = sum(parameter.numel() for parameter in trained_parameters(domain.module) if parameter.dtype in (torch.bfloat16, torch.float16))
-    if half == 0:
-        return []
-    return [
-        f"{half:,} trained weights are bfloat16 and are trained as they are: a change below about 1/256 of a weight is lost in rounding. Keep fp32 weights "
-        "(for a language model domain.model.dtype = float32) with train.autocast = bfloat16, or train an adapter, whose weights are fp32"
-    ]
+    half: Counter[torch.dtype] = Counter()
+    for parameter in trained_parameters(domain.module):
+        half[parameter.dtype] += parameter.numel()
+    keep = "Keep fp32 weights (for a language model domain.model.dtype = float32) with train.autocast = bfloat16, or train an adapter, whose weights are fp32"
+    return [f"{half[dtype]:,} trained weights are {name} and are trained as they are: {loss}. {keep}" for dtype, (name, loss) in _HALF.items() if half[dtype]]
 
 
 def _supervised(recipe: Recipe) -> bool:

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from time import perf_counter
 from typing import Any, final
 
+import torch
+
 
 @final
 @dataclass
@@ -30,13 +32,13 @@ class Progress:
         reference_mixed: step of the loop at which the reference was last mixed with the policy.
         average_step: updates since the average of the weights began.
         group_size: members of a group where that follows the rewards, inside the stage; 0 before its first step.
-        before: held-out metrics at the start of the first stage that samples (at the run's start if none does).
+        before: metrics of evaluations at the start of the first stage that samples (at the run's start if none does).
         before_step: their step.
-        latest: the newest held-out metrics.
+        latest: the newest metrics of evaluations.
         latest_step: their step, -1 before the first evaluation.
         score: the newest value of the deciding metric.
-        best, best_step: the best held-out score and its step.
-        anchor: the held-out score of the last gain that counted for early stopping, inside the stage.
+        best, best_step: the best score and its step.
+        anchor: the score of the last gain that counted for early stopping, inside the stage.
         evaluations_without_gain: for early stopping, inside the stage.
         micro_batch_members: members in a pass as they were found by measuring, inside the stage; 0 before.
         measured_decisions: decisions of the longest member that was measured.
@@ -96,7 +98,7 @@ class Progress:
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
-        """Adds the block's wall time to `seconds[part]`.
+        """Adds the block's wall time to `seconds[part]`, until the device is done with what the block asked of it.
 
         Args:
             part: what the time is spent on.
@@ -105,4 +107,7 @@ class Progress:
         try:
             yield
         finally:
+            # A GPU computes while Python goes on, so that the next part would pay.
+            if torch.cuda.is_initialized():
+                torch.cuda.synchronize()
             self.seconds[part] = self.seconds.get(part, 0.0) + perf_counter() - start

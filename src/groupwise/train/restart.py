@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from groupwise.checkpoint import CheckpointStore
+from groupwise.config import ConfigError
+from groupwise.processes import is_out_of_memory
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.track import MetricsFile, read_metrics
 from groupwise.train.distributed import World
@@ -25,7 +27,7 @@ def take_back(store: CheckpointStore, folder: RunFolder, state: TrainState, worl
     Returns:
         Sentences to say.
     """
-    remarks = [f"{path} is not whole (a write was cut off) and is left aside" for path in store.damaged()]
+    remarks = [f"{path} is not whole (a write was cut off, or it was changed afterwards) and is not used" for path in store.damaged()]
     found = store.latest()
     steps = world.gather(None if found is None else found.step)
     assert len(set(steps)) == 1, "processes see different checkpoints"
@@ -34,8 +36,13 @@ def take_back(store: CheckpointStore, folder: RunFolder, state: TrainState, worl
         remarks.append("no whole checkpoint was found: the run starts again from the beginning")
     else:
         record = found.load()
-        state.reference = ReferencePolicy(reference_config(record["reference"]), state.module)
-        state.restore(record, world)
+        try:
+            state.reference = ReferencePolicy(reference_config(record["reference"]), state.module)
+            state.restore(record, world)
+        except Exception as error:  # a stranger's record fails in any way
+            if is_out_of_memory(error):
+                raise
+            raise ConfigError(f"{found.path} does not fit this run: {error or type(error).__name__}; resume with what the run began with") from error
         if (before := len(record["generators"])) != world.size:
             remarks.append(
                 f"the checkpoint is of {before} process{'es' * (before > 1)} and this is a run of {world.size}: the run goes on, but dropout draws other "

@@ -7,7 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from groupwise.domain.protocol import Domain
+from groupwise.domain.base import Domain
 from groupwise.reward import Rewards, RewardTable
 from groupwise.train.distributed import World
 from groupwise.train.state import TrainState
@@ -21,6 +21,15 @@ class HasRewards(Protocol):
     """A domain whose rewards may follow what they see (`groupwise.reward.parted.Follows`)."""
 
     rewards: Rewards
+
+
+def reward_remarks(domain: Domain) -> list[str]:
+    """What a domain's rewards say of themselves on this machine.
+
+    Args:
+        domain: of any stage.
+    """
+    return domain.rewards.remarks if isinstance(domain, HasRewards) else []
 
 
 def recall(domain: Domain, state: TrainState) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from groupwise.domain.protocol import Domain
+from groupwise.domain.base import Domain
 from groupwise.objective import Objective
 from groupwise.objective.decisions import Decisions
 from groupwise.train.collect import Collected

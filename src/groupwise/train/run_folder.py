@@ -23,12 +23,15 @@ from typing import Any, final
 
 import torch
 
-from groupwise.checkpoint import StorageError, torn, write_file
-from groupwise.config import ConfigError
+from groupwise.checkpoint import StorageError, is_empty, write_file
+from groupwise.checkpoint.atomic import check_writable
+from groupwise.config import ConfigError, read_json
+from groupwise.processor import processor
+from groupwise.runs.evaluated import NOTED, EvaluatedOn
 
 _LIBRARIES = ("groupwise", "torch", "transformers", "tokenizers", "peft", "datasets", "safetensors", "numpy", "pydantic", "reasoning-gym", "math-verify")
 
-_EXACT = ("python", "machine", "device", "num_threads")
+_EXACT = ("python", "machine", "processor", "device", "num_threads")
 """Beside versions and the number of processes: what the same bits depend on."""
 
 
@@ -86,7 +89,7 @@ class RunFolder:
 
     @property
     def best(self) -> Path:
-        """The folder of the model with the best held-out score."""
+        """The folder of the model with the best score of an evaluation."""
         return self.path / "best"
 
     def model_at(self, step: int) -> Path:
@@ -128,15 +131,13 @@ def check_new(path: Path) -> RunFolder:
     """
     if path.exists() and not path.is_dir():
         raise ConfigError(f"run folder {path}: a file of that name exists; write --out NEW")
-    if path.is_dir() and any(path.iterdir()):
+    if path.is_dir() and not is_empty(path):
         if (path / "config.json").exists():
             raise ConfigError(f"run folder {path}: it holds a run already; write `groupwise resume {path}` to go on with it, or --out NEW for another one")
         raise ConfigError(f"run folder {path}: it is not empty and holds no run; write --out NEW")
     try:
         path.mkdir(parents=True, exist_ok=True)
-        probe = path / ".writable"
-        probe.write_text("")
-        probe.unlink()
+        check_writable(path)
     except OSError as error:
         raise ConfigError(f"run folder {path}: it cannot be written ({error.strerror}); write --out FOLDER with one that can") from error
     return RunFolder(path)
@@ -224,7 +225,9 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
     write_file(path, json.dumps(values, indent=2) + "\n")
 
 
-def append_environment(folder: RunFolder, *, seed: int, device: torch.device, num_processes: int) -> list[str]:
+def append_environment(
+    folder: RunFolder, *, seed: int, device: torch.device, num_processes: int, remarks: Sequence[str] = (), evaluated_on: EvaluatedOn | None = None
+) -> list[str]:
     """Adds one entry to `environment.json` for every time the run was started: versions, device, threads, seed, a hash of the configuration.
 
     Args:
@@ -232,6 +235,8 @@ def append_environment(folder: RunFolder, *, seed: int, device: torch.device, nu
         seed: the run's.
         device: where it computes.
         num_processes: how many do.
+        remarks: what is said at this start, kept for the report.
+        evaluated_on: whether the prompts of its evaluations are trained on, for everything that calls a result held-out.
 
     Returns:
         a sentence where something differs from the start before by which results may differ.
@@ -243,25 +248,28 @@ def append_environment(folder: RunFolder, *, seed: int, device: torch.device, nu
     if folder.environment.exists():
         # What a person made of the file is no reason not to go on.
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            entries = list(json.loads(folder.environment.read_text())["starts"])
+            entries = list(read_json(folder.environment)["starts"])
     # Of what the file says, not of what was read from it: reading states defaults that the file leaves out.
-    written = json.dumps(json.loads(folder.config.read_text(encoding="utf-8")), sort_keys=True)
+    written = json.dumps(read_json(folder.config), sort_keys=True)
     digest = hashlib.blake2b(written.encode(), digest_size=16).hexdigest()
-    now = {**environment(seed, device, num_processes), "configuration": digest}
+    asked = {} if evaluated_on is None else {NOTED: evaluated_on.record()}
+    now = {**environment(seed, device, num_processes), "configuration": digest, **asked, **({"remarks": list(remarks)} if remarks else {})}
     write_json(folder.environment, {"starts": [*entries, now]})
     before = entries[-1] if entries and isinstance(entries[-1], dict) else {}
-    remarks = []
+    changes = []
     if before.get("configuration", digest) != digest:
-        remarks.append(f"{folder.config} was changed since the start before: the run goes on by what it says now, and is no longer the one that began")
+        changes.append(f"{folder.config} was changed since the start before: the run goes on by what it says now, and is no longer the one that began")
     changed = _changed(before, now) if before else []
     if not changed:
-        return remarks
-    return [*remarks, f"this start differs from the one before ({', '.join(changed)}): the run goes on, but may not repeat the uninterrupted run bit for bit"]
+        return changes
+    return [*changes, f"this start differs from the one before ({', '.join(changed)}): the run goes on, but may not repeat the uninterrupted run bit for bit"]
 
 
 def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What decides how numbers are rounded, as `name before -> now`."""
-    old, new = ({**{key: each.get(key) for key in _EXACT}, **each.get("versions", {})} for each in (before, now))
+    # What an older version did not write down is not known to differ.
+    known = [key for key in _EXACT if key in before]
+    old, new = ({**{key: each.get(key) for key in known}, **each.get("versions", {})} for each in (before, now))
     return [f"{key} {old.get(key, 'none')} -> {new.get(key, 'none')}" for key in new if old.get(key) != new[key]]
 
 
@@ -290,6 +298,7 @@ def environment(seed: int, device: torch.device, num_processes: int) -> dict[str
         "python": sys.version.split()[0],
         "platform": platform.platform(),
         "machine": platform.machine(),
+        "processor": processor(),
         "versions": versions,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "num_cpus": os.cpu_count(),
@@ -321,16 +330,15 @@ def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def forget_after(folder: RunFolder, step: int) -> None:
-    """Removes record files of steps after a checkpoint, which a resumed run writes again, and what writes that were cut off left behind.
+    """Removes record files of steps after a checkpoint, which a resumed run writes again.
 
     Args:
         folder: of the run.
         step: the checkpoint's; -1 forgets all.
     """
-    for leftover in [*torn(folder.path), *torn(folder.rollouts)]:
-        shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
     for path in [*folder.rollouts.glob("step-*"), *folder.rollouts.glob("evaluation-*")]:
-        if int(path.stem.rsplit("-", 1)[1]) > step:
+        number = path.stem.rsplit("-", 1)[1]
+        if number.isdecimal() and int(number) > step:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 

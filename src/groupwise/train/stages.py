@@ -11,7 +11,7 @@ from groupwise.train.activation_checkpointing import checkpoint_activations
 from groupwise.train.distributed import World
 from groupwise.train.evaluation import PREFIX, evaluate, metric_name
 from groupwise.train.job import Domains, Job, Recipe
-from groupwise.train.loop import Session, autocast_of, evaluate_now, keep_best_model, run_stage, save
+from groupwise.train.loop import Session, autocast_of, evaluate_now, keep_best_model, keep_model, run_stage, save
 from groupwise.train.reward_history import RewardHistory
 from groupwise.train.reward_memory import recall
 from groupwise.train.state import TrainState
@@ -108,7 +108,7 @@ def _measures_otherwise(session: Session, job: Job, state: TrainState, index: in
     previous = job.recipes[index - 1] if index else recipe
     if not measured or recipe.measures != previous.measures:
         values, _ = evaluate_now(session, recipe, state)
-        # Most settings of a domain leave its held-out numbers alone; then nothing new was learnt.
+        # Most settings of a domain leave the numbers of its evaluations alone; then nothing new was learnt.
         if not measured or progress.latest != before:
             session.row(progress.step, recipe.name, values)
     chosen = [(each.train.metric, each.train.metric_goal) for each in (previous, recipe)]
@@ -116,7 +116,7 @@ def _measures_otherwise(session: Session, job: Job, state: TrainState, index: in
 
 
 def _before(session: Session, job: Job, state: TrainState, index: int, domains: Domains) -> dict[str, float]:
-    """Held-out metrics where sampling begins, measured as those of the run's end will be."""
+    """Metrics of an evaluation where sampling begins, measured as those of the run's end will be."""
     progress, last = state.progress, job.recipes[-1]
     own = dict(progress.latest)
     if last.measures == job.recipes[index].measures:
@@ -148,6 +148,7 @@ def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: i
     own = state.objective
     if index + 1 < len(job.recipes):
         state.objective = job.recipes[index + 1].objective.adopt(state.objective, recipe.objective)
+        keep_model(session, state)
     save(session, state, best=progress.best_step == progress.step)
     if key is not None:
         # What is kept knows nothing of the stage that follows in this run: another one may follow in the next.
@@ -184,16 +185,18 @@ def _restore_warm_up(session: Session, job: Job, state: TrainState, index: int, 
             copy_records(kept.files, session.folder.rollouts)
     else:
         _measure_anew(session, job, state, index, kept, first)
-    again = "" if measured else "; held-out numbers are measured anew"
+    again = "" if measured else "; the numbers of evaluations are measured anew"
     # Its steps were followed in the run that took them; where it ended is where this run's trackers begin.
     session.trackers.metrics(state.progress.step, {PREFIX + name: value for name, value in state.progress.latest.items()})
     session.say(f"stage {recipe.name}: the result of an earlier run is used, which took {spent:.0f} s; nothing that it depends on has changed{again}")
+    if index + 1 < len(job.recipes):
+        keep_model(session, state)
     save(session, state)
     return True
 
 
 def _measure_anew(session: Session, job: Job, state: TrainState, index: int, kept: WarmUp, first: tuple[dict[str, float], int]) -> None:
-    """The rows of a kept stage with held-out numbers of this run's own at its end; those inside it are gone with the weights they were of."""
+    """The rows of a kept stage with the numbers of this run's own evaluation at its end; those inside it are gone with the weights they were of."""
     recipe, progress = job.recipes[index], state.progress
     progress.score = progress.best = progress.anchor = None
     progress.best_step = -1

@@ -138,14 +138,14 @@ def load_tensors(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None
     Example:
         >>> load_tensors(nn.Linear(1, 1), {"weight": torch.zeros(1, 1)})
         Traceback (most recent call last):
-        ValueError: the checkpoint and this model differ in ['bias']; resume with the configuration the run began with
+        ValueError: the checkpoint and this model differ in ['bias']
     """
     own = trained_tensors(module)
     if set(own) != set(tensors):
-        raise ValueError(f"the checkpoint and this model differ in {sorted(set(own) ^ set(tensors))[:3]}; resume with the configuration the run began with")
+        raise ValueError(f"the checkpoint and this model differ in {sorted(set(own) ^ set(tensors))[:3]}")
     for name, tensor in tensors.items():
         if own[name].shape != tensor.shape:
-            raise ValueError(f"the checkpoint's {name} is {list(tensor.shape)} and this model's {list(own[name].shape)}; resume with the same model")
+            raise ValueError(f"the checkpoint's {name} is {list(tensor.shape)} and this model's {list(own[name].shape)}")
         own[name].copy_(tensor)
 
 

@@ -11,7 +11,8 @@ from typing import final
 import torch
 from torch import Tensor
 
-from groupwise.domain.protocol import Domain, Samples
+from groupwise.domain.base import Domain
+from groupwise.domain.protocol import Samples
 from groupwise.objective import Batch, Objective, Plan
 from groupwise.records import Scored
 from groupwise.schedule import Constant
@@ -24,6 +25,8 @@ from groupwise.train.job import Recipe
 from groupwise.train.micro_batches import micro_batches, num_micro_batches
 from groupwise.train.optimiser import gradient_norm, trained_parameters
 from groupwise.train.state import TrainState
+
+_NOT_FINITE = "log_prob/not_finite"
 
 
 @final
@@ -114,9 +117,13 @@ def _step(
     if pulled is not None:
         metrics["loss_l2"] = pulled
         metrics["loss"] = metrics.get("loss", 0.0) + pulled
-    if not math.isfinite(size):
+    broken = metrics.get(_NOT_FINITE, 0.0)
+    if broken:
+        updates.remarks.append(f"{broken:.0f} decisions had a log-prob under the policy that was not finite and were left out")
+    # Where nothing is left of an update but decisions without a number, its gradient is 0.
+    if not math.isfinite(size) or (broken and size == 0.0):
         updates.not_finite += 1
-        metrics = {}
+        metrics = {_NOT_FINITE: broken} if broken else {}
     elif size == 0.0:
         # Nothing would change but the optimiser's own momentum and decay: every group was flat, and no other term is active.
         updates.skipped += 1
@@ -145,7 +152,7 @@ def policy_gradient(
     objective, size = recipe.objective, members_at_once(recipe, state)
     update, samples = collected.batch.select(rows), collected.samples
     parts: Parts = [{"on_policy_share": Mean.number(float(on_policy))}]
-    plan = objective.plan(update, state.objective, world.sum)
+    plan = objective.plan(update, state.objective, world.sum, not_finite="counted")
     recorded = samples.recorded
     if on_policy and recorded is not None and objective.requires <= set(recorded.tensors()) and not plan.auxiliary:
         return parts + _by_cotangents(domain, objective, samples, rows, recorded.select(rows).detach(), plan, size, on_policy=on_policy)

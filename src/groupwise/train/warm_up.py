@@ -1,7 +1,7 @@
 """A warm-up's result kept between runs: the state after a supervised stage, under a hash of everything it depends on, and of nothing else.
 
 A stage that samples nothing is trained by demonstrations alone. Its method, its rewards, its sampling settings and its group size are of no account, so
-another run that differs only in those finds the result of this one. Held-out numbers do depend on the rewards: they are kept under a hash of their own, and
+another run that differs only in those finds the result of this one. What evaluations measure depends on the rewards: it is kept under a hash of its own, and
 measured anew where that has changed.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, final
 import torch
 
 from groupwise.checkpoint import Cache, StorageError, code_version, content_key, imported_code, load_tree, named_code, save_tree
-from groupwise.domain.protocol import Domain
+from groupwise.domain.base import Domain
 from groupwise.train.distributed import World
 from groupwise.train.job import Recipe
 
@@ -30,7 +30,7 @@ _CODE = (
 )
 _NOT_THE_DOMAINS = ("objective", "schedule", "train", "experiment", "cli", "config", "checkpoint", "processes.py")
 
-# What such a stage reads of its `train` table. Early stopping looks at held-out numbers, and so at all that they depend on.
+# What such a stage reads of its `train` table. Early stopping looks at the numbers of evaluations, and so at all that they depend on.
 _TRAIN = {
     *("num_steps", "demonstrations_per_step", "micro_batch_members", "memory_limit_gib", "max_grad_norm", "weight_average", "autocast"),
     *("gradient_checkpointing", "num_threads"),
@@ -46,7 +46,7 @@ class WarmUp:
         record: the state after it.
         rows: of `metrics.jsonl`, up to its end.
         files: the folder with the records of its evaluations.
-        measured: `measured_key` of its held-out numbers.
+        measured: `measured_key` of the numbers of its evaluations.
     """
 
     record: dict[str, Any]
@@ -99,7 +99,7 @@ def warm_up_key(domain: Domain, recipes: Sequence[Recipe], seed: int, device: to
 
 
 def measured_key(domain: Domain, recipes: Sequence[Recipe]) -> str:
-    """Hash of what held-out numbers of these stages depend on beside the weights: every setting of the domain, its rewards, their code.
+    """Hash of what the numbers of evaluations of these stages depend on beside the weights: every setting of the domain, its rewards, their code.
 
     Args:
         domain: of the last stage.

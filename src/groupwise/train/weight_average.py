@@ -13,7 +13,7 @@ from groupwise.config import Config
 class WeightAverage(Config):
     """After every update: `average <- d average + (1 - d) theta`, `d = min(decay, (1 + n) / (10 + n))` after `n` updates.
 
-    Training goes on with the weights themselves; held-out evaluation, the best model and the final one take the average. The rising decay lets the average
+    Training goes on with the weights themselves; evaluation, the best model and the final one take the average. The rising decay lets the average
     forget where it began. With an adapter only its weights are averaged.
 
     Args:

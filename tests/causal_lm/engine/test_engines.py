@@ -61,7 +61,7 @@ def test_generate_agrees_with_the_builtin_sampler_when_greedy(model_of):
 def test_a_family_that_keeps_a_state_is_sampled_by_generate_or_refused():
     ids = {"vocab_size": 31, "eos_token_id": 1, "bos_token_id": None, "pad_token_id": 0}
     state = MambaForCausalLM(MambaConfig(hidden_size=16, num_hidden_layers=2, state_size=4, **ids)).eval()
-    with pytest.raises(ConfigError, match=r'MambaForCausalLM keeps a state .*write domain.engine.kind = "transformers"'):
+    with pytest.raises(ConfigError, match=r'MambaForCausalLM keeps a recurrent state .*write domain.engine.kind = "transformers"'):
         open_engine(BuiltinEngine(), Backbone(state), None)
     out = open_engine(TransformersEngine(), Backbone(state), None).sample(PROMPTS, 2, SamplingConfig(max_new_tokens=6), range(4))
     check_rows(state, out, 1.0, 2, atol=1e-5)

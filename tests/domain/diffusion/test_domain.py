@@ -12,12 +12,13 @@ from tests.domain.diffusion.models.tiny import saved
 from tests.domain.diffusion.small import EVERYTHING, config, domain, gradient, nudge, sampled
 
 from groupwise.config import ConfigError
+from groupwise.domain.base import Domain
 from groupwise.domain.diffusion.domain import DiffusionDomain, clip_remark
 from groupwise.domain.diffusion.model import Pretrained
 from groupwise.domain.diffusion.models.files import settings_of
 from groupwise.domain.diffusion.models.pipeline import open_pipeline
 from groupwise.domain.diffusion.sampler import Step
-from groupwise.domain.protocol import ComparesExactly, Domain, Prompt, Samples
+from groupwise.domain.protocol import ComparesExactly, Prompt, Samples
 from groupwise.records import Scored
 from groupwise.reward import RewardError
 from groupwise.streams import Streams
@@ -38,7 +39,9 @@ def test_is_a_domain(small: DiffusionDomain) -> None:
 
 
 @pytest.mark.parametrize("reduce", ["mean", "sum", "sqrt", "per_element"])
-@pytest.mark.parametrize("sampler", [{"kind": "cps"}, {"kind": "flow_sde"}, {"kind": "dance_sde"}, {"kind": "ddim", "eta": 0.5}], ids=lambda each: each["kind"])
+@pytest.mark.parametrize(
+    "sampler", [{"kind": "auto"}, {"kind": "cps"}, {"kind": "flow_sde"}, {"kind": "dance_sde"}, {"kind": "ddim", "eta": 0.5}], ids=lambda each: each["kind"]
+)
 def test_rescoring_at_unchanged_weights_gives_what_the_sampler_recorded(sampler: dict[str, Any], reduce: str) -> None:
     given = domain({"sampler": sampler, "reduce": reduce})
     samples = sampled(given)
@@ -48,7 +51,8 @@ def test_rescoring_at_unchanged_weights_gives_what_the_sampler_recorded(sampler:
     for name, value in samples.recorded.tensors().items():
         assert torch.allclose(scored.tensors()[name], value, atol=1e-12, rtol=0), name
     assert torch.equal(samples.recorded.log_prob, samples.old_log_prob)
-    assert float(scored.exact_divergence.detach().abs().max()) == float(scored.mean_shift.detach().abs().max()) == 0.0
+    # Not zero: scored in another batch than it was sampled in, where a processor may round the means otherwise.
+    assert max(float(value.detach().abs().max()) for value in (scored.exact_divergence, scored.mean_shift)) < 1e-12
 
 
 def test_rescoring_in_the_batches_it_was_sampled_in_is_bit_exact() -> None:
@@ -312,7 +316,7 @@ def test_a_stage_may_change_all_but_the_model(small: DiffusionDomain) -> None:
         ({"window": {"size": 4}}, "smaller size"),
         ({"num_steps": 1}, "num_steps"),
         ({"rewards": {"bright": {"role": "judge"}}}, "nothing to train on"),
-        ({"model": {"scheduler": {"name": "DDIMScheduler"}}, "sampler": {"kind": "flow_sde"}}, "write ddim or cps"),
+        ({"model": {"scheduler": {"name": "DDIMScheduler"}}, "sampler": {"kind": "flow_sde"}}, "write auto, ddim or cps"),
         ({"model": {"scheduler": {"name": "DDIMScheduler", "settings": {"clip_sample": True}}}, "sampler": {"kind": "ddim"}}, "clip_sample = false"),
         ({"model": {"shape": {"num_embeds_ada_norm": 5}}}, "classes 0 to 4"),
         ({"model": {"shape": {"sample_size": 16}}}, "images to learn from"),
@@ -332,9 +336,9 @@ def test_a_reward_that_needs_an_absent_column_is_refused() -> None:
 
 
 def test_a_clip_in_every_unit() -> None:
-    assert "0.0001 holds shifts" in clip_remark("mean", 16384)
-    assert "a clip of 1.6 holds" in clip_remark("sum", 16384)
-    assert "a clip of 0.013 holds" in clip_remark("sqrt", 16384)
+    # What is set is not known here, so no number stands where a reader takes it for the clip of the run.
+    for reduce, shift, flow_grpo in (("mean", "128 c", "0.0001"), ("sum", "0.00781 c", "1.6"), ("sqrt", "c", "0.013")):
+        assert f"a clip of c holds shifts of {shift} standard deviations (Flow-GRPO holds shifts of 0.0128: here c = {flow_grpo})" in clip_remark(reduce, 16384)
 
 
 def test_a_noise_predicting_model_trains_by_ddim() -> None:

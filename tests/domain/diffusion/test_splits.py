@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,20 @@ def test_nothing_held_out_evaluates_what_is_trained() -> None:
 def test_too_few_prompts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="source has 3"):
         split(DataConfig(source=prompts(tmp_path, 3), num_held_out=3))
+
+
+def test_what_asks_the_same_in_other_columns_is_held_out_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(json.dumps({"prompt": f"prompt {number // 2}", "style": number % 2}) + "\n" for number in range(40)))
+    found = split(DataConfig(source=PromptFile(path=str(file)), num_held_out=5))
+    train, held_out = ({prompt.columns["prompt"] for prompt in part} for part in (found.train, found.evaluated))
+    assert held_out
+    assert not train & held_out
+
+
+def test_images_of_what_is_held_out_are_not_learnt_from() -> None:
+    found = split(DataConfig(source=Digits(), num_held_out=3))
+    held_out = {prompt.columns["prompt"] for prompt in found.evaluated}
+    assert found.images is not None
+    assert 0 < len(found.images) == len(found.shown) < 1797
+    assert not held_out & {prompt.columns["prompt"] for prompt in found.shown}

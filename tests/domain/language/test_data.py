@@ -138,3 +138,9 @@ def test_a_template_that_makes_one_prompt_of_several_rows_still_gives_as_many_as
     splits = split(settings, DemonstrationsConfig(num=4))
     shown = [each.columns["prompt"] for each in (*splits.train, *splits.held_out, *(told.prompt for told in splits.demonstrations))]
     assert len(shown) == len(set(shown)) == 13
+
+
+def test_an_evaluation_file_that_is_the_training_file_leaves_nothing_to_train_on(tmp_path):
+    source = files(tmp_path, numbered(1, 2, 3, 4), held_out_paths=(str(tmp_path / "train.json"),))
+    with pytest.raises(ConfigError, match=r"all 4 rows of data\.source = .* ask what is held out too, .* write a smaller data\.num_held_out"):
+        split(DataConfig(source=source, num_held_out=4, prompt_column="question"))

@@ -151,6 +151,18 @@ def test_rewards_see_the_text_and_the_columns(build):
     json.dumps(domain.describe(samples, everything(samples)))
 
 
+def test_a_record_holds_the_ids_that_were_forwarded(build):
+    domain = build()
+    samples = sample(domain, prompts=2)
+    records = domain.describe(samples, everything(samples))
+    for row, record in enumerate(records):
+        ids = samples.payload["tokens"][row, : samples.payload["length"][row]].tolist()
+        assert record["prompt_ids"] == samples.payload["prompt_ids"][row] == domain.tokenizer(record["prompt"])["input_ids"]
+        assert record["token_ids"] == ids
+        assert len(record["tokens"]) == len(ids) == record["num_tokens"]
+    json.dumps(records)
+
+
 def test_a_conversations_environment_tokens_are_read_and_never_trained_on(build):
     domain = build(**GAME)
     samples = sample(domain, prompts=3, group=4)
@@ -288,3 +300,25 @@ def test_a_conversation_of_four_turns_is_won_more_often_by_the_stated_margin(tmp
     before, after = trained("guess_the_number", tmp_path)
     assert after["sampled/environment"] - before["sampled/environment"] >= 0.15
     assert after["sampled/patient"] > before["sampled/patient"]
+
+
+def test_a_mixture_of_experts_says_that_nothing_balances_its_load_and_its_gradient_has_no_such_term(build, tmp_path):
+    from transformers import MixtralConfig, MixtralForCausalLM
+
+    domain = build()
+    sizes = {"hidden_size": 16, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 4}
+    config = MixtralConfig(**sizes, vocab_size=len(domain.tokenizer), eos_token_id=1, bos_token_id=None, pad_token_id=0, router_aux_loss_coef=0.5)
+    torch.manual_seed(0)
+    MixtralForCausalLM(config).save_pretrained(tmp_path)
+    domain.tokenizer.save_pretrained(tmp_path)
+    # Experts are multiplied together in a product that knows no fp64.
+    mixture = build(model={"kind": "pretrained", "path": str(tmp_path), "dtype": "float32"}, demonstrations=None)
+    assert any("no loss that balances the experts' load is added (router_aux_loss_coef = 0.5" in remark for remark in mixture.remarks)
+    samples = mixture.sample(mixture.prompts([0, 1]), 2, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"}))
+    scored = mixture.score(samples, torch.arange(4), frozenset({"log_prob"}))
+    assert set(scored.auxiliary) == set()
+    # The router learns all the same: from the log-probs.
+    scored.log_prob.sum().backward()
+    router = next(weight for name, weight in mixture.module.named_parameters() if "gate.weight" in name or "router" in name)
+    assert router.grad is not None
+    assert router.grad.abs().max() > 0

@@ -34,7 +34,7 @@ def trained(folder: Path, table: dict[str, Any], domain_table: dict[str, Any] = 
 
 def load_experiment_from(folder: Path, table: dict[str, Any]) -> Any:
     (folder / "table.json").write_text(json.dumps(table))
-    return load_experiment(folder / "table.json")
+    return load_experiment(folder / "table.json", run_code=True)
 
 
 def test_1_inference_uses_what_the_policy_learnt() -> None:

@@ -10,8 +10,9 @@ from PIL import Image
 from tests.domain.restoration.small import EVERYTHING, GATED, TABLE, config, domain, gradient, nudge, sampled
 
 from groupwise.config import ConfigError, merge
+from groupwise.domain.base import Domain
 from groupwise.domain.pictures import as_pictures
-from groupwise.domain.protocol import ComparesExactly, Domain, Samples
+from groupwise.domain.protocol import ComparesExactly, Samples
 from groupwise.domain.restoration.domain import RestorationDomain
 from groupwise.records import Scored
 from groupwise.reward import RewardError

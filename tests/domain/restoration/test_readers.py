@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import torch
 
+from groupwise import streams
+from groupwise.domain.restoration import readers
 from groupwise.domain.restoration.readers import perceptron, support_vectors
 from groupwise.domain.restoration.source import Digits
 
@@ -14,3 +16,12 @@ def test_both_read_clean_digits_that_they_never_saw() -> None:
         right = reader([""] * len(images), images, labels)
         assert sum(right) / len(right) > 0.96
     assert support_vectors([""], [images[0]], [(labels[0] + 1) % 10]) == [0.0]
+
+
+def test_fitting_leaves_the_global_generators_alone() -> None:
+    """A resumed run fits them again, after its own state came back."""
+    before = streams.capture()
+    for fit in (readers._perceptron, readers._support_vectors):
+        fit.cache_clear()
+        fit()
+    assert streams.capture() == before

@@ -173,7 +173,8 @@ def test_tables_stand_beside_every_baseline() -> None:
     assert [names[place] for place in (0, 1, 2, 5, 6)] == ["zero-shot", "random", "kNN", "best fixed set", "ours"]
     assert str(names[3]).startswith("MMR")
     assert str(names[4]).startswith("DPP")
-    assert names[7] == "oracle beam (2 queries)"
+    assert names[7:10] == ["kNN, as exported", "ours, as exported", "oracle beam (2 queries)"]
+    assert baselines.notes[-1].startswith("As exported: a query chooses among the 4 nearest of the ")
     assert list(baselines.columns) == ["chosen by", "1 shot", "2 shots"]
     assert len(lead.rows) == 6
     # Before training the policy is kNN: the paired difference is exactly nothing.

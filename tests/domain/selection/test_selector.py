@@ -54,6 +54,20 @@ def test_without_a_pool_it_chooses_among_the_nearest(folder):
     assert [each.id for each in found] == [each.id for each in selector.select(QUESTION, pool=[ids[place] for place in sorted(nearest)])]
 
 
+def test_embeddings_are_stacked_once_and_again_when_examples_come_or_go(folder, monkeypatch):
+    selector = Selector.load(folder)
+    stacked = []
+    whole = np.stack
+    monkeypatch.setattr(np, "stack", lambda arrays, *args: stacked.append(len(arrays)) or whole(arrays, *args))
+    for _ in range(3):
+        selector.select(QUESTION)
+    assert stacked.count(len(selector.examples)) == 1
+    own = selector.add(QUESTION, "elm")
+    assert own in {example.id for example in selector.nearest(QUESTION)}
+    selector.remove(own)
+    assert own not in {example.id for example in selector.nearest(QUESTION)}
+
+
 def test_the_order_is_that_of_training_or_the_one_asked_for(folder, tmp_path):
     selector = Selector.load(folder)
     assert selector.select(QUESTION, 3) == selector.select(QUESTION, 3, order="first_pick_first")[::-1]

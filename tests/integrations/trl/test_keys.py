@@ -66,6 +66,10 @@ def test_keys_that_say_what_the_objective_says_are_no_contradiction(tmp_path: Pa
         ("vespo", {"vespo_k_pos": 1.0}, "which says 2.0"),
         ("grpo+tis", {"vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": 2.0}, ""),
         ("grpo+tis", {"vllm_importance_sampling_mode": "token_mask"}, "which says 'token_truncate'"),
+        ("grpo+tis", {"vllm_importance_sampling_clip_min": 0.5}, "clip_min = 0.5 contradicts"),
+        ("grpo+seq_mis", {"vllm_importance_sampling_mode": "sequence_mask", "vllm_importance_sampling_clip_max": 2.0}, ""),
+        ("grpo+mis", {"vllm_importance_sampling_mode": "sequence_truncate"}, "where nothing corresponds"),
+        ("grpo+seq_tis", {"vllm_importance_sampling_mode": "sequence_truncate", "vllm_importance_sampling_clip_max": 2.0}, ""),
         ("gdpo", {"multi_objective_aggregation": "normalize_then_sum"}, ""),
         ("grpo", {"multi_objective_aggregation": "normalize_then_sum"}, "multi_objective_aggregation"),
     ],
@@ -90,8 +94,7 @@ def test_a_contradiction_names_key_value_and_what_decides(tmp_path: Path, name: 
         ({"use_adaptive_entropy": True}, "use_adaptive_entropy has no counterpart"),
         ({"top_entropy_quantile": 0.5}, "write top_entropy_quantile = 1.0"),
         ({"off_policy_mask_threshold": 0.5}, "write off_policy_mask_threshold = None"),
-        ({"use_vllm": True}, "'sequence_mask' weighs every token by the product"),
-        ({"use_vllm": True, "vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_min": 0.1}, "clip_min with 'token_truncate'"),
+        ({"use_vllm": True, "vllm_importance_sampling_mode": "word_mask"}, "write one of token_truncate, token_mask, sequence_truncate, sequence_mask"),
         ({"use_vllm": True, "vllm_importance_sampling_mode": "token_mask", "loss_type": "vespo"}, "into its own weight"),
     ],
     ids=str,
@@ -108,7 +111,12 @@ def test_a_correction_is_read_where_vllm_samples(tmp_path: Path) -> None:
     corrected = objective_of(tiny.settings(tmp_path, use_vllm=True, **keys)).correction
     assert (corrected.kind, corrected.lower, corrected.upper) == ("interval", 0.5, 3.0)
     truncated = objective_of(tiny.settings(tmp_path, use_vllm=True, vllm_importance_sampling_mode="token_truncate")).correction
-    assert (truncated.kind, truncated.maximum) == ("truncate", 3.0)
+    assert (truncated.kind, truncated.level, truncated.minimum, truncated.maximum) == ("truncate", "decision", 0.0, 3.0)
+    default = objective_of(tiny.settings(tmp_path, use_vllm=True)).correction
+    assert (default.kind, default.by, default.weight, default.minimum, default.maximum) == ("mask", "product", "product", 0.0, 3.0)
+    bounds = {"vllm_importance_sampling_clip_min": 0.5, "vllm_importance_sampling_clip_max": None}
+    member = objective_of(tiny.settings(tmp_path, use_vllm=True, vllm_importance_sampling_mode="sequence_truncate", **bounds)).correction
+    assert (member.kind, member.level, member.minimum, member.maximum) == ("truncate", "member", 0.5, float("inf"))
 
 
 def test_the_keys_that_are_decided_exist() -> None:

@@ -69,9 +69,9 @@ def test_which_key_wins_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("version", "expected"), [(None, "TRL 1.16, which is not installed"), ("1.15.2", "and 1.15.2 is installed")])
-def test_trl_that_is_absent_or_another_is_named_with_its_extra(tmp_path: Path, version: str | None, expected: str) -> None:
+def test_trl_that_is_absent_or_another_is_named_with_what_to_write(tmp_path: Path, version: str | None, expected: str) -> None:
     (tmp_path / "trl.py").write_text("raise ImportError('absent')" if version is None else f"__version__ = '{version}'")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport groupwise.integrations.trl"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert expected in found.stderr
-    assert "pip install 'groupwise[trl]'" in found.stderr
+    assert "pip install 'trl>=1.16,<1.17'" in found.stderr

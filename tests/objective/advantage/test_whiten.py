@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
+from tests.laws import Together
 from tests.objective.advantage.groups import advantages, grouped
 
 from groupwise.objective.advantage.whiten import Whiten
+from groupwise.objective.grouped import Grouped
 from groupwise.objective.running import Running
 
 
@@ -27,6 +30,24 @@ def test_after_the_groups_mean() -> None:
 def test_a_flat_batch_is_zero_and_a_missing_reward_does_not_count() -> None:
     assert advantages(Whiten(), [0.5, 0.5], [0.5]) == [0.0, 0.0, 0.0]
     assert advantages(Whiten(), [0.0, None, 2.0]) == pytest.approx([-1 / math.sqrt(2), 0.0, 1 / math.sqrt(2)])
+
+
+@pytest.mark.parametrize("reward", [0.1, 1e6 + 0.1, 1e12 + 0.1, -3.3e9, 1 / 3])
+@pytest.mark.parametrize("size", [3, 8, 24, 96, 1000])
+def test_a_flat_batch_is_exactly_zero_though_its_mean_rounds(reward: float, size: int) -> None:
+    """24 rewards of .1 gave 1.4e-11."""
+    assert set(advantages(Whiten(), [reward] * size)) == {0.0}
+    assert set(advantages(Whiten(), [reward, None] * size)) == {0.0}
+    parts = [torch.full((count, 1), reward, dtype=torch.float64) for count in (size // 3, size - size // 3)]
+    together = Together(2)
+
+    def part(rank: int) -> torch.Tensor:
+        mine = parts[rank]
+        index, length = torch.arange(len(mine)), torch.ones(len(mine), 1, dtype=torch.float64)
+        rewards = Grouped(mine, torch.ones_like(mine, dtype=torch.bool), index, len(mine), length, reduce=together.reduce(rank))
+        return Whiten()(rewards, Running())[0]
+
+    assert not torch.cat(together.run(part)).any()
 
 
 def test_a_missing_reward_and_a_flat_group_are_exactly_zero_after_the_groups_mean() -> None:

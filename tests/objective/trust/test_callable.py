@@ -79,7 +79,7 @@ def test_settings_are_part_of_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("path", "settings", "said"),
     [
-        ("nowhere", {}, "names no class; write path = 'package.module:Class'"),
+        ("nowhere", {}, "is no import path; write package.module:name"),
         ("no_such_module:Region", {}, "cannot be imported: ModuleNotFoundError"),
         (f"{HERE}:Lin", {}, "has no class 'Lin'; its classes: Line, Mute, Silent"),
         (f"{HERE}:preset", {}, "has no class 'preset'"),

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
+from tests.laws import Together
 from tests.objective.small import close, gradient, member_ratios
 
+from groupwise.objective import Objective
+from groupwise.objective.covariance import keyed_uniform
+from groupwise.objective.decisions import Decisions
 from groupwise.objective.trust.kl_cov import KlCov
+from groupwise.records import Rollouts, Scored
 from groupwise.statistics import finish
 
 LN2 = math.log(2.0)
@@ -44,7 +50,56 @@ def test_exactly_as_many_as_asked_for(dtype: torch.dtype) -> None:
     assert held == 0.17
 
 
-def test_ties_that_do_not_all_fit_are_left_out() -> None:
+@pytest.mark.parametrize(("share", "held"), [(0.25, 1), (0.5, 2), (0.75, 3), (1.0, 4)])
+def test_ties_for_the_last_places_are_drawn(share: float, held: int) -> None:
     # Every group flat: all covariances are 0.
-    given = member_ratios([2.0, 0.5], [4.0, 1.0], advantage=0.0)
-    assert finish(KlCov(share=0.5)(given.log_ratio, given).statistics)["kl_cov/held_mean"] == 0.0
+    given = replace(member_ratios([2.0, 0.5], [4.0, 8.0], advantage=0.0), member=torch.tensor([5, 2]))
+    surrogate = KlCov(share=share)(given.log_ratio, given)
+    assert finish(surrogate.statistics)["kl_cov/held_mean"] == held / 4
+    # S = -|d| where it is held, and the numbers of the draw say where.
+    lots = keyed_uniform(torch.tensor([[5], [2]]), torch.arange(2), key=0)
+    chosen = lots <= lots.flatten().sort().values[held - 1]
+    close(surrogate.value, torch.where(chosen, -given.log_ratio.detach().abs(), 0.0).tolist())
+    close(gradient(surrogate.value, given), torch.where(chosen, -given.log_ratio.detach().sign(), 0.0).tolist())
+
+
+def test_every_tied_decision_is_drawn_as_often() -> None:
+    given = replace(member_ratios([2.0, 0.5], [4.0, 8.0], advantage=0.0), member=torch.tensor([5, 2]))
+    times = torch.zeros(2, 2)
+    for step in range(2000):
+        times += KlCov(share=0.25)(given.log_ratio.detach(), replace(given, draw=step)).value != 0
+    # Four places of 500 each; the deviation of a count is 19.
+    assert float((times - 500).abs().max()) < 80
+
+
+def test_answers_that_repeat_keep_their_penalty() -> None:
+    """Entropy collapse, which the method is for: two of eight answers are the same, tie at the top for one place, and nobody was held."""
+    generator = torch.Generator().manual_seed(0)
+    old = -6 * torch.rand(8, 400, dtype=torch.float64, generator=generator) ** 4 - 1e-3
+    old[2] = old[0]
+    objective = Objective.preset("kl_cov")
+    rewards = {"right": torch.tensor([0.0, 1, 0, 1, 1, 1, 1, 1])}
+    batch = objective.prepare(Rollouts(torch.zeros(8, dtype=torch.long), torch.ones(8, 400, dtype=torch.bool), old, rewards), objective.init())
+    now = (old + 0.05).clamp(max=-1e-4)
+    found = objective.cotangents(Scored(now), objective.plan(batch))
+    assert finish(found.loss.statistics)["kl_cov/held_mean"] * 3200 == pytest.approx(1.0)
+    # One decision's gradient differs from that of r A, by the penalty's 1 / N.
+    plain = -(now - old).exp() * batch.advantage / 3200
+    changed = (found.scored.log_prob - plain).abs() > 1e-9
+    assert int(changed.sum()) == 1
+    assert float((found.scored.log_prob - plain)[changed]) == pytest.approx(1 / 3200, abs=1e-12)
+
+
+@pytest.mark.parametrize("rows", [[[0, 1, 2, 3], [4, 5, 6, 7]], [[6, 1], [0, 5, 4, 7, 3, 2]], [[], [3, 2, 1, 0, 7, 6, 5, 4]]])
+def test_processes_draw_the_same_ties(rows: list[list[int]]) -> None:
+    whole = replace(member_ratios(*([2.0, 0.5, 4.0] for _ in range(8)), advantage=[1.0, -1.0] * 4), member=torch.arange(8) * 11)
+    region, together = KlCov(share=0.3), Together(2)
+
+    def part(rank: int) -> torch.Tensor:
+        mine, detached = torch.tensor(rows[rank], dtype=torch.long), whole.detached()
+        given = Decisions(detached.mask[mine], detached.log_prob[mine], detached.old_log_prob[mine], detached.advantage[mine], member=detached.member[mine])
+        return region(given.log_ratio, replace(given, reduce=together.reduce(rank))).value
+
+    values = torch.cat(together.run(part))[torch.tensor(rows[0] + rows[1]).argsort()]
+    close(values, region(whole.log_ratio, whole).value.tolist())
+    assert int((values != whole.log_ratio.exp() * whole.advantage).sum()) == 7

@@ -9,7 +9,7 @@ import pytest
 
 from groupwise.reward import UnitTests
 from groupwise.reward.noted import Noted
-from groupwise.reward.sandbox import can_isolate
+from groupwise.reward.wall import offered
 
 HONEST = {
     """
@@ -169,7 +169,7 @@ def test_no_trick_finds_what_is_expected_or_says_that_it_was_right():
     assert {program: passed for program in HOSTILE if (passed := score(program, [EQUAL]))} == {}
 
 
-@pytest.mark.skipif(not can_isolate(), reason="only a user namespace keeps one process of a user from another")
+@pytest.mark.skipif(not offered.standing().stands, reason="only a wall keeps one process of a user from another")
 def test_other_processes_cannot_be_read() -> None:
     assert score(OTHERS, [EQUAL]) == 0.0
 

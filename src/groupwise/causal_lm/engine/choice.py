@@ -9,11 +9,13 @@ import torch
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.cache import keeps_keys, prompt_cache
 from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, TransformersEngine, VllmEngine
+from groupwise.causal_lm.engine.agreement import why_not_sampled
 from groupwise.causal_lm.engine.base import Engine
 from groupwise.causal_lm.engine.builtin import Builtin
 from groupwise.causal_lm.engine.generate import Generate
 from groupwise.causal_lm.engine.vllm import Vllm
 from groupwise.config import ConfigError
+from groupwise.processes import is_out_of_memory
 
 
 def open_engine(config: EngineConfig, backbone: Backbone, tokenizer: Any) -> Engine:
@@ -44,10 +46,12 @@ def open_engine(config: EngineConfig, backbone: Backbone, tokenizer: Any) -> Eng
             )
         if isinstance(config, BuiltinEngine):
             raise ConfigError(
-                f"{_name(backbone)} keeps a state from token to token, not keys and values, which the built-in sampler needs; "
+                f"{_name(backbone)} keeps a recurrent state from token to token, and the built-in sampler goes on from keys and values alone; "
                 'write domain.engine.kind = "transformers"'
             )
     if isinstance(config, BuiltinEngine):
+        if (why := why_not_sampled(backbone)) is not None:
+            raise ConfigError(f'the built-in sampler does not serve {_name(backbone)} ({why}); write domain.engine.kind = "transformers"')
         return Builtin(backbone, tokenizer, config)
     if isinstance(config, TransformersEngine):
         return Generate(backbone, tokenizer, config)
@@ -75,7 +79,9 @@ def continues_from_keys(backbone: Backbone) -> bool:
     with backbone.evaluating():
         try:
             backbone.forward(torch.tensor([[0, 1]], device=backbone.device), past_key_values=cache, use_cache=True)
-        except TypeError:
+        except Exception as error:  # a family with a cache of its own says so in whatever way its code does
+            if is_out_of_memory(error):
+                raise
             return False
     return keeps_keys(cache)
 

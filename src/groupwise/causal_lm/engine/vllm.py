@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import math
-import urllib.error
-import urllib.request
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig, VllmEngine
@@ -15,6 +14,11 @@ from groupwise.causal_lm.engine.base import Asked, Engine
 from groupwise.causal_lm.engine.turns import Request, Turn, converse
 from groupwise.causal_lm.sampler import Completions, end_ids
 from groupwise.config import ConfigError
+from groupwise.replies import ReplyError, post
+
+# What a completion of a million tokens takes.
+_MAX_BYTES = 128 << 20
+_T = TypeVar("_T")
 
 
 class EngineError(RuntimeError):
@@ -47,12 +51,24 @@ class Vllm(Engine):
             )
 
         def complete(requests: list[Request]) -> list[Turn]:
-            with ThreadPoolExecutor(min(self.config.concurrency, len(requests))) as pool:
-                return list(pool.map(lambda request: self._complete(request, settings), requests))
+            return _run(self._complete_all(requests, settings))
 
         return converse(complete, self.backbone, asked)
 
-    def _complete(self, request: Request, settings: SamplingConfig) -> Turn:
+    async def _complete_all(self, requests: list[Request], settings: SamplingConfig) -> list[Turn]:
+        import httpx
+
+        free = asyncio.Semaphore(self.config.concurrency)
+
+        async def complete(request: Request) -> Turn:
+            async with free:
+                return await self._complete(client, request, settings)
+
+        limits = httpx.Limits(max_connections=self.config.concurrency)
+        async with httpx.AsyncClient(timeout=self.config.timeout_seconds, limits=limits) as client:
+            return list(await asyncio.gather(*map(complete, requests)))
+
+    async def _complete(self, client: Any, request: Request, settings: SamplingConfig) -> Turn:
         body = {
             "model": self.config.model,
             "prompt": request.context,
@@ -74,7 +90,7 @@ class Vllm(Engine):
             # Text would have to be tokenised again, which need not give the tokens that were sampled.
             "return_tokens_as_token_ids": True,
         }
-        answer = self._post("/v1/completions", body)
+        answer = await self._post(client, "/v1/completions", body)
         try:
             choice = answer["choices"][0]
             names, log_prob = choice["logprobs"]["tokens"], choice["logprobs"]["token_logprobs"]
@@ -92,18 +108,27 @@ class Vllm(Engine):
             raise EngineError(f"{self.config.address} gave {len(turn.tokens)} tokens with {len(turn.log_prob)} log-probs, asked for 1 to {request.num_tokens}")
         return turn
 
-    def _post(self, path: str, body: dict[str, Any]) -> Any:
+    async def _post(self, client: Any, path: str, body: dict[str, Any]) -> Any:
         url = self.config.address.rstrip("/") + path
-        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
         failure = ""
         for _ in range(self.config.num_retries + 1):
             try:
-                with urllib.request.urlopen(request, timeout=self.config.timeout_seconds) as answer:
-                    return json.load(answer)
-            except urllib.error.HTTPError as error:
-                failure = f"status {error.code}: {' '.join(error.read(300).decode(errors='replace').split())}"
-                if error.code < 500:
+                reply = await post(client, url, body, seconds=self.config.timeout_seconds, max_bytes=_MAX_BYTES)
+                if reply.status == 200:
+                    return reply.json()
+                failure = f"status {reply.status}: {' '.join(reply.text[:300].split())}"
+                if reply.status < 500:
                     break  # the request itself is wrong; it will not get better
-            except (OSError, ValueError) as error:
+            except ReplyError as error:
                 failure = str(error)
         raise EngineError(f"engine.address = {self.config.address!r}: {failure}; is the vLLM server running there, and serving model {self.config.model!r}?")
+
+
+def _run(work: Coroutine[Any, Any, _T]) -> _T:
+    """Waits for it; in a thread of its own where this one already runs a loop, as in a notebook."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()

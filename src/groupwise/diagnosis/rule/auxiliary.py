@@ -5,28 +5,26 @@ from __future__ import annotations
 from groupwise.diagnosis.rule.base import Rule, Seen, number
 from groupwise.diagnosis.rule.learning_rate import stands_still
 from groupwise.diagnosis.series import WINDOW, Series
-from groupwise.diagnosis.stage import Stage
+from groupwise.diagnosis.stage import PLAIN_SUPERVISED, Stage
 
 
 def _plain(stage: Stage, pick: str, count: int) -> Series | None:
     """The supervised loss without its coefficient, which a schedule may change."""
-    loss = stage.first("loss_sup", count) if pick == "first" else stage.last("loss_sup", count)
-    weight = stage.all("lambda_sup")
-    if loss is None or not len(weight):
-        return loss
-    divided = loss.divided(weight)
-    return divided if len(divided) == count else None
+    if not stage.count("lambda_sup"):
+        return stage.first("loss_sup", count) if pick == "first" else stage.last("loss_sup", count)
+    loss, plain = (stage.first(name, count) if pick == "first" else stage.last(name, count) for name in ("loss_sup", PLAIN_SUPERVISED))
+    return plain if loss and plain and loss.steps == plain.steps else None
 
 
 def _supervised(stage: Stage) -> Seen | None:
     first, last = (_plain(stage, pick, WINDOW) for pick in ("first", "last"))
-    if first is None or last is None or len(stage.all("loss_sup")) < 3 * WINDOW:
+    if first is None or last is None or stage.count("loss_sup") < 3 * WINDOW:
         return None
     rate = stage.last("learning_rate")
     if stage.first("reward", 1) is None:
         if first.above(last):
             return None
-        what = f"The supervised loss has not fallen in {len(stage.all('loss_sup'))} steps: {number(first.mean)} at first, {number(last.mean)} now."
+        what = f"The supervised loss has not fallen in {stage.count('loss_sup')} steps: {number(first.mean)} at first, {number(last.mean)} now."
         return Seen(what, [first, last, *([rate] if rate else [])])
     if last.mean < 1.5 * first.mean or not last.above(first):
         return None

@@ -9,11 +9,11 @@ from groupwise.diagnosis.stage import Stage
 
 
 def _look(stage: Stage) -> Seen | None:
-    whole = stage.all("kl")
+    count = stage.count("kl")
     first, last = stage.first("kl", WINDOW // 2), stage.last("kl", WINDOW // 2)
-    before = stage.before("kl", WINDOW // 2, max(WINDOW // 2, len(whole) // 3))
+    before = stage.kl_before(WINDOW // 2, max(WINDOW // 2, count // 3))
     reward = stage.ends("reward", WINDOW // 2)
-    if first is None or last is None or before is None or reward is None or len(whole) < 2 * WINDOW:
+    if first is None or last is None or before is None or reward is None or count < 2 * WINDOW:
         return None
     grown, earlier = last.mean - before.mean, max(before.mean - first.mean, 0.0)
     # A drift at constant pace grows by half as much in the last third as in the two before; a random walk's square by a little more than they.

@@ -21,23 +21,28 @@ def entropy(stage: Stage, count: int) -> tuple[Series, Series] | None:
     return None
 
 
-def unused(stage: Stage, count: int) -> tuple[Series, Series] | None:
-    """The best of a group at the start and the reward now, where less than half of the way from the start's mean to that best was gone.
+def unused(stage: Stage, count: int, share: float = 0.5) -> tuple[Series, Series] | None:
+    """The best of a group at the start and the reward now, where less than a share of the way from the start's mean to that best was gone.
 
     Args:
         stage: the rows.
         count: steps at either end.
+        share: of the way.
     """
     best, reward = stage.first("groups/best", count), stage.ends("reward", count)
     if best is None or reward is None:
         return None
     first, last = reward
-    return (best, last) if best.mean > first.mean and last.mean - first.mean < 0.5 * (best.mean - first.mean) else None
+    return (best, last) if best.mean > first.mean and last.mean - first.mean < share * (best.mean - first.mean) else None
+
+
+_SHARE = 0.25
+"""The best of a group is luck in part, which no policy repeats: in selection, where it is most of it, sound runs come a third to two thirds of the way."""
 
 
 def _look(stage: Stage) -> Seen | None:
     for count in (10, 20):
-        ends, missed = entropy(stage, count), unused(stage, count)
+        ends, missed = entropy(stage, count), unused(stage, count, _SHARE)
         if ends is None or missed is None or ends[1].mean > 0.1 * ends[0].mean:
             continue
         (first, last), (best, reward) = ends, missed
@@ -54,7 +59,7 @@ ENTROPY_COLLAPSE = Rule(
     "warning",
     "Why did learning stop half way? Why are all members of a group alike?",
     ("entropy", "surprisal", "groups/best", "reward"),
-    "entropy (or surprisal) is a tenth of its start, and the reward has come less than half way to what the best of a group earned at the start",
+    "entropy (or surprisal) is a tenth of its start, and the reward has come less than a quarter of the way to what the best of a group earned at the start",
     "The members of a group are copies of each other: nothing new is tried, and groups become flat at whatever they do now.",
     "A lower optimiser.learning_rate, a higher trust.high (method dapo), entropy = 0.001 or more, divergence.beta above 0, a larger train.group_size.",
     _look,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from groupwise.diagnosis.rule.base import Rule, Seen, number
 from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
@@ -22,26 +20,23 @@ def _look(stage: Stage) -> Seen | None:
             f"fell from {number(judge[0].mean)} to {number(judge[1].mean)}."
         )
         return Seen(what, [*reward, *judge])
-    return _held_out(stage, reward)
+    return _evaluated(stage, reward)
 
 
-def _held_out(stage: Stage, reward: tuple[Series, Series]) -> Seen | None:
-    """The same of judges that are only measured held-out: few numbers, so that a fall must be a tenth of the first."""
-    rewards = stage.setting("domain.rewards")
-    judges = [name for name, each in rewards.items() if isinstance(each, Mapping) and each.get("role") == "judge"] if isinstance(rewards, Mapping) else []
-    for metric in stage.metrics:
-        seen = stage.all(metric)
-        if not metric.startswith("eval/") or metric.rpartition("/")[2] not in judges or len(seen) < 2:
-            continue
-        paid = stage.all(f"{metric.rpartition('/')[0]}/reward")
-        # Where the held-out reward falls as well, nothing is earned: the policy is worse in every way.
-        if len(paid) > 1 and paid.values[-1] < paid.values[0]:
+def _evaluated(stage: Stage, reward: tuple[Series, Series]) -> Seen | None:
+    """The same of judges that only evaluations measure: few numbers, so that a fall must be a tenth of the first."""
+    evaluated = {seen.metric: seen for seen in stage.evaluated}
+    for seen in stage.evaluated_judges():
+        metric = seen.metric
+        paid = evaluated.get(f"{metric.rpartition('/')[0]}/reward")
+        # Where the reward of the evaluations falls as well, nothing is earned: the policy is worse in every way.
+        if paid and len(paid) > 1 and paid.values[-1] < paid.values[0]:
             continue
         first, last = seen.values[0], seen.values[-1]
         if first - last <= 0.1 * abs(first):
             continue
-        what = f"The reward rose from {number(reward[0].mean)} to {number(reward[1].mean)} while held-out {metric.removeprefix('eval/')}, a judge that is not"
-        return Seen(f"{what} trained on, fell from {number(first)} to {number(last)}.", [*reward, seen])
+        what = f"The reward rose from {number(reward[0].mean)} to {number(reward[1].mean)} while {metric.removeprefix('eval/')} of the evaluations,"
+        return Seen(f"{what} a judge that is not trained on, fell from {number(first)} to {number(last)}.", [*reward, seen])
     return None
 
 
@@ -51,7 +46,7 @@ JUDGE_FALLS = Rule(
     "Is the reward being hacked?",
     ("reward", "rewards/JUDGE/mean", "eval/NAME"),
     f"from the first to the last {WINDOW} steps the reward rose and a judge (weight 0) fell, beyond two standard errors, the judge by a quarter of its spread; "
-    "or, held-out, by a tenth of its first value, where the held-out reward did not fall",
+    "or, in evaluations, by a tenth of its first value, where their reward did not fall",
     "The policy has found a way to earn that is not what was meant: the reward and the goal have come apart.",
     "Look at rollouts/, mend the reward, add the judge's point of view to it, raise divergence.beta, or stop at the step where the judge was best.",
     _look,

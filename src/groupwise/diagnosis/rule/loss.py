@@ -34,7 +34,7 @@ LOSS_ZERO = Rule(
     ("loss_pg", "grad_norm", "advantages_std"),
     f"the policy loss of each of the first {_FEW} steps is below a thousandth of the advantages' spread, and the gradient is not zero",
     "That is right. Before the first update every ratio is 1, so the loss is minus the mean advantage, and advantages of a group sum to zero. Its gradient is "
-    "not zero, since each member's log-prob has its own advantage. The value says nothing about learning: watch the reward and the held-out score.",
+    "not zero, since each member's log-prob has its own advantage. The value says nothing about learning: watch the reward and the score of the evaluations.",
     "Nothing.",
     _zero,
 )

@@ -6,7 +6,7 @@ import math
 
 from groupwise.diagnosis.rule.base import Rule, Seen, number
 from groupwise.diagnosis.rule.learning_rate import stands_still
-from groupwise.diagnosis.series import WINDOW, Series
+from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 
 _FEW = 5
@@ -16,23 +16,19 @@ PATIENCE = 100
 
 def _flat(stage: Stage) -> Seen | None:
     ends = stage.ends("reward", 2 * WINDOW)
-    whole = stage.all("reward")
+    count = stage.count("reward")
     spread = stage.first("reward_std")
-    if ends is None or spread is None or len(whole) < PATIENCE or stands_still(stage):
+    if ends is None or spread is None or count < PATIENCE or stands_still(stage):
         return None
     # Not having seen a rise is no reason to speak; having seen that there is none worth the name is.
     most = ends[1].mean - ends[0].mean + 2 * math.hypot(ends[0].error, ends[1].error)
     if most >= 0.1 * spread.mean:
         return None
     # A reward that had risen and stays is at its end, not flat.
-    if any(part.above(ends[0]) for part in _parts(whole)) or _all_flat(stage):
+    if stage.windows.risen or _all_flat(stage):
         return None
-    what = f"The reward has not risen in {len(whole)} steps: {number(ends[0].mean)} at first, {number(ends[1].mean)} now (a rise of {number(most)} at most)."
+    what = f"The reward has not risen in {count} steps: {number(ends[0].mean)} at first, {number(ends[1].mean)} now (a rise of {number(most)} at most)."
     return Seen(what, [*ends, spread])
-
-
-def _parts(whole: Series, size: int = WINDOW) -> list[Series]:
-    return [Series(whole.metric, whole.steps[at : at + size], whole.values[at : at + size]) for at in range(0, len(whole) - size + 1, size)]
 
 
 def _all_flat(stage: Stage) -> bool:
@@ -41,34 +37,31 @@ def _all_flat(stage: Stage) -> bool:
 
 
 def _falls(stage: Stage) -> Seen | None:
-    return _while_trained(stage) or _held_out(stage)
+    return _while_trained(stage) or _evaluated(stage)
 
 
-def _held_out(stage: Stage) -> Seen | None:
-    """Of a stage too short for windows, or whose reward fell with its first steps; a fall that no luck of the held-out prompts explains."""
+def _evaluated(stage: Stage) -> Seen | None:
+    """Of a stage too short for windows, or whose reward fell with its first steps; a fall that no luck of the evaluation's prompts explains."""
     spread = stage.first("reward_std", _FEW)
     if spread is None:
         return None
-    for metric in stage.metrics:
-        if not (metric.startswith("eval/") and metric.endswith("/reward")):
+    for seen in stage.evaluated:
+        if not seen.metric.endswith("/reward"):
             continue
-        seen = stage.all(metric)
         first, last = seen.values[0], seen.values[-1]
         if first - last > max(spread.mean, 0.1 * abs(first)):
-            return Seen(f"The held-out reward fell from {number(first)} to {number(last)}.", [seen, spread])
+            return Seen(f"The reward of the evaluations fell from {number(first)} to {number(last)}.", [seen, spread])
     return None
 
 
 def _while_trained(stage: Stage) -> Seen | None:
     last, spread = stage.last("reward"), stage.first("reward_std")
-    whole = stage.all("reward")
-    if last is None or spread is None or len(whole) < 2 * WINDOW:
+    start, best = stage.windows.first, stage.windows.best
+    if last is None or spread is None or start is None or best is None:
         return None
-    parts = _parts(whole)
-    best = max(parts[:-1] or parts, key=lambda part: part.mean)
     fall = best.mean - last.mean
     # The best of many windows is high by luck: four errors, half of the gain, and a quarter of the spread inside a group.
-    if not best.above(last, errors=4.0) or fall < 0.5 * (best.mean - parts[0].mean) or fall < 0.25 * spread.mean:
+    if not best.above(last, errors=4.0) or fall < 0.5 * (best.mean - start.mean) or fall < 0.25 * spread.mean:
         return None
     return Seen(f"The reward fell from {number(best.mean)} (steps {best.steps[0]} to {best.steps[-1]}) to {number(last.mean)}.", [best, last])
 
@@ -91,7 +84,7 @@ REWARD_FALLS = Rule(
     "Why did my reward collapse?",
     ("reward", "reward_std", "eval/NAME"),
     f"the last {WINDOW} steps lie four standard errors below the best {WINDOW}, by half of what was gained and a quarter of the first spread inside groups; "
-    "or the held-out reward lies below its first value by a tenth of it and by more than that spread",
+    "or the reward of the evaluations lies below its first value by a tenth of it and by more than that spread",
     "Updates have broken what was learnt: nearly always steps that are too large, sometimes a reward or prompts that changed on the way.",
     "A lower optimiser.learning_rate (or a schedule that falls), a lower train.max_grad_norm, fewer train.updates_per_batch, divergence.beta above 0; "
     "`best/` holds the best model.",

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from groupwise.diagnosis.rule.base import Rule, Seen
+from groupwise.diagnosis.rule.base import Rule, Seen, number
 from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
+
+_START = 5
+"""Steps that show how long answers were when the stage began."""
+_CAUSES = "either the reward pays for length, or the policy has collapsed and no longer ends its answers"
+_HOLD = (
+    "Look at rollouts/ for what the reward pays long answers. A reward of kind soft_overlong or a lower optimiser.learning_rate holds them; "
+    "a higher domain.sampling.max_new_tokens would only feed the growth."
+)
 
 
 def _look(stage: Stage) -> Seen | None:
     cut = stage.last("completions/clipped_ratio")
     if cut is None or cut.mean < 0.9:
         return None
-    return Seen(f"{cut.mean:.0%} of the members of the last {WINDOW} steps were cut off by the length limit.", [cut])
+    what = f"{cut.mean:.0%} of the members of the last {WINDOW} steps were cut off by the length limit."
+    start = stage.first("completions/clipped_ratio", _START)
+    if start is None or start.mean > 0.5:
+        return Seen(what, [cut], advice="A higher domain.sampling.max_new_tokens, or stop strings that fit the model's format.")
+    return Seen(what, [start, cut], means=f"In the first {_START} steps {start.mean:.0%} were{_growth(stage)}: {_CAUSES}.", advice=_HOLD)
+
+
+def _growth(stage: Stage) -> str:
+    first, last = stage.first("completions/mean_length", _START), stage.last("completions/mean_length")
+    return "" if first is None or last is None else f", and answers have grown from {number(first.mean)} to {number(last.mean)} decisions"
 
 
 ALL_TRUNCATED = Rule(
@@ -21,6 +38,7 @@ ALL_TRUNCATED = Rule(
     ("completions/clipped_ratio",),
     f"at least 90 % of the members are cut off over {WINDOW} steps",
     "What is cut off has no ending and usually no answer: the reward judges a fragment, and the policy cannot learn to stop.",
-    "A higher domain.sampling.max_new_tokens, stop strings that fit the model's format, or a reward.kind soft_overlong.",
+    "Where it was so from the first step on: a higher domain.sampling.max_new_tokens, or stop strings that fit the model's format. Where answers grew into the "
+    "limit: a reward of kind soft_overlong, or a lower optimiser.learning_rate.",
     _look,
 )

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
+from groupwise.config.numbers import Count, Length, PerStep, Positive, Seed
 from groupwise.domain.diffusion.model import ModelConfig, Pretrained
-from groupwise.domain.diffusion.sampler import ODE, FlowSDE, Sampler
+from groupwise.domain.diffusion.sampler import ODE, Auto, Sampler
 from groupwise.domain.diffusion.source import SourceConfig
+from groupwise.domain.diffusion.source.base import Nothing
 from groupwise.domain.diffusion.window import Window
+from groupwise.domain.settings import DomainConfig
 from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
 
@@ -22,8 +25,6 @@ if TYPE_CHECKING:
     from groupwise.domain.diffusion.domain import DiffusionDomain
     from groupwise.streams import Streams
 
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
 Reduce = Literal["mean", "sum", "sqrt", "per_element"]
 
 
@@ -41,7 +42,7 @@ class DataConfig(Config):
     source: SourceConfig
     num_train: Positive | None = None
     num_held_out: Count = 0
-    seed: Count = 0
+    seed: Seed = 0
 
 
 @final
@@ -74,18 +75,18 @@ class EvaluationConfig(Config):
     """
 
     num_prompts: Positive | None = None
-    num_images: Positive = 8
+    num_images: PerStep = 8
     sampler: Sampler = ODE()
-    num_steps: Annotated[int, Field(ge=1)] | None = None
+    num_steps: Length | None = None
     guidance: float | None = None
-    seed: Count = 0
+    seed: Seed = 0
     num_records: Count = 8
     num_columns: Count = 8
-    num_rows: Positive = 10
+    num_rows: Length = 10
 
 
 @final
-class DiffusionConfig(Config):
+class DiffusionConfig(DomainConfig):
     """A diffusion model, what it is asked for, how its images are drawn and rewarded.
 
     Args:
@@ -118,8 +119,8 @@ class DiffusionConfig(Config):
     model: ModelConfig
     data: DataConfig
     rewards: Mapping[str, RewardConfig] = Field(default_factory=dict)
-    sampler: Sampler = FlowSDE()
-    num_steps: Annotated[int, Field(ge=2)] = 10
+    sampler: Sampler = Auto()
+    num_steps: Annotated[Length, Field(ge=2)] = 10
     spacing: Literal["uniform", "scheduler"] = "uniform"
     guidance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0
     sampling_schedule: Mapping[Literal["guidance"], Schedule] = Field(default_factory=dict)
@@ -136,7 +137,7 @@ class DiffusionConfig(Config):
             raise ValueError('rewards names nothing to train on; write for example [domain.rewards.small] with kind = "jpeg_size"')
         if not self.sampler.stochastic:
             raise ValueError(
-                f"sampler.kind = {self.sampler.kind!r} has no noise, and so no log-probs to train by; write flow_sde, dance_sde, cps or ddim "
+                f"sampler.kind = {self.sampler.kind!r} has no noise, and so no log-probs to train by; write auto, flow_sde, dance_sde, cps or ddim "
                 "(evaluation is without noise as it is)"
             )
         if self.window is not None and (problem := self.window.problem(self.num_steps)):
@@ -149,6 +150,18 @@ class DiffusionConfig(Config):
     def pretrained(self) -> bool:
         """Whether the model comes from a folder."""
         return isinstance(self.model, Pretrained)
+
+    def to_sample(self, *, data: bool) -> DiffusionConfig:
+        """What `groupwise sample` opens: the model, and the prompts where those are asked for, or the model reads classes, whose names the prompts alone know.
+
+        Args:
+            data: whether training prompts are.
+        """
+        from groupwise.domain.diffusion.models.pipeline import is_pipeline
+
+        nothing = not data and isinstance(self.model, Pretrained) and is_pipeline(self.model)
+        changes = {"data": self.data.model_copy(update={"source": Nothing()})} if nothing else {}
+        return self.model_copy(update={"rewards": {}, "demonstrations": None, **changes})
 
     def open(self, *, streams: Streams, device: str = "cpu") -> DiffusionDomain:
         """The domain itself: prompts read and split, the model loaded.

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
+from groupwise.domain.base import Domain
 from groupwise.domain.diffusion import evaluate, rescore
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Condition, Denoiser
@@ -40,8 +41,8 @@ _NUM_CONDITIONS = 3
 
 
 @final
-class DiffusionDomain:
-    """A diffusion model with its prompts and rewards; see `groupwise.domain.protocol.Domain`.
+class DiffusionDomain(Domain):
+    """A diffusion model with its prompts and rewards; see `groupwise.Domain`.
 
     A decision is one transition drawn with noise (or one element of it, `reduce = "per_element"`). The last transition is deterministic and never trained.
 
@@ -76,7 +77,7 @@ class DiffusionDomain:
         self._conditions: OrderedDict[tuple[str, ...], Condition] = OrderedDict()
         self._check()
         self.rewards = Rewards(config.rewards)
-        self.rewards.check_columns(list(self._splits.train[0].columns))
+        self.rewards.check_columns([name for prompt in self._splits.train[:1] for name in prompt.columns])
 
     @property
     def num_prompts(self) -> int:
@@ -85,7 +86,18 @@ class DiffusionDomain:
     @property
     def remarks(self) -> list[str]:
         """The unit of the log-probs, and what a clip in that unit means."""
-        return [clip_remark(self.config.reduce, self._elements)]
+        return [clip_remark(self.config.reduce, self._elements), *self.rewards.remarks]
+
+    @property
+    def trained_on(self) -> frozenset[str]:
+        """Texts of the training prompts, and of those whose images supervised steps learn from."""
+        shown = self._splits.shown if self.config.demonstrations is not None else ()
+        return frozenset(prompt.columns["prompt"] for prompt in (*self._splits.train, *shown))
+
+    @property
+    def evaluated_on(self) -> frozenset[str]:
+        """Texts of the prompts that `evaluate` asks: the training prompts where none is held out."""
+        return frozenset(prompt.columns["prompt"] for prompt in self._splits.evaluated[: self.config.evaluation.num_prompts])
 
     def adapted(self, config: DiffusionConfig) -> DiffusionDomain:
         """The same model under other settings, for a stage that changes them.
@@ -301,10 +313,11 @@ class DiffusionDomain:
     def _check(self) -> None:
         config = self.config
         if config.sampler.flow_only and self._schedule.kind != "flow":
-            raise ConfigError(f"sampler.kind = {config.sampler.kind!r} is for flow matching, and this model's scheduler is not; write ddim or cps")
+            raise ConfigError(f"sampler.kind = {config.sampler.kind!r} is for flow matching, and this model's scheduler is not; write auto, ddim or cps")
         self.denoiser.check([prompt.columns for prompt in (*self._splits.train, *self._splits.evaluated, *self._splits.shown)])
         guided = config.guidance != 1 or any(value != 1 for schedule in config.sampling_schedule.values() for value in schedule.extremes())
-        if guided and self._condition(self._splits.train[:1]).unconditional is None and not getattr(self.denoiser, "distilled", False):
+        asked = guided and len(self._splits.train) > 0
+        if asked and self._condition(self._splits.train[:1]).unconditional is None and not getattr(self.denoiser, "distilled", False):
             raise ConfigError(f"guidance = {config.guidance}: this model has no unconditional branch to be guided away from; write guidance = 1")
 
     def _noise(self, streams: Streams, num: int, name: str, *key: int | str) -> Tensor:
@@ -371,9 +384,10 @@ def clip_remark(reduce: str, elements: int) -> str:
 
     Example:
         >>> clip_remark("mean", 64)
-        'log-probs: a mean over 64 elements; a clip of 0.0016 holds shifts of 0.0128 standard deviations, as 1e-4 does at 16,384 elements (Flow-GRPO)'
+        'log-probs: a mean over 64 elements; a clip of c holds shifts of 8 c standard deviations (Flow-GRPO holds shifts of 0.0128: here c = 0.0016)'
     """
     of = {"mean": "a mean over", "sum": "a sum over", "sqrt": "a sum over the root of", "per_element": "one for each of"}[reduce]
     scale = {"mean": elements**-0.5, "sum": elements**0.5, "sqrt": 1.0, "per_element": 1.0}[reduce]
-    held = f"a clip of {0.0128 * scale:.2g} holds shifts of 0.0128 standard deviations, as 1e-4 does at 16,384 elements (Flow-GRPO)"
+    shift = "c" if scale == 1 else f"{1 / scale:.3g} c"
+    held = f"a clip of c holds shifts of {shift} standard deviations (Flow-GRPO holds shifts of 0.0128: here c = {0.0128 * scale:.2g})"
     return f"log-probs: {of} {elements} elements; {held}"

@@ -5,9 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, final
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from groupwise.config import Config
+from groupwise.config.numbers import Seed, Width
+
+
+def _modest(table: Mapping[str, Any]) -> Mapping[str, Any]:
+    for key, value in table.items():
+        most = 10**4 if "layers" in key else 2**20
+        if any(isinstance(each, int) and abs(each) > most for each in (value if isinstance(value, list | tuple) else [value])):
+            raise ValueError(f"{key} = {value} is beyond {most:,}, the most that a class of diffusers is made with here; write a smaller number")
+    return table
+
+
+Modest = Annotated[Mapping[str, Any], AfterValidator(_modest)]
+"""Arguments of a class of diffusers, whose sizes are such that it can be made."""
 
 
 @final
@@ -20,7 +33,7 @@ class SchedulerConfig(Config):
     """
 
     name: Literal["FlowMatchEulerDiscreteScheduler", "DDIMScheduler"] = "FlowMatchEulerDiscreteScheduler"
-    settings: Mapping[str, Any] = Field(default_factory=dict)
+    settings: Modest = Field(default_factory=dict)
 
 
 @final
@@ -41,10 +54,10 @@ class Scratch(Config):
 
     kind: Literal["scratch"] = "scratch"
     name: Literal["DiTTransformer2DModel", "UNet2DModel"] = "DiTTransformer2DModel"
-    shape: Mapping[str, Any]
+    shape: Modest
     scheduler: SchedulerConfig = SchedulerConfig()
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
-    seed: Annotated[int, Field(ge=0)] | None = None
+    seed: Seed | None = None
 
 
 @final
@@ -63,7 +76,7 @@ class LoraConfig(Config):
         64.0
     """
 
-    rank: Annotated[int, Field(ge=1)] = 32
+    rank: Width = 32
     alpha: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 64.0
     target_modules: Annotated[tuple[str, ...], Field(min_length=1)] = ("to_q", "to_k", "to_v", "to_out.0")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from groupwise.config import ConfigError
 from groupwise.domain.diffusion.config import DataConfig
+from groupwise.domain.diffusion.source.base import Nothing
 from groupwise.domain.protocol import Prompt
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ def split(config: DataConfig) -> Splits:
     """
     import numpy as np
 
+    if isinstance(config.source, Nothing):
+        return Splits((), (), None, ())
     content = config.source.read()
     prompts = [as_prompt(columns) for columns in content.prompts]
     total = len(prompts)
@@ -51,10 +54,19 @@ def split(config: DataConfig) -> Splits:
         raise ConfigError(f"{asked} need {wanted} prompts, and the source has {total}; write smaller numbers, or give more prompts")
     order = np.random.default_rng(config.seed).permutation(total).tolist() if config.num_held_out else list(range(total))
     held_out = [prompts[index] for index in sorted(order[: config.num_held_out])]
-    rest = [prompts[index] for index in sorted(order[config.num_held_out :])]
+    # Two rows may ask the same in other columns; neither they nor the images of what is held out are learnt from.
+    held = {prompt.columns["prompt"] for prompt in held_out}
+    rest = [prompts[index] for index in sorted(order[config.num_held_out :]) if prompts[index].columns["prompt"] not in held]
+    if len(rest) < (config.num_train or 1):
+        raise ConfigError(
+            f"data.num_held_out = {config.num_held_out} leaves {len(rest)} prompts to train on that ask something else; "
+            "write a smaller number, or give more prompts"
+        )
     train = rest[: config.num_train]
     shown = [] if content.of_prompt is None else [prompts[index] for index in content.of_prompt.tolist()]
-    return Splits(train, held_out or train, content.images, shown)
+    kept = [place for place, prompt in enumerate(shown) if prompt.columns["prompt"] not in held]
+    images = content.images if content.images is None or len(kept) == len(shown) else content.images[kept]
+    return Splits(train, held_out or train, images, [shown[place] for place in kept])
 
 
 def as_prompt(columns: Mapping[str, Any]) -> Prompt:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, final
+from typing import Literal, final
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from groupwise.config import Config
-
-Count = Annotated[int, Field(ge=0)]
+from groupwise.config.numbers import Count, Positive
 
 
 @final
@@ -30,12 +29,12 @@ class Window(Config):
     Source: MixGRPO, arXiv 2507.21802 (progressive); Flow-GRPO-Fast (random).
     """
 
-    size: Annotated[int, Field(ge=1)]
+    size: Positive
     low: Count = 0
-    high: Annotated[int, Field(ge=1)] | None = None
+    high: Positive | None = None
     place: Literal["fixed", "random", "progressive"] = "random"
-    stride: Annotated[int, Field(ge=1)] = 1
-    shift_every: Annotated[int, Field(ge=1)] = 25
+    stride: Positive = 1
+    shift_every: Positive = 25
 
     @model_validator(mode="after")
     def _fits(self) -> Window:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import re
+import string
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, final
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
-from groupwise.config import Config
+from groupwise.config import Config, ImportPath
+from groupwise.config.numbers import Count, PerStep, Positive, Seed
 from groupwise.domain.language.environment import EnvironmentConfig
 from groupwise.domain.language.model import ModelConfig, Pretrained
 from groupwise.domain.language.source import SourceConfig
+from groupwise.domain.language.source.base import Nothing
+from groupwise.domain.settings import DomainConfig
 from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
 
 if TYPE_CHECKING:
     from groupwise.domain.language.domain import LanguageDomain
     from groupwise.streams import Streams
-
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
 
 
 @final
@@ -43,11 +45,24 @@ class DataConfig(Config):
     source: SourceConfig
     num_train: Positive | None = None
     num_held_out: Positive = 256
-    seed: Count = 0
+    seed: Seed = 0
     prompt_column: str = "prompt"
     prompt_template: str | None = None
-    map: str | None = None
+    map: ImportPath | None = None
     answer_column: str | None = None
+
+    @field_validator("prompt_template")
+    @classmethod
+    def _short(cls, template: str | None) -> str | None:
+        """Fields may be padded and rounded, not blown up: `{prompt:>100000000}` would make every prompt of 100 MB."""
+        try:
+            fields = list(string.Formatter().parse(template or ""))
+        except ValueError:
+            return template  # said with the row that it cannot be filled in for
+        for _, name, spec, _ in fields:
+            if "{" in (spec or "") or any(len(digits) > 4 for digits in re.findall(r"\d+", spec or "")):
+                raise ValueError(f"the field {{{name}:{(spec or '')[:40]}}} asks for a width that is not a number below 10,000; write a smaller one, or none")
+        return template
 
     @model_validator(mode="after")
     def _counted(self) -> DataConfig:
@@ -86,9 +101,9 @@ class DemonstrationsConfig(Config):
     """
 
     num: Positive | None = None
-    repeats: Positive = 1
+    repeats: PerStep = 1
     column: str | None = None
-    writer: str | None = None
+    writer: ImportPath | None = None
 
     @model_validator(mode="after")
     def _one_way(self) -> DemonstrationsConfig:
@@ -114,7 +129,7 @@ class EvaluationConfig(Config):
     num_prompts: Positive | None = None
     greedy: bool = True
     sampled: bool = True
-    num_samples: Positive = 1
+    num_samples: PerStep = 1
     num_texts: Count = 8
 
     @model_validator(mode="after")
@@ -125,7 +140,7 @@ class EvaluationConfig(Config):
 
 
 @final
-class LanguageConfig(Config):
+class LanguageConfig(DomainConfig):
     """A causal language model, what it is asked, and how its completions are drawn and rewarded.
 
     Args:
@@ -187,6 +202,20 @@ class LanguageConfig(Config):
     def pretrained(self) -> bool:
         """Whether the model comes from a folder."""
         return isinstance(self.model, Pretrained)
+
+    def to_sample(self, *, data: bool) -> LanguageConfig:
+        """What `groupwise sample` opens: model and tokenizer, and the prompts and who answers them where those are asked for. A server is not asked.
+
+        Args:
+            data: whether training prompts are.
+        """
+        stop = () if self.environment is None else self.environment.stop
+        changes: dict[str, Any] = {"rewards": {}, "demonstrations": None, "sampling": self.sampling.model_copy(update={"stop": (*self.sampling.stop, *stop)})}
+        if not data:
+            changes |= {"environment": None, "data": self.data.model_copy(update={"source": Nothing(), "map": None})}
+        if self.engine.kind == "vllm":
+            changes["engine"] = BuiltinEngine()
+        return self.model_copy(update=changes)
 
     def open(self, *, streams: Streams, device: str = "cpu") -> LanguageDomain:
         """The domain itself: data read and split, model and tokenizer loaded.

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from groupwise.config import ConfigError, nearest
+from groupwise.config import ConfigError, check_plain, nearest
 from groupwise.domain.language.config import DataConfig, DemonstrationsConfig
 from groupwise.domain.language.source import Row, Source
-from groupwise.domain.language.source.base import distinct
+from groupwise.domain.language.source.base import Nothing, distinct
 from groupwise.domain.protocol import Prompt
 from groupwise.reward.callable import find
 from groupwise.reward.text import excerpt
@@ -52,11 +52,14 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
         >>> from groupwise.domain.language.source import Cups
         >>> splits = split(DataConfig(source=Cups(), num_train=3, num_held_out=2), DemonstrationsConfig(num=1))
         >>> len(splits.train), len(splits.held_out), splits.demonstrations[0].turns
-        (3, 2, ('5 1 1 1 2 2 answer 2',))
+        (3, 2, ('5 5 1 1 1 2 2 answer 2',))
     """
+    if isinstance(data.source, Nothing):
+        return Splits((), ())
     source, apart = data.source, (demonstrations.num or 0) if demonstrations is not None else 0
     held_out = source.held_out_rows(data.num_held_out, data.seed)
-    asked = (data.num_train or 0) + apart + (data.num_held_out if held_out is None else 0)
+    elsewhere = held_out is not None
+    asked = (data.num_train or 0) + apart + (0 if elsewhere else data.num_held_out)
     rows = _drawn(data, asked) if source.endless else _prompted(source.rows(None, data.seed), data)
     if not rows:
         raise ConfigError(f"{_named(source)} holds no rows; give a source with at least one prompt for training and one held out")
@@ -70,6 +73,11 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
     num_removed = len(rows) - len(kept)
     num_train = max(len(kept) - apart, 0) if data.num_train is None else data.num_train
     train, shown = kept[:num_train], kept[num_train : num_train + apart]
+    if elsewhere and not kept:
+        raise ConfigError(
+            f"data: all {num_rows} rows of {_named(source)} ask what is held out too, and what is held out is never trained on; "
+            "write a smaller data.num_held_out, or give other prompts to train on"
+        )
     if not train or not held_out or (source.endless and len(train) < num_train) or len(shown) < apart:
         wanted = f"num_train = {data.num_train}, num_held_out = {data.num_held_out}" + (f", demonstrations.num = {apart}" if apart else "")
         different = len({source.identity(row) for row in [*held_out, *rows]})
@@ -126,6 +134,8 @@ def _prompted(rows: Sequence[Row], data: DataConfig) -> list[Row]:
         else:
             row["prompt"] = column(row, data.prompt_column, "data.prompt_column")
         _check_prompt(row)
+        # Rows of files were looked at where their line is known; a task, a library or a function may make what UTF-8 cannot hold too.
+        check_plain(row, f"data: {_shown(row)}", config=False)
         made.append(row)
     return made
 

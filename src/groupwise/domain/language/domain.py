@@ -17,10 +17,12 @@ from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig
 from groupwise.causal_lm.engine import Engine, open_engine
+from groupwise.causal_lm.experts import router_remark
 from groupwise.causal_lm.loading import fit_tokenizer, load, save
 from groupwise.causal_lm.sampler import end_ids
 from groupwise.causal_lm.scratch import small_model
 from groupwise.config import ConfigError
+from groupwise.domain.base import Domain
 from groupwise.domain.language import evaluate
 from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.config import LanguageConfig
@@ -43,8 +45,8 @@ _OWN_COLUMNS = ("num_tokens", "truncated")
 
 
 @final
-class LanguageDomain:
-    """A causal language model with its data and rewards; see `groupwise.domain.protocol.Domain`.
+class LanguageDomain(Domain):
+    """A causal language model with its data and rewards; see `groupwise.Domain`.
 
     Args:
         config: model, data, rewards, sampling, conversation, evaluation.
@@ -105,14 +107,25 @@ class LanguageDomain:
 
     @property
     def remarks(self) -> list[str]:
-        """What was left out of the data or cut, in sentences."""
+        """What was left out of the data or cut, and of the loss of a mixture of experts, in sentences."""
         counts, limit = self.counts, self._prompt_limit()
         said = {
             "num_removed": "rows left out of training, because a held-out prompt asks the same",
             "num_dropped": f"prompts left out, longer than {limit} tokens (domain.overlong = 'drop')",
             "num_truncated": f"prompts cut on the left, longer than {limit} tokens (domain.overlong = 'truncate')",
         }
-        return [f"data: {text}: {counts[name]}" for name, text in said.items() if counts[name]]
+        router = router_remark(self.backbone.config)
+        return [*(f"data: {text}: {counts[name]}" for name, text in said.items() if counts[name]), *([router] if router else []), *self.rewards.remarks]
+
+    @property
+    def trained_on(self) -> frozenset[str]:
+        """Training prompts and those of demonstrations, as the source tells prompts apart."""
+        return _identities([*self._splits.train, *(each.prompt for each in self._splits.demonstrations)])
+
+    @property
+    def evaluated_on(self) -> frozenset[str]:
+        """The prompts that `evaluate` asks."""
+        return _identities(self._held_out.prompts)
 
     def adapted(self, config: LanguageConfig) -> LanguageDomain:
         """The same model under other settings, for a stage that changes them.
@@ -196,15 +209,18 @@ class LanguageDomain:
         return Evaluation(found, tuple(records), events=events)
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
-        """Prompt, text, tokens and settings of members, for people."""
+        """Prompt, text, tokens (as texts, and as the ids that were forwarded) and settings of members, for people."""
         described, texts = [], self._texts(samples.select(rows))
-        tokens = pieces(self.tokenizer, [samples.payload["tokens"][row, : int(samples.payload["length"][row])].tolist() for row in rows.tolist()])
+        ids = [samples.payload["tokens"][row, : int(samples.payload["length"][row])].tolist() for row in rows.tolist()]
+        tokens = pieces(self.tokenizer, ids)
         for place, row in enumerate(rows.tolist()):
             prompt = samples.prompts[int(samples.group[row])]
             record: dict[str, Any] = {"prompt": prompt.columns["prompt"], "key": prompt.key, "text": texts[place]}
             if "messages" in samples.payload:
                 record["messages"] = samples.payload["messages"][row]
             record |= {"tokens": tokens[place], "num_tokens": len(tokens[place])}
+            # Texts do not tell which tokens they were: whoever computes the step again needs the ids.
+            record |= {"prompt_ids": list(samples.payload["prompt_ids"][row]), "token_ids": ids[place]}
             record |= {"truncated": samples.truncated is not None and bool(samples.truncated[row])}
             described.append(record | {"settings": dict(samples.settings)})
         return described
@@ -312,10 +328,15 @@ class LanguageDomain:
         return asked if room is None else room if asked is None else min(asked, room)
 
     def _check_columns(self, splits: Splits) -> None:
-        present = [*splits.train[0].columns, *_OWN_COLUMNS]
+        present = [*(splits.train[0].columns if splits.train else ()), *_OWN_COLUMNS]
         self.rewards.check_columns(present)
         if self.config.environment is not None:
             check_columns("environment", self.config.environment.needs, present)
+
+
+def _identities(prompts: Sequence[Prompt]) -> frozenset[str]:
+    """The prompts' keys without the number that tells a repeated one apart."""
+    return frozenset(prompt.key.partition("-")[0] for prompt in prompts)
 
 
 def _load(config: LanguageConfig, splits: Splits, streams: Streams, device: torch.device) -> tuple[nn.Module, Any, Backbone]:

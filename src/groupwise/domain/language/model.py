@@ -8,6 +8,7 @@ from pydantic import Field
 
 from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SmallModelConfig
 from groupwise.config import Config
+from groupwise.config.numbers import Seed
 
 
 @final
@@ -62,7 +63,7 @@ class Scratch(Config):
     tokenizer: Literal["words", "pieces", "characters"] = "words"
     shape: SmallModelConfig = SmallModelConfig()
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
-    seed: Annotated[int, Field(ge=0)] | None = None
+    seed: Seed | None = None
 
 
 ModelConfig = Annotated[Pretrained | Scratch, Field(discriminator="kind")]

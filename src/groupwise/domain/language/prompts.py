@@ -65,7 +65,7 @@ def tokenize(
             found = found[-limit:]
         kept.append(prompt)
         ids[prompt.key] = found
-    if not kept:
+    if prompts and not kept:
         raise ConfigError(f"data: all {len(prompts)} prompts are longer than {limit} tokens; write a larger max_prompt_tokens, or overlong = 'truncate'")
     return Tokenized(tuple(kept), ids, num_dropped, num_truncated)
 

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
+from groupwise.config.numbers import Count, PerStep, Positive, Seed, Width
 from groupwise.domain.restoration.degradation import Degradation, GaussianNoise
 from groupwise.domain.restoration.model import ModelConfig, Network
 from groupwise.domain.restoration.policy import Gates, Pixels, PolicyConfig
 from groupwise.domain.restoration.source import Folder, SourceConfig
+from groupwise.domain.settings import DomainConfig
 from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
 
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from groupwise.domain.restoration.domain import RestorationDomain
     from groupwise.streams import Streams
 
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
 Distance = Literal["l1", "l2"]
 
 
@@ -35,7 +35,7 @@ class TileConfig(Config):
             an image several times.
     """
 
-    size: Annotated[int, Field(ge=8)] = 256
+    size: Annotated[Width, Field(ge=8)] = 256
     overlap: Count = 32
     multiple: Positive = 1
 
@@ -61,14 +61,14 @@ class EvaluationConfig(Config):
     """
 
     num_images: Positive | None = None
-    repeats: Positive = 1
+    repeats: PerStep = 1
     num_columns: Count = 12
     num_records: Count = 4
     batch_size: Positive = 64
 
 
 @final
-class RestorationConfig(Config):
+class RestorationConfig(DomainConfig):
     """A network that restores images, what it restores, and how its output is drawn and rewarded.
 
     Args:
@@ -99,9 +99,9 @@ class RestorationConfig(Config):
     source: SourceConfig
     degradation: Degradation | None = None
     fresh: bool = True
-    patch: Positive | None = None
+    patch: Width | None = None
     num_train: Positive | None = None
-    seed: Count = 0
+    seed: Seed = 0
     rewards: Mapping[str, RewardConfig] = Field(default_factory=dict)
     policy: PolicyConfig = Pixels()
     sampling_schedule: Mapping[Literal["sigma"], Schedule] = Field(default_factory=dict)
@@ -137,6 +137,14 @@ class RestorationConfig(Config):
         if isinstance(self.source, Folder) and self.source.degraded is not None:
             return None
         return GaussianNoise() if self.degradation is None else self.degradation
+
+    def to_sample(self, *, data: bool) -> RestorationConfig:
+        """What `groupwise sample` opens: the network and the images it restores.
+
+        Args:
+            data: whether training prompts are asked for; without them there is nothing to restore.
+        """
+        return self.model_copy(update={"rewards": {}})
 
     def open(self, *, streams: Streams, device: str = "cpu") -> RestorationDomain:
         """The domain itself: images read and split, the network loaded.

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
+from groupwise.domain.base import Domain
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Prompt, Samples
 from groupwise.domain.restoration import evaluate, loading, trial
@@ -29,8 +30,8 @@ from groupwise.streams import Streams
 
 
 @final
-class RestorationDomain:
-    """A restoration network with its images and rewards; see `groupwise.domain.protocol.Domain`.
+class RestorationDomain(Domain):
+    """A restoration network with its images and rewards; see `groupwise.Domain`.
 
     Args:
         config: network, images, policy, rewards, evaluation.
@@ -71,7 +72,7 @@ class RestorationDomain:
     @property
     def remarks(self) -> list[str]:
         """What was left out of the images, and whether trained weights look like those of a network that is called otherwise."""
-        return [*self._pictures.remarks, *([self._convention] if self._convention else [])]
+        return [*self._pictures.remarks, *([self._convention] if self._convention else []), *self.rewards.remarks]
 
     @property
     def rewards_decisions(self) -> str:
@@ -85,6 +86,16 @@ class RestorationDomain:
     def metric_names(self) -> tuple[str, ...]:
         """Every metric that `evaluate` may report."""
         return tuple(evaluate.metric_names(self.config.rewards))
+
+    @property
+    def trained_on(self) -> frozenset[str]:
+        """Hashes of the training images: a file may lie in a folder twice under two names."""
+        return frozenset(picture.content for picture in self._train)
+
+    @property
+    def evaluated_on(self) -> frozenset[str]:
+        """Hashes of the images that `evaluate` restores."""
+        return frozenset(picture.content for picture in self._held_out)
 
     def adapted(self, config: RestorationConfig) -> RestorationDomain:
         """The same network under other settings, for a stage that changes them.
@@ -171,16 +182,6 @@ class RestorationDomain:
             live = (self.module(degraded) if output is None else output)[row]
             auxiliary["consistency"] = _distance(live, chosen.payload["reference_output"], self.config.consistency)
         return Scored(**fields, auxiliary=auxiliary)
-
-    def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
-        """Accumulates the gradient of `sum(cotangent * field)`."""
-        known = cotangents.tensors()
-        scored = self.score(samples, rows, frozenset(name for name in known if not name.startswith("auxiliary.")))
-        own = scored.tensors()
-        total = sum((cotangent * own[name]).sum() for name, cotangent in known.items() if own[name].requires_grad)
-        if isinstance(total, Tensor):
-            total.backward()
-        return scored.detach()
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples:
         """`size` training images with their targets; drawn without replacement as long as there are enough.

@@ -14,16 +14,13 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from groupwise.config import ConfigError, validate
-from groupwise.domain.restoration.model import LoraConfig, ModelConfig, Network, Pretrained
+from groupwise.config import ConfigError
+from groupwise.domain.restoration.model import NETWORK, WEIGHTS, LoraConfig, ModelConfig, Network, Pretrained
 from groupwise.domain.restoration.source.folder import natural
 from groupwise.processes import is_first_process
 from groupwise.streams import Streams
 
 log = logging.getLogger("groupwise")
-
-NETWORK = "network.json"
-WEIGHTS = "model.safetensors"
 
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 _PART = re.compile(r"(?P<name>.+)-\d{5}-of-(?P<count>\d{5})")
@@ -38,17 +35,7 @@ def resolve(config: ModelConfig) -> Network:
     Raises:
         ConfigError: a folder without `network.json` or weights.
     """
-    if isinstance(config, Network):
-        return config
-    folder = Path(config.path)
-    for name in (NETWORK, WEIGHTS):
-        if not (folder / name).is_file():
-            raise ConfigError(
-                f"model.path = {config.path!r}: no {name} in it; give a folder that Groupwise wrote (RUN/model), or write model.kind = 'network' and "
-                "model.checkpoint"
-            )
-    tree = json.loads((folder / NETWORK).read_text(encoding="utf-8"))
-    return validate(Network, {**tree, "checkpoint": str(folder / WEIGHTS), "lora": None}, str(folder / NETWORK)).model_copy(update={"lora": config.lora})
+    return config if isinstance(config, Network) else config.network()
 
 
 def load(folder: str | Path) -> nn.Module:

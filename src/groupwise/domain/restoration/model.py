@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal, final
 
 from pydantic import Field
 
-from groupwise.config import Config
+from groupwise.config import Config, ConfigError, read_json, validate
+from groupwise.config.numbers import Seed, Width
 from groupwise.domain.restoration.network import NetworkConfig
+
+NETWORK = "network.json"
+WEIGHTS = "model.safetensors"
 
 
 @final
@@ -24,8 +29,8 @@ class LoraConfig(Config):
     Source: Hu et al. 2021, arXiv 2106.09685.
     """
 
-    r: Annotated[int, Field(ge=1)] = 8
-    alpha: Annotated[int, Field(ge=1)] = 16
+    r: Width = 8
+    alpha: Width = 16
     target_modules: str | tuple[str, ...] | None = None
 
 
@@ -50,7 +55,7 @@ class Network(Config):
     checkpoint: str | None = None
     strict: bool = True
     lora: LoraConfig | None = None
-    seed: Annotated[int, Field(ge=0)] | None = None
+    seed: Seed | None = None
     dtype: Literal["float32", "float64", "bfloat16"] = "float32"
 
 
@@ -66,6 +71,27 @@ class Pretrained(Config):
     kind: Literal["pretrained"] = "pretrained"
     path: Annotated[str, Field(min_length=1)]
     lora: LoraConfig | None = None
+
+    def configurations_beside(self) -> dict[Path, Network]:
+        """The file of the folder that is a configuration itself, and may name code."""
+        file = Path(self.path) / NETWORK
+        return {file: self.network()} if file.is_file() else {}
+
+    def network(self) -> Network:
+        """The architecture and its weights, as the folder says.
+
+        Raises:
+            ConfigError: a folder without `network.json` or weights.
+        """
+        folder = Path(self.path)
+        for name in (NETWORK, WEIGHTS):
+            if not (folder / name).is_file():
+                raise ConfigError(
+                    f"model.path = {self.path!r}: no {name} in it; give a folder that Groupwise wrote (RUN/model), or write model.kind = 'network' and "
+                    "model.checkpoint"
+                )
+        tree = read_json(folder / NETWORK)
+        return validate(Network, {**tree, "checkpoint": str(folder / WEIGHTS), "lora": None}, str(folder / NETWORK)).model_copy(update={"lora": self.lora})
 
 
 ModelConfig = Annotated[Network | Pretrained, Field(discriminator="kind")]

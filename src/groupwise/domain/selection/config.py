@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
+from groupwise.config.numbers import Count, Length, PerStep
 from groupwise.domain.selection.policy.config import ModelConfig, Pointer
 from groupwise.domain.selection.rce_config import RceConfig
 from groupwise.domain.selection.source import SourceConfig
 from groupwise.domain.selection.task_model import DigitRules, TaskModelConfig
+from groupwise.domain.settings import DomainConfig
 from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
 
@@ -19,8 +21,6 @@ if TYPE_CHECKING:
     from groupwise.domain.selection.domain import SelectionDomain
     from groupwise.streams import Streams
 
-Positive = Annotated[int, Field(ge=1)]
-Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -59,14 +59,14 @@ class EvaluationConfig(Config):
     shared_pool: bool = False
     num_shown: Count = 8
     num_oracle: Count = 300
-    oracle_width: Positive = 4
-    num_fixed: Positive = 256
-    num_resamples: Positive = 2000
+    oracle_width: PerStep = 4
+    num_fixed: PerStep = 256
+    num_resamples: PerStep = 2000
     tables: bool = True
 
 
 @final
-class SelectionConfig(Config):
+class SelectionConfig(DomainConfig):
     """A policy that picks demonstrations out of each query's pool, in order, for a task model that is frozen.
 
     Args:
@@ -95,7 +95,7 @@ class SelectionConfig(Config):
     model: ModelConfig = Pointer()
     source: SourceConfig
     task_model: TaskModelConfig
-    shots: Positive = 4
+    shots: Length = 4
     stop: bool = False
     order: Literal["first_pick_first", "first_pick_last"] = "first_pick_last"
     random_shots: bool = False
@@ -131,6 +131,14 @@ class SelectionConfig(Config):
             if schedule.extremes()[0] <= 0:
                 raise ValueError(f"sampling_schedule.{name} comes to {schedule.extremes()[0]:g}: it must be above 0 at every step")
         return self
+
+    def to_sample(self, *, data: bool) -> SelectionConfig:
+        """What `groupwise sample` opens: the policy, the questions and the task model that answers.
+
+        Args:
+            data: whether training prompts are asked for; without them there is nothing to choose from.
+        """
+        return self.model_copy(update={"rewards": {}, "rce": None})
 
     def open(self, *, streams: Streams, device: str = "cpu") -> SelectionDomain:
         """The domain itself: questions read and checked, the task model and the policy loaded.

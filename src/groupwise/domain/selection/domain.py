@@ -13,18 +13,24 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
+from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Evaluation, Prompt, Samples, Table
 from groupwise.domain.selection import evaluate
 from groupwise.domain.selection.config import SelectionConfig
+from groupwise.domain.selection.deployed import choices, pooled
 from groupwise.domain.selection.example import Query, Questions
+from groupwise.domain.selection.export import selector_of
 from groupwise.domain.selection.measure import Measures
 from groupwise.domain.selection.policy import choose, loading
 from groupwise.domain.selection.policy.choose import Choices
+from groupwise.domain.selection.policy.network import PointerNetwork
 from groupwise.domain.selection.rce import CandidateSource
 from groupwise.domain.selection.rewarding import COLUMNS, Rewarding
+from groupwise.domain.selection.selector import SELECTOR, Selector
 from groupwise.domain.selection.source.base import check, distinct_pools
+from groupwise.domain.selection.store import store
 from groupwise.domain.selection.table import QueryTable
-from groupwise.domain.selection.tables import Setting, baseline_tables
+from groupwise.domain.selection.tables import Setting, baseline_tables, used_table
 from groupwise.domain.selection.task_model.cache import CachedTaskModel
 from groupwise.domain.weights import hash_weights
 from groupwise.records import Scored
@@ -36,8 +42,8 @@ _AT_ONCE = 256
 
 
 @final
-class SelectionDomain:
-    """A pointer network with its questions, task model and rewards; see `groupwise.domain.protocol.Domain`.
+class SelectionDomain(Domain):
+    """A pointer network with its questions, task model and rewards; see `groupwise.Domain`.
 
     Args:
         config: policy, questions, task model, rewards, evaluation.
@@ -50,6 +56,7 @@ class SelectionDomain:
         RewardError: a reward that cannot be opened, or that needs a column which is not there.
     """
 
+    module: PointerNetwork
     density = False
     unit = "nats per pick"
     supplies = frozenset({"log_prob", "entropy", "score_norm", "exact_divergence"})
@@ -88,12 +95,22 @@ class SelectionDomain:
     @property
     def remarks(self) -> list[str]:
         """What was left out of the questions."""
-        return [*self._questions.remarks, *([] if self._candidates is None else self._candidates.remarks)]
+        return [*self._questions.remarks, *([] if self._candidates is None else self._candidates.remarks), *self.rewards.remarks]
 
     @property
     def metric_names(self) -> tuple[str, ...]:
         """Every metric that `evaluate` may report."""
         return tuple(evaluate.metric_names(self.config.shots, list(self.config.rewards), self.config.evaluation.validation))
+
+    @property
+    def trained_on(self) -> frozenset[str]:
+        """What the training queries ask."""
+        return frozenset(query.content for query in self._questions.train)
+
+    @property
+    def evaluated_on(self) -> frozenset[str]:
+        """What the queries that `evaluate` measures ask."""
+        return frozenset(query.content for query in self._questions.held_out)
 
     def adapted(self, config: SelectionConfig) -> SelectionDomain:
         """The same policy under other settings, for a stage that changes them.
@@ -163,16 +180,6 @@ class SelectionDomain:
             return Scored(found["log_prob"], auxiliary={"supervised": -chosen.payload["weight"] * found["log_prob"].double().sum(1)})
         return Scored.from_tensors(found)
 
-    def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
-        """Accumulates the gradient of `sum(cotangent * field)`."""
-        known = cotangents.tensors()
-        scored = self.score(samples, rows, frozenset(known))
-        own = scored.tensors()
-        total = sum((cotangent * own[name]).sum() for name, cotangent in known.items() if own[name].requires_grad)
-        if isinstance(total, Tensor):
-            total.backward()
-        return scored.detach()
-
     @torch.no_grad()
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
         """Candidates of some queries with their weights, at most `size` together (of one query at least); None without `rce`."""
@@ -204,10 +211,37 @@ class SelectionDomain:
         _, measured = self._greedy(held_out)
         names = [f"accuracy_{size}" for size in range(1, self.config.shots + 1)]
         own = np.array([[found[name] for name in names] for found in (evaluate.per_query(each) for each in measured)])
-        setting = Setting(self._measures, self._questions, self.config.shots, self.config.order, self.config.evaluation)
-        first, *others = baseline_tables(setting, own)
+        setting = self._setting()
+        table, weights = loading.as_files(self.module, task_model=self._task_model.fingerprint())
+        first, *others = baseline_tables(
+            setting, own, selector_of(self.config, self._questions, table, weights, store(self.config, self._questions, "held_out"))
+        )
         kept = self._task_model.report() if isinstance(self._task_model, CachedTaskModel) else None
         return [first if kept is None else replace(first, notes=[*first.notes, kept]), *others]
+
+    @torch.no_grad()
+    def deployed(self, folder: Path) -> tuple[Evaluation, list[Table]] | None:
+        """A folder of `groupwise export`, measured as it is used: queries choose among the nearest of its examples. None for other folders.
+
+        Args:
+            folder: a model folder.
+
+        Raises:
+            ConfigError: a folder that is damaged, or was changed since it was saved.
+        """
+        if not (folder / SELECTOR).is_file():
+            return None
+        selector = Selector.load(folder)
+        asked = pooled(selector, self._questions.held_out)
+        picked = choices(selector, asked)
+        measured = self._rewarding.measure(self._measures, asked, picked, selector.trained.order, every=True)
+        rewards = self._rewarding.reward(asked, measured, picked.mask, judges=True)
+        records = evaluate.records(asked, picked, measured, rewards, selector.trained.order, self.config.evaluation.num_shown)
+        found = Evaluation(evaluate.metrics("exported", measured, rewards), tuple(records), events=rewards.events)
+        table = used_table(self._setting(), selector)
+        if selector.trained.task_model != self._task_model.fingerprint():
+            table = replace(table, notes=[*table.notes, "The policy was trained for another task model than the one that answered here."])
+        return found, [table]
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """The question, what was shown for it, and what the task model answered, for people."""
@@ -238,6 +272,9 @@ class SelectionDomain:
     def close(self) -> None:
         """Ends the rewards' threads and processes."""
         self.rewards.close()
+
+    def _setting(self) -> Setting:
+        return Setting(self._measures, self._questions, self.config.shots, self.config.order, self.config.evaluation)
 
     def _number(self, prompt: Prompt) -> int:
         if prompt.key not in self._table.number:

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from groupwise.config import Config
+from groupwise.config.numbers import Width
 
 
 class Embedder(Protocol):
@@ -41,7 +42,7 @@ class HashedWords(Config):
     """
 
     kind: Literal["hashed_words"] = "hashed_words"
-    size: Annotated[int, Field(ge=8)] = 128
+    size: Annotated[Width, Field(ge=8)] = 128
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """fp32 `[N, size]`."""

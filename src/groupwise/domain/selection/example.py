@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
+
+from groupwise.runs import EvaluatedOn
 
 if TYPE_CHECKING:
     import numpy as np
@@ -74,6 +77,13 @@ class Query:
         """What most annotators said; of equally many, what was said first."""
         return Counter(self.answers).most_common(1)[0][0]
 
+    @cached_property
+    def content(self) -> str:
+        """A hash of what is asked, answered and chosen from, by which the same query is known under another name."""
+        image = self.image if self.image is None or isinstance(self.image, str) else (self.image.shape, self.image.tobytes())
+        pool = [(example.question, example.answer) for example in self.pool]
+        return hashlib.blake2b(repr((self.question, self.answers, image, pool)).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
 
 @final
 @dataclass(frozen=True)
@@ -85,9 +95,17 @@ class Questions:
         validation: queries for choosing between models and settings; neither trained on nor reported as the result.
         held_out: queries that the result is reported on.
         remarks: what was left out, in sentences.
+        bank: the solved examples that all pools are the nearest of, where there is such a bank; empty where every query has a pool of its own.
     """
 
     train: Sequence[Query]
     validation: Sequence[Query]
     held_out: Sequence[Query]
     remarks: Sequence[str] = ()
+    bank: Sequence[Example] = ()
+
+    @property
+    def evaluated_on(self) -> EvaluatedOn:
+        """Whether a query that the result is reported on is trained on too."""
+        trained, evaluated = (frozenset(query.content for query in part) for part in (self.train, self.held_out))
+        return EvaluatedOn.among(trained, evaluated)

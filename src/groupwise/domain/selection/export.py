@@ -1,46 +1,68 @@
-"""A run's policy with the examples of its questions, as a folder that selects without torch; see `groupwise.domain.selection.selector`."""
+"""A run's policy with solved examples, as a folder that selects without torch; see `groupwise.domain.selection.selector`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from groupwise.config import ConfigError, read_json
 from groupwise.domain.selection.config import SelectionConfig
-from groupwise.domain.selection.example import Example
+from groupwise.domain.selection.example import Example, Questions
 from groupwise.domain.selection.policy.numpy_pointer import NumpyPointer
 from groupwise.domain.selection.selector import POLICY, WEIGHTS, Selector, Trained
+from groupwise.domain.selection.store import store
 
 
-def write_selector(config: SelectionConfig, model: Path, folder: Path) -> Selector:
-    """Writes the folder of a selector: the policy, every example of any pool, and what the policy was trained with.
+def write_selector(config: SelectionConfig, model: Path, folder: Path, examples: str = "held_out") -> Selector:
+    """Writes the folder of a selector: the policy, the examples that it will show, and what the policy was trained with.
 
     Args:
         config: of the run.
         model: the policy's folder (`RUN/model`).
         folder: where to; made where it is missing.
+        examples: which, see `store`.
 
     Returns:
         The selector.
 
     Raises:
-        ConfigError: the folder holds no policy, or its policy reads embeddings of another size than those of the source.
+        ConfigError: the folder holds no policy, its policy reads embeddings of another size than those of the examples, or as `store`.
     """
-    from safetensors.numpy import load
-
     for name in (POLICY, WEIGHTS):
         if not (model / name).is_file():
             raise ConfigError(f"{model}: no {name} in it; give a run of the selection domain")
-    table, weights = read_json(model / POLICY), (model / WEIGHTS).read_bytes()
     questions = config.source.read()
-    queries = [*questions.train, *questions.validation, *questions.held_out]
-    examples: dict[str, Example] = {example.id: example for query in queries for example in query.pool}
+    selector = selector_of(config, questions, read_json(model / POLICY), (model / WEIGHTS).read_bytes(), store(config, questions, examples), str(model))
+    selector.save(folder)
+    return selector
+
+
+def selector_of(
+    config: SelectionConfig, questions: Questions, table: dict[str, Any], weights: bytes, examples: Sequence[Example], where: str = "the policy"
+) -> Selector:
+    """A selector that `write_selector` would write, in memory.
+
+    Args:
+        config: of the run.
+        questions: of its source.
+        table: the policy's `policy.json`.
+        weights: its `model.safetensors`.
+        examples: what it will show.
+        where: what an error calls the policy.
+
+    Raises:
+        ConfigError: the policy reads embeddings of another size than those of the examples.
+    """
+    from safetensors.numpy import load
+
     policy = NumpyPointer(load(weights), int(table["policy"]["num_heads"]))
-    sizes = {np.shape(example.embedding) for example in examples.values()}
+    sizes = {np.shape(example.embedding) for example in examples}
     if sizes != {(policy.embedding_size,)}:
         raise ConfigError(
-            f"{model}: the policy reads embeddings of {policy.embedding_size} numbers, and the source has {sorted(sizes)}; is it another source's?"
+            f"{where}: the policy reads embeddings of {policy.embedding_size} numbers, and the source has {sorted(sizes)}; is it another source's?"
         )
     embedder, template = getattr(config.source, "embedder", None), getattr(config.task_model, "template", None)
     trained = Trained(
@@ -51,6 +73,4 @@ def write_selector(config: SelectionConfig, model: Path, folder: Path) -> Select
         template=None if template is None else template.model_dump(mode="json"),
         task_model=str(table.get("task_model", "")),
     )
-    selector = Selector(policy, table, trained, list(examples.values()), weights, embedder)
-    selector.save(folder)
-    return selector
+    return Selector(policy, table, trained, examples, weights, embedder)

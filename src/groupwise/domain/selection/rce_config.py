@@ -7,6 +7,7 @@ from typing import Annotated, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
+from groupwise.config.numbers import PerStep
 from groupwise.domain.selection.source.recorded import Recorded
 from groupwise.schedule import Linear, Schedule
 
@@ -21,7 +22,7 @@ class Sampled(Config):
     """
 
     kind: Literal["sampled"] = "sampled"
-    num_candidates: Annotated[int, Field(ge=2)] = 8
+    num_candidates: Annotated[PerStep, Field(ge=2)] = 8
     temperature: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
 
 

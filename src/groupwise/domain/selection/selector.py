@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, final
@@ -78,6 +78,7 @@ class Selector:
         self._table, self._weights = table, weights
         self._examples: dict[str, Example] = {}
         self._features: dict[str, np.ndarray] = {}
+        self._matrix: np.ndarray | None = None
         for example in examples:
             self._keep(example)
 
@@ -116,6 +117,25 @@ class Selector:
         if shown not in ("first_pick_first", "first_pick_last"):
             raise ConfigError(f"order = {shown!r}; write first_pick_first or first_pick_last")
         return picked if shown == "first_pick_first" else picked[::-1]
+
+    def nearest(self, query: str | np.ndarray, *, without: Collection[str] = ()) -> list[Example]:
+        """The pool that `select` chooses from where none is named: the examples nearest to the query, as many as a pool of training had.
+
+        Args:
+            query: its text, or its embedding `[D]` of length 1.
+            without: ids of examples that are left out: those that would tell the answer, where the query itself is among the examples.
+
+        Raises:
+            ConfigError: a query that cannot be embedded.
+        """
+        vector = self._embedded(query, "query")
+        names = list(self._examples)
+        allowed = [place for place, name in enumerate(names) if name not in without]
+        if len(allowed) > self.trained.pool_size:
+            similarity = (self._vectors() @ vector)[allowed]
+            order = np.argsort(-similarity, kind="stable")[: self.trained.pool_size]
+            allowed = sorted(allowed[place] for place in order.tolist())
+        return [self._examples[names[place]] for place in allowed]
 
     def prompt(self, query: str, k: int | None = None) -> str:
         """The prompt that the task model was trained on: its template, filled.
@@ -166,6 +186,7 @@ class Selector:
         if id not in self._examples:
             raise ConfigError(f"example {id!r} is not here; there are {len(self._examples)} examples, the first is {next(iter(self._examples), None)!r}")
         del self._examples[id], self._features[id]
+        self._matrix = None
 
     def save(self, folder: str | Path) -> None:
         """Writes a folder that `load` reads, with hashes of the policy, the data, the embedder, the template and the settings.
@@ -257,6 +278,13 @@ class Selector:
     def _keep(self, example: Example) -> None:
         self._examples[example.id] = example
         self._features[example.id] = answer_features(example.answer, self.policy.answer_size)
+        self._matrix = None
+
+    def _vectors(self) -> np.ndarray:
+        """Embeddings of all examples, stacked once and kept until an example comes or goes."""
+        if self._matrix is None:
+            self._matrix = np.stack([example.embedding for example in self._examples.values()])
+        return self._matrix
 
     def _pool(self, vector: np.ndarray, pool: Sequence[str] | None) -> list[str]:
         if pool is not None:
@@ -267,12 +295,7 @@ class Selector:
             if len(set(names)) < len(names):
                 raise ConfigError(f"pool: example {next(name for name in names if names.count(name) > 1)!r} is listed twice; list it once")
             return names
-        names = list(self._examples)
-        if len(names) <= self.trained.pool_size:
-            return names
-        similarity = np.stack([example.embedding for example in self._examples.values()]) @ vector
-        nearest = np.argsort(-similarity, kind="stable")[: self.trained.pool_size]
-        return [names[place] for place in sorted(nearest.tolist())]
+        return [example.id for example in self.nearest(vector)]
 
     def _embedded(self, told: str | np.ndarray, what: str) -> np.ndarray:
         if isinstance(told, str):

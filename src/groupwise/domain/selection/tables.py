@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 
-from groupwise.domain.protocol import Interval, Table
+from groupwise.domain.protocol import Cell, Interval, Table
 from groupwise.domain.selection.baseline import Baseline, Dpp, Fixed, Mmr, Nearest, Oracle, Random, ZeroShot
 from groupwise.domain.selection.clustered import interval, resampled_weights
 from groupwise.domain.selection.config import EvaluationConfig
+from groupwise.domain.selection.deployed import accuracy, pooled
 from groupwise.domain.selection.example import Query, Questions
 from groupwise.domain.selection.measure import Measures, Order, in_order
+from groupwise.domain.selection.selector import Selector
 
 _MMR = (0.5, 0.7, 0.9)
 _DPP = (1.0, 3.0, 10.0)
@@ -51,14 +53,17 @@ class Setting:
         return np.array([each.accuracy for each in found]).reshape(len(queries), self.shots)
 
 
-def baseline_tables(setting: Setting, own: np.ndarray) -> list[Table]:
+def baseline_tables(setting: Setting, own: np.ndarray, selector: Selector) -> list[Table]:
     """Two tables: accuracy of every way to choose, and the policy's lead over each with a paired interval.
+
+    The rows "as exported" choose among the nearest examples of the store that is exported, as whoever uses the folder does; the others out of the run's pools.
 
     MMR and DPP are shown with the setting that was best on the validation queries (or on as many training queries, where there are none).
 
     Args:
         setting: see there.
         own: the policy's accuracy, `[Q, shots]`, in the order of the held-out queries.
+        selector: the policy as it would be exported.
     """
     questions, config = setting.questions, setting.config
     held_out = questions.held_out
@@ -72,18 +77,53 @@ def baseline_tables(setting: Setting, own: np.ndarray) -> list[Table]:
         rows.append([baseline.name, *_intervals(found, weights)])
         leads.append([baseline.name, *_intervals(own - found, weights)])
     rows.append(["ours", *_intervals(own, weights)])
-    notes = [f"VQA accuracy of {len(held_out)} held-out queries; 95 % intervals redraw {_shared(held_out)}."]
+    notes = [f"VQA accuracy of {len(held_out)} {questions.evaluated_on.called('queries')}; 95 % intervals redraw {_shared(held_out)}."]
     if config.num_oracle:
         part = held_out[: config.num_oracle]
         found = setting.accuracy(Oracle(setting.measures, setting.order, config.oracle_width), part)
         rows.append([f"oracle beam ({len(part)} queries)", *_intervals(found, weights[:, : len(part)])])
         rows.append([f"ours ({len(part)} queries)", *_intervals(own[: len(part)], weights[:, : len(part)])])
         notes.append("The oracle looks at the answer.")
-    heads = [f"{size} shot" + ("s" if size > 1 else "") for size in range(1, setting.shots + 1)]
+    used, note = used_rows(setting, held_out, selector, weights)
+    rows[7:7] = used
+    heads = _heads(setting.shots)
     return [
-        Table("baselines", "VQA accuracy by number of demonstrations", ["chosen by", *heads], rows, notes),
-        Table("lead", "Ours less each baseline, paired by query", ["chosen by", *heads], leads, ["An interval above 0 is a lead beyond chance."]),
+        Table("baselines", "VQA accuracy by number of demonstrations", heads, rows, [*notes, note]),
+        Table("lead", "Ours less each baseline, paired by query", heads, leads, ["An interval above 0 is a lead beyond chance."]),
     ]
+
+
+def used_table(setting: Setting, selector: Selector) -> Table:
+    """VQA accuracy of a selector as it is used, beside the nearest examples of the same store.
+
+    Args:
+        setting: see there.
+        selector: with its store.
+    """
+    held_out = setting.questions.held_out
+    rows, note = used_rows(setting, held_out, selector, resampled_weights([query.clusters for query in held_out], setting.config.num_resamples))
+    notes = [f"VQA accuracy of {len(held_out)} {setting.questions.evaluated_on.called('queries')}; 95 % intervals redraw {_shared(held_out)}.", note]
+    return Table("exported", "VQA accuracy as exported, by number of demonstrations", _heads(selector.trained.shots), rows, notes)
+
+
+def used_rows(setting: Setting, queries: Sequence[Query], selector: Selector, weights: np.ndarray) -> tuple[list[list[Cell]], str]:
+    """The rows of a selector as it is used and of the nearest examples of its store, and what is to be said about them.
+
+    Args:
+        setting: see there.
+        queries: for which.
+        selector: with its store.
+        weights: of resampled queries.
+    """
+    own = np.array(accuracy(selector, queries, setting.measures))
+    nearest = replace(setting, shots=selector.trained.shots, order=selector.trained.order).accuracy(Nearest(), pooled(selector, queries))
+    rows: list[list[Cell]] = [["kNN, as exported", *_intervals(nearest, weights)], ["ours, as exported", *_intervals(own, weights)]]
+    size, held = selector.trained.pool_size, len(selector.examples)
+    return rows, f"As exported: a query chooses among the {min(size, held)} nearest of the {held} solved examples in the folder."
+
+
+def _heads(shots: int) -> list[str]:
+    return ["chosen by", *(f"{size} shot" + ("s" if size > 1 else "") for size in range(1, shots + 1))]
 
 
 def _best(setting: Setting, variants: Sequence[Baseline], queries: Sequence[Query]) -> Baseline:

@@ -38,7 +38,7 @@ DECIDED = {
     "vllm_importance_sampling_correction": "correction.kind",
     "vllm_importance_sampling_mode": "correction.kind",
     "vllm_importance_sampling_clip_max": "correction.maximum",
-    "vllm_importance_sampling_clip_min": "correction.lower",
+    "vllm_importance_sampling_clip_min": "correction.minimum, or correction.lower of an interval",
     "vllm_importance_sampling_cap": "correction.maximum",
 }
 """TRL's keys that the objective decides, each with the key of ours that does it. Every other key of `GRPOConfig` keeps its meaning."""
@@ -55,6 +55,7 @@ _AGGREGATIONS = {
 }
 _OWN_TRUST = ("cispo", "sapo", "vespo")
 _ADVANTAGES = {"group": "z_score", "batch": "batch_std", "none": "centred"}
+_MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 _NO_LOWER_BOUND = 1e-30
 
 
@@ -134,11 +135,19 @@ def _said(objective: Objective) -> dict[str, tuple[Any, ...]]:
     if trust.kind == "vespo":
         said |= {f"vespo_{name}": (getattr(trust, name),) for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")}
     if correction.kind == "truncate":
-        said |= {"vllm_importance_sampling_mode": ("token_truncate",), "vllm_importance_sampling_clip_max": (correction.maximum,)}
+        mode = {"decision": "token_truncate", "member": "sequence_truncate"}[correction.level]
+        said |= {"vllm_importance_sampling_mode": (mode,), **_bounds(correction.minimum, correction.maximum)}
+    if correction.kind == "mask" and (correction.by, correction.weight, correction.truncate) == ("product", "product", None):
+        said |= {"vllm_importance_sampling_mode": ("sequence_mask",), **_bounds(correction.minimum, correction.maximum)}
     if correction.kind == "interval":
         said |= {"vllm_importance_sampling_mode": ("token_mask",), "vllm_importance_sampling_clip_max": (correction.upper,)}
         said["vllm_importance_sampling_clip_min"] = (correction.lower,)
     return said
+
+
+def _bounds(low: float, high: float) -> dict[str, tuple[Any, ...]]:
+    """TRL's bounds of a weight; none at all is `None` there."""
+    return {"vllm_importance_sampling_clip_min": (low, None) if low == 0 else (low,), "vllm_importance_sampling_clip_max": (high,)}
 
 
 def _fits(loss_type: str, objective: Objective) -> bool:
@@ -161,10 +170,13 @@ def _trust(args: GRPOConfig) -> dict[str, Any]:
 def _correction(args: GRPOConfig) -> dict[str, Any]:
     if not _corrects(args):
         return {"kind": "none"}
-    low, high = args.vllm_importance_sampling_clip_min, args.vllm_importance_sampling_clip_max
-    if args.vllm_importance_sampling_mode == "token_truncate":
-        return {"kind": "truncate", "maximum": float("inf") if high is None else float(high)}
-    return {"kind": "interval", "lower": _NO_LOWER_BOUND if low is None else float(low), "upper": float("inf") if high is None else float(high)}
+    mode, low, high = args.vllm_importance_sampling_mode, args.vllm_importance_sampling_clip_min, args.vllm_importance_sampling_clip_max
+    lower, upper = 0.0 if low is None else float(low), float("inf") if high is None else float(high)
+    if mode == "token_mask":
+        return {"kind": "interval", "lower": lower or _NO_LOWER_BOUND, "upper": upper}
+    if mode == "sequence_mask":
+        return {"kind": "mask", "weight": "product", "minimum": lower, "maximum": upper}
+    return {"kind": "truncate", "level": "member" if mode == "sequence_truncate" else "decision", "minimum": lower, "maximum": upper}
 
 
 def _corrects(args: GRPOConfig) -> bool:
@@ -196,12 +208,7 @@ def _untold(args: GRPOConfig) -> Iterator[str]:
         yield "top_entropy_quantile has no counterpart; write top_entropy_quantile = 1.0"
     if args.off_policy_mask_threshold is not None:
         yield "off_policy_mask_threshold has no counterpart; write off_policy_mask_threshold = None"
-    if _corrects(args) and args.vllm_importance_sampling_mode.startswith("sequence"):
-        yield (
-            f"vllm_importance_sampling_mode = {args.vllm_importance_sampling_mode!r} weighs every token by the product over its answer, which has no "
-            "counterpart; write 'token_truncate' or 'token_mask', or pass objective= with a correction (+mis drops whole answers and keeps each token's weight)"
-        )
-    if _corrects(args) and args.vllm_importance_sampling_mode == "token_truncate" and args.vllm_importance_sampling_clip_min is not None:
-        yield "vllm_importance_sampling_clip_min with 'token_truncate' has no counterpart; write vllm_importance_sampling_clip_min = None"
+    if _corrects(args) and args.vllm_importance_sampling_mode not in _MODES:
+        yield f"vllm_importance_sampling_mode = {args.vllm_importance_sampling_mode!r} is none of TRL's; write one of {', '.join(_MODES)}"
     if _corrects(args) and args.loss_type == "vespo":
         yield "loss_type = 'vespo' takes TRL's correction into its own weight, which has no counterpart; write vllm_importance_sampling_correction = False"

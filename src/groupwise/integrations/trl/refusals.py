@@ -80,6 +80,6 @@ def remarks(objective: Objective, args: GRPOConfig) -> Iterator[str]:
             f"write 'aggregation.length': {args.max_completion_length} for TRL's"
         )
     if args.use_vllm and objective.correction.kind == "none" and objective.trust.kind != "dppo":
-        yield "the mismatch between vLLM and the model is not corrected; write the method with +tis, +mis or +icepop"
+        yield "the mismatch between vLLM and the model is not corrected; write the method with an overlay: +tis, +seq_mis (TRL's own default), +icepop, ..."
     if args.sync_ref_model and not objective.needs_reference:
         yield "sync_ref_model has no effect, because the objective has no reference; write a divergence, or sync_ref_model = False"

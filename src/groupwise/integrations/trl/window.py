@@ -50,7 +50,7 @@ class Window:
         score: Callable[[int], Scored],
     ) -> Window:
         """The plan of the members `rows` of a batch; `score(i)` rescores micro-batch i where the objective looks at all of them."""
-        plan = objective.plan(batch.select(torch.cat(list(rows))), state, reduce)
+        plan = objective.plan(batch.select(torch.cat(list(rows))), state, reduce, not_finite="counted")
         bounds = torch.tensor([0, *(len(part) for part in rows)]).cumsum(0).tolist()
         places = [torch.arange(first, last, device=plan.mask.device) for first, last in pairwise(bounds)]
         window = Window(objective, plan, places, fresh)

@@ -69,7 +69,11 @@ def policy_loss(objective: Objective) -> PolicyLoss:
             member=members,
             state=state,
         )
-        plan = own.plan(batch, reduce=lambda local: local if known is None else torch.as_tensor(known, dtype=local.dtype, device=local.device), detail=False)
+
+        def whole(local: Tensor) -> Tensor:
+            return local if known is None else torch.as_tensor(known, dtype=local.dtype, device=local.device)
+
+        plan = own.plan(batch, reduce=whole, detail=False, not_finite="counted")
         if rollout_is_weights is not None:
             plan = replace(plan, weight=plan.weight * rollout_is_weights)
         result = own.loss(Scored(log_prob), plan)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar, Literal, final
 
 from jaxtyping import Bool
-from pydantic import Field
 from torch import Tensor
 
 from groupwise.config import Config
+from groupwise.config.numbers import Length
 from groupwise.objective.grouped import Grouped
 
 
@@ -27,7 +27,7 @@ class Resample(Config):
 
     resamples: ClassVar[bool] = True
     kind: Literal["resample"] = "resample"
-    max_rounds: int = Field(default=4, ge=1)
+    max_rounds: Length = 4
     """How many times sampling is tried for one batch, the first included."""
 
     def __call__(self, rewards: Grouped) -> Bool[Tensor, " P"]:

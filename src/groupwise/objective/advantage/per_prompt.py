@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import Annotated, ClassVar, Literal, final
 
 import torch
 from jaxtyping import Float
@@ -10,6 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from groupwise.config import Config
+from groupwise.config.numbers import PerStep
 from groupwise.objective.bounded import bounded
 from groupwise.objective.grouped import Grouped
 from groupwise.objective.running import Running
@@ -35,9 +36,9 @@ class PerPrompt(Config):
     reads: ClassVar[frozenset[str]] = frozenset({"reward_history"})
     whole_member: ClassVar[bool] = True
     kind: Literal["per_prompt"] = "per_prompt"
-    buffer_size: int = Field(default=16, ge=2)
+    buffer_size: Annotated[PerStep, Field(ge=2)] = 16
     """Rewards remembered of each prompt."""
-    min_count: int = Field(default=16, ge=2)
+    min_count: Annotated[PerStep, Field(ge=2)] = 16
     """Rewards from which on a prompt has statistics of its own."""
     baseline: Literal["prompt", "group"] = "prompt"
     ddof: Literal[0, 1] = 0

@@ -39,13 +39,29 @@ class PerReward(Config):
     clip: float | None = Field(default=None, gt=0)
     """Largest absolute advantage, after scaling."""
 
+    def summands(self, rewards: Grouped) -> dict[str, Float[Tensor, "B K"]]:
+        """Returns what each reward adds to the comparison, `weight_k (R_ik - mean_k) / max(std_k, min_std)`; rewards of weight 0 add nothing and are left out.
+
+        Args:
+            rewards: with their parts.
+
+        Example:
+            >>> list(PerReward().summands(Grouped.of([1.0, 0.0])))
+            ['reward']
+        """
+        summands = {}
+        for name, part in rewards.parts.items():
+            if (weight := rewards.weights[name]) != 0:
+                scaled = part.compared((part.value - part.mean) / part.std(self.ddof).clamp(min=self.min_std))
+                summands[name] = (weight * scaled).expand_as(rewards.value)
+        return summands
+
     def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
-        counted = {name: part for name, part in rewards.parts.items() if rewards.weights[name] != 0}
         summed = torch.zeros_like(rewards.value)
         flat = torch.ones_like(rewards.present)
-        for name, part in counted.items():
-            summed = summed + rewards.weights[name] * part.compared((part.value - part.mean) / part.std(self.ddof).clamp(min=self.min_std))
-            flat = flat & part.flat
+        for name, summand in self.summands(rewards).items():
+            summed = summed + summand
+            flat = flat & rewards.parts[name].flat
         if self.whiten:
             _, mean, std = rewards.batch_moments(summed)
             summed = (summed - mean) / std.clamp(min=self.min_std)

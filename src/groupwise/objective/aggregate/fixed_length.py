@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Literal, final
 
 from jaxtyping import Float
-from pydantic import Field
 from torch import Tensor
 
 from groupwise.config import Config
+from groupwise.config.numbers import Positive
 from groupwise.objective.counts import Counts
 
 
@@ -29,7 +29,7 @@ class FixedLength(Config):
     """
 
     kind: Literal["fixed_length"] = "fixed_length"
-    length: int = Field(default=1024, ge=1)
+    length: Positive = 1024
     """`L`, in decisions: the generation limit, say."""
 
     def __call__(self, counts: Counts) -> Float[Tensor, "B T"]:

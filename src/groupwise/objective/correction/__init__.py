@@ -1,4 +1,4 @@
-"""Behaviour correction: a detached weight `k` for what the sampler really did, `exp(lp_old - lp_behaviour)`, bounded."""
+"""Behaviour correction: a detached weight `k` for what the sampler really did, `exp(lp_old - lp_behaviour)`, bounded; of decisions, or of whole members."""
 
 from __future__ import annotations
 

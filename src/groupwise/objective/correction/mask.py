@@ -1,4 +1,4 @@
-"""Masked importance sampling (MIS): members that the sampler made too unlike the old policy do not train."""
+"""Whole members that the sampler made too unlike the old policy do not train: masked importance sampling (MIS), geometric rejection (Geo-RS)."""
 
 from __future__ import annotations
 
@@ -6,34 +6,61 @@ from typing import ClassVar, Literal, final
 
 import torch
 from jaxtyping import Bool, Float
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from groupwise.config import Config
-from groupwise.objective.decisions import LOG_LIMIT
+from groupwise.objective.behaviour_weight import decision_weight, mean_weight, member_weight
 
 
 @final
 class Mask(Config):
-    """`k_t 1[prod_t k_t <= maximum]` with `k_t = exp(lp_old - lp_behaviour)`: a member is kept or dropped whole; survivors keep `k_t`.
+    """`k_t = v_t 1[minimum <= m <= maximum]`: a member is kept or dropped whole, by `m`, the product of its `w_t = exp(lp_old - lp_behaviour)` or their mean.
+
+    What survivors weigh, `v_t`, is a choice of its own: each decision's `w_t`, the member's product, or 1.
 
     Example:
         Products 0.6 and 9.
 
         >>> import torch
-        >>> log_weight = torch.tensor([[0.4, 1.5], [1.5, 6.0]]).log()
-        >>> [[round(each, 3) for each in row] for row in Mask()(log_weight, torch.ones(2, 2, dtype=torch.bool)).tolist()]
+        >>> log_weight, mask = torch.tensor([[0.4, 1.5], [1.5, 6.0]]).log(), torch.ones(2, 2, dtype=torch.bool)
+        >>> [[round(k, 3) for k in row] for row in Mask()(log_weight, mask).tolist()]
         [[0.4, 1.5], [0.0, 0.0]]
+        >>> [[round(k, 3) for k in row] for row in Mask(weight="product")(log_weight, mask).tolist()]
+        [[0.6, 0.6], [0.0, 0.0]]
 
-    Source: Liu et al. 2025, "When speed kills stability" (MIS).
+        Geometric means .775 and 3.
+
+        >>> [[round(k, 3) for k in row] for row in Mask(by="mean", minimum=0.8, maximum=4.0, weight="one")(log_weight, mask).tolist()]
+        [[0.0, 0.0], [1.0, 1.0]]
+
+    Source: Liu et al. 2025, "When speed kills stability" (its Seq-MIS has `weight = "product"`); the mean: verl's rollout correction (Geo-RS).
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"behaviour_log_prob"})
     kind: Literal["mask"] = "mask"
     maximum: float = Field(default=2.0, gt=0)
-    """The largest product over a member's decisions that still trains."""
+    """The largest `m` that still trains."""
+    minimum: float = Field(default=0.0, ge=0)
+    """The smallest; 0 is none."""
+    by: Literal["product", "mean"] = "product"
+    """The product over a member's decisions, which a long member leaves 1 by its length alone, or their geometric mean."""
+    weight: Literal["decision", "product", "one"] = "decision"
+    """What survivors weigh."""
+    truncate: float | None = Field(default=None, gt=0)
+    """The largest weight of a survivor: rejection and truncated importance sampling together."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Mask:
+        if self.minimum >= self.maximum:
+            raise ValueError(f"minimum ({self.minimum}) must be below maximum ({self.maximum})")
+        return self
 
     def __call__(self, log_weight: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
         """`k [B, T]` from `lp_old - lp_behaviour`."""
-        product = torch.where(mask, log_weight, 0.0).sum(1, keepdim=True).clamp(-LOG_LIMIT, LOG_LIMIT).exp()
-        return torch.where(product <= self.maximum, log_weight.exp(), torch.zeros_like(log_weight))
+        product = member_weight(log_weight, mask)
+        measure = product if self.by == "product" else mean_weight(log_weight, mask)
+        weight = {"decision": lambda: decision_weight(log_weight), "product": lambda: product.expand_as(log_weight), "one": lambda: torch.ones_like(log_weight)}
+        survivors = weight[self.weight]() if self.truncate is None else weight[self.weight]().clamp(max=self.truncate)
+        kept = (measure >= self.minimum) & (measure <= self.maximum)
+        return torch.where(kept, survivors, 0.0)

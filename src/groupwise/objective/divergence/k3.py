@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.objective.decisions import LOG_LIMIT, Decisions
 from groupwise.objective.known_gradient import known_gradient
 from groupwise.objective.penalty import Penalty
-from groupwise.statistics import as_float
 
 
 @final
 class K3(Penalty):
-    """`D = exp(x) - x - 1` with `x = lp_ref - lp`, clamped in the exponent at 80.
+    """`D = exp(x) - x - 1` with `x = lp_ref - lp`; beyond `x = 80` it goes on as a straight line, with the slope that it has there.
 
-    Never negative, unbiased in value for KL(pi || ref); on-policy its gradient is that of KL(ref || pi).
+    Computed by `expm1`, so that a drift of 1e-4 is not lost to rounding in fp32. Never negative, unbiased in value for
+    KL(pi || ref); on-policy its gradient is that of KL(ref || pi).
 
     Example:
         A decision the reference finds half as likely: `1/2 + ln 2 - 1`.
@@ -35,7 +37,9 @@ class K3(Penalty):
 
     def __call__(self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"]:
         gap = reference_log_prob - decisions.log_prob.detach()
-        ratio = gap.clamp(max=LOG_LIMIT).exp()
-        # The clamped exponent is constant beyond its bound.
-        slope = 1 - ratio * as_float(gap <= LOG_LIMIT, ratio.dtype)
-        return known_gradient(decisions.log_prob, ratio.sub_(gap).sub_(1), slope)
+        held = gap.clamp(max=LOG_LIMIT)
+        grown = held.expm1()
+        beyond = gap.sub(held).clamp_(max=torch.finfo(gap.dtype).max / math.exp(LOG_LIMIT) / 2)
+        # Where x is tiny, rounding may leave expm1(x) below x.
+        value = torch.addcmul(grown - held, beyond, grown).clamp_(min=0)
+        return known_gradient(decisions.log_prob, value, -grown)

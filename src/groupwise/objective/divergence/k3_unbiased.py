@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from typing import Literal, final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.objective.decisions import LOG_LIMIT, Decisions
+from groupwise.objective.known_gradient import known_gradient
 from groupwise.objective.penalty import Penalty
+
+_NEAR = 1.0
+"""Below it `exp(x) - 1 - x` is computed as it stands; above, nothing cancels, and `r exp(x)` is one exponential that cannot overflow."""
 
 
 @final
 class K3Unbiased(Penalty):
-    """`D = r (exp(x) - x - 1)` with `x = lp_ref - lp` and `r = exp(lp - lp_old)`, clamped in the exponents at 80.
+    """`D = r (exp(x) - x - 1)` with `x = lp_ref - lp` and `r = exp(lp - lp_old)`, its value clamped in the exponents at 80.
 
-    Unbiased in value and gradient for KL(pi || ref) also off-policy.
+    Its gradient by `lp` is `-r x`, and is taken so: differentiated term by term it is a difference of two numbers near `r exp(x)`.
+
+    Never negative. Unbiased in value and gradient for KL(pi || ref) also off-policy.
 
     Example:
         On-policy its value is that of k3: `1/2 + ln 2 - 1` for a decision the reference finds half as likely.
@@ -32,6 +39,10 @@ class K3Unbiased(Penalty):
     kind: Literal["k3_unbiased"] = "k3_unbiased"
 
     def __call__(self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"]:
-        gap = reference_log_prob - decisions.log_prob
-        ratio = decisions.log_ratio.clamp(max=LOG_LIMIT)
-        return (decisions.log_ratio + gap).clamp(max=LOG_LIMIT).exp() - ratio.exp() * (gap + 1)
+        gap = reference_log_prob - decisions.log_prob.detach()
+        log_ratio = decisions.log_ratio.detach().clamp(max=LOG_LIMIT)
+        ratio = log_ratio.exp()
+        near = ratio * (gap.clamp(max=_NEAR).expm1() - gap)
+        far = (log_ratio + gap).clamp_(max=LOG_LIMIT).exp_() - ratio * (gap + 1)
+        value = torch.where(gap <= _NEAR, near, far).clamp_(min=0)
+        return known_gradient(decisions.log_prob, value, -ratio * gap)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from groupwise.config import Config
 from groupwise.objective.decisions import Decisions
-from groupwise.objective.token_gradient import token_gradient
+from groupwise.objective.token_gradient import token_gradient, whole_member
 from groupwise.statistics import Mean, Statistic, Variance
 
 
@@ -41,6 +41,10 @@ class Arithmetic(Config):
         mean = decisions.mean(log_ratio.exp())
         level = torch.where(decisions.occupied, mean, torch.ones_like(mean)).log()
         return token_gradient(level, decisions) if self.gradient == "token" else level.expand_as(log_ratio)
+
+    def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
+        """The decisions that the gradient of these terms reaches with `gradient = "sequence"`: all of their member."""
+        return whole_member(terms, decisions)
 
     def measure(self, log_level: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
         """`amic/sequence_weights_variance` over members, `amic/avg_sequence_length` in decisions."""

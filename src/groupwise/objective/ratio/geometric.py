@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal, final
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from groupwise.config import Config
 from groupwise.objective.decisions import Decisions
-from groupwise.objective.token_gradient import token_gradient
+from groupwise.objective.token_gradient import token_gradient, whole_member
 from groupwise.statistics import Statistic
 
 
@@ -41,6 +41,10 @@ class Geometric(Config):
         """`log rho [B, T]`."""
         level = decisions.mean(log_ratio)
         return token_gradient(level, decisions) if self.gradient == "token" else level.expand_as(log_ratio)
+
+    def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
+        """The decisions that the gradient of these terms reaches with `gradient = "sequence"`: all of their member."""
+        return whole_member(terms, decisions)
 
     def measure(self, log_level: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
         return {}

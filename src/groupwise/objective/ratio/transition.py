@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal, final
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -35,6 +35,10 @@ class Transition(Config):
         """`log rho [B, T]`."""
         assert decisions.mean_shift is not None
         return decisions.mean_shift
+
+    def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
+        """The decisions that the gradient of these terms reaches: their own."""
+        return terms
 
     def measure(self, log_level: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
         return {}

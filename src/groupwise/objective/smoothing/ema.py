@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from groupwise.config import Config
 from groupwise.objective.decisions import Decisions
 from groupwise.objective.stop_gradient import stop_gradient
-from groupwise.statistics import Statistic, VarianceReduction
+from groupwise.statistics import Statistic, VarianceReduction, as_float, both
 
 
 @final
@@ -48,15 +48,9 @@ class Ema(Config):
 
     def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
         """`log r' [B, T]`, finite where the mask is false."""
-        members, width = decisions.mask.shape
-        if width == 0 or self.beta == 1.0:
+        if decisions.mask.shape[1] == 0 or self.beta == 1.0:
             return decisions.log_ratio
-        if decisions.packed:
-            smoothed = self._smooth(decisions.log_ratio)
-        else:
-            place = torch.where(decisions.mask, decisions.position, width)
-            packed = decisions.log_ratio.new_zeros(members, width + 1).scatter(1, place, decisions.log_ratio)[:, :width]
-            smoothed = self._smooth(packed).gather(1, decisions.position)
+        smoothed = _packed(self._smooth, decisions.log_ratio, decisions)
         if self.detach:
             smoothed = stop_gradient(smoothed) + decisions.log_prob - stop_gradient(decisions.log_prob)
         return smoothed
@@ -65,9 +59,29 @@ class Ema(Config):
         smoothed: Tensor = _Smooth.apply(log_ratio, self.beta, self.init == "first")  # type: ignore[no-untyped-call]
         return smoothed
 
+    def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
+        """The decisions that the gradient of these terms reaches: their own, and without `detach` all before them in their member.
+
+        The backward pass's own recursion, on ones: what is too far back for its numbers is out of reach here as well.
+        """
+        if self.detach or self.beta == 1.0 or terms.shape[1] == 0:
+            return terms
+        given = as_float(both(terms, decisions.taught), decisions.log_prob.dtype)
+        back = _packed(lambda values: scan(values, self.beta, torch.zeros_like(values[:, :1]), backwards=True), given, decisions)
+        return both(back > 0, decisions.mask)
+
     def measure(self, decisions: Decisions, smoothed: Float[Tensor, "B T"]) -> Mapping[str, Statistic]:
         """`ema/raw_weights_variance`, `ema/smoothed_weights_variance`, `ema/variance_reduction_ratio`."""
         return {"ema": VarianceReduction.of_logs(decisions.log_ratio, smoothed, decisions.mask)}
+
+
+def _packed(smooth: Callable[[Tensor], Tensor], values: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B T"]:
+    """`smooth` along the valid decisions alone, whose values are moved together for it and back."""
+    if decisions.packed:
+        return smooth(values)
+    members, width = values.shape
+    place = torch.where(decisions.mask, decisions.position, width)
+    return smooth(values.new_zeros(members, width + 1).scatter(1, place, values)[:, :width]).gather(1, decisions.position)
 
 
 class _Smooth(torch.autograd.Function):
@@ -116,11 +130,13 @@ def scan(values: Float[Tensor, "B T"], beta: float, start: Float[Tensor, "B 1"],
     keep = 1.0 - beta
     powers = _powers(keep, size, values.dtype, values.device)
     between = _powers(keep**size, num_blocks, values.dtype, values.device)
-    inside = (padded.view(-1, size) @ (beta * (powers if backwards else powers.T))).view(members, num_blocks, size)
-    if backwards:
-        carried, decay = torch.cat([inside[:, 1:, 0], start], dim=1) @ between, keep * powers[-1]
-    else:
-        carried, decay = torch.cat([start, inside[:, :-1, -1]], dim=1) @ between.T, keep * powers[:, 0]
+    # Autocast is for the model: in bfloat16 these products would round every ratio to three digits.
+    with torch.autocast(values.device.type, enabled=False):
+        inside = (padded.view(-1, size) @ (beta * (powers if backwards else powers.T))).view(members, num_blocks, size)
+        if backwards:
+            carried, decay = torch.cat([inside[:, 1:, 0], start], dim=1) @ between, keep * powers[-1]
+        else:
+            carried, decay = torch.cat([start, inside[:, :-1, -1]], dim=1) @ between.T, keep * powers[:, 0]
     return inside.addcmul_(carried[:, :, None], decay).view(members, num_blocks * size)[:, :width]
 
 

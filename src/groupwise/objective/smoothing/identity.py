@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Literal, final
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from groupwise.config import Config
@@ -23,6 +23,10 @@ class Identity(Config):
     def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
         """`log r' [B, T]`."""
         return decisions.log_ratio
+
+    def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
+        """The decisions that the gradient of these terms reaches: their own."""
+        return terms
 
     def measure(self, decisions: Decisions, smoothed: Float[Tensor, "B T"]) -> Mapping[str, Statistic]:
         return {}

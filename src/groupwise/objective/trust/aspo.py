@@ -56,7 +56,8 @@ class Aspo(Config):
         edge = torch.where(good, log_ratio.new_full((), 1 / (1 + self.high)), log_ratio.new_full((), 1 - self.low))
         weight = torch.where(held, edge, power.clamp(max=math.log(self.bound)).exp())
         # Weight times a one that carries the gradient: of the decision's own log-prob where the weight is none of the policy's, else of the ratio.
-        carrier = torch.where(good | capped, decisions.log_prob, log_ratio)
+        direct = good | capped
+        carrier = torch.where(direct, decisions.log_prob, log_ratio)
         one = torch.where(held, torch.ones_like(carrier), 1 + (carrier - stop_gradient(carrier)))
         statistics = {**clip_shares(too_low, too_high, decisions), "aspo/capped_mean": decisions.share(capped)}
-        return Surrogate(weight * advantage * one, ~held, statistics)
+        return Surrogate(weight * advantage * one, ~held, statistics, direct)

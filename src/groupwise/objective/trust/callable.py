@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from collections.abc import Mapping
 from functools import lru_cache
@@ -12,7 +11,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from groupwise.config import Config, ConfigError, user_module, validate
+from groupwise.config import Config, ConfigError, ImportPath, InModule, may_run, user_class, validate
 from groupwise.objective.decisions import Decisions, Surrogate
 
 _SCOPES = ("decision", "member", "batch")
@@ -45,7 +44,7 @@ class CallableRegion(Config):
     """
 
     kind: Literal["callable"] = "callable"
-    path: str
+    path: InModule
     """`package.module:Class`; the module may lie in the working directory."""
     settings: Mapping[str, Any] = Field(default_factory=dict)
     """What the class is built with."""
@@ -58,7 +57,7 @@ class CallableRegion(Config):
     @property
     def region(self) -> Region:
         """What is asked."""
-        return _made(self.path, _found(self.path), json.dumps(dict(self.settings), sort_keys=True))
+        return _UNREAD if not may_run(self.path) else _made(self.path, user_class(self.path), json.dumps(dict(self.settings), sort_keys=True))
 
     @property
     def scope(self) -> str:
@@ -89,24 +88,22 @@ class CallableRegion(Config):
         return self.region(log_ratio, decisions)
 
 
-def _found(path: str) -> type[Any]:
-    module_name, colon, name = path.partition(":")
-    if not colon:
-        raise ValueError(f"path = {path!r} names no class; write path = 'package.module:Class'")
-    try:
-        found: Any = user_module(module_name)
-    # A user's module may fail in any way while it is imported.
-    except Exception as error:
-        message = f"path = {path!r}: the module {module_name!r} cannot be imported: {type(error).__name__}: {error}"
-        raise ValueError(f"{message}; it must be installed or lie in the working directory") from error
-    if not inspect.isclass(getattr(found, name, None)):
-        classes = ", ".join(sorted(each for each, value in vars(found).items() if inspect.isclass(value) and value.__module__ == found.__name__)) or "none"
-        raise ValueError(f"path = {path!r}: {module_name!r} has no class {name!r}; its classes: {classes}")
-    return getattr(found, name)
+@final
+class _Unread:
+    """What stands for a class that may not be imported, while a configuration is only read: it refuses nothing and computes nothing."""
+
+    scope: ClassVar[str] = "decision"
+    score_function: ClassVar[bool] = True
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+        raise AssertionError("a configuration that is only read computes nothing")
+
+
+_UNREAD = _Unread()
 
 
 @lru_cache(maxsize=64)
-def _made(path: str, found: type[Any], settings: str) -> Region:
+def _made(path: ImportPath, found: type[Any], settings: str) -> Region:
     given = json.loads(settings)
     try:
         made: Any = validate(found, given) if issubclass(found, Config) else found(**given)

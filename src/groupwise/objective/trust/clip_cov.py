@@ -10,7 +10,7 @@ from torch import Tensor
 
 from groupwise.config import Config
 from groupwise.objective.clipping import clip_shares, clipped
-from groupwise.objective.covariance import covariance, keyed_uniform, largest, share_of
+from groupwise.objective.covariance import covariance, largest, lots_of, share_of
 from groupwise.objective.decisions import Decisions, Surrogate
 from groupwise.statistics import as_float
 
@@ -45,9 +45,7 @@ class ClipCov(Config):
         value, too_low, too_high = clipped(log_ratio, decisions, self.low, self.high)
         spread = covariance(decisions)
         eligible = decisions.mask & (spread > self.lower) & (spread < self.upper) & ~(too_low | too_high)
-        assert decisions.member is not None
-        places, width = eligible.flatten().nonzero()[:, 0], eligible.shape[1]
-        lot = keyed_uniform(decisions.member[places // width], places % width, decisions.draw)
-        drawn = largest(-lot, eligible, share_of(self.share, decisions), decisions.reduce, places)
+        places = eligible.flatten().nonzero()[:, 0]
+        drawn = largest(-lots_of(decisions)(places), eligible, share_of(self.share, decisions), decisions.reduce, places)
         statistics = {**clip_shares(too_low, too_high, decisions), "clip_cov/drawn_mean": decisions.share(drawn)}
         return Surrogate(value * as_float(~drawn, value.dtype), ~(too_low | too_high | drawn), statistics)

@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor
 
 from groupwise.config import Config
-from groupwise.objective.covariance import covariance, largest, share_of
+from groupwise.objective.covariance import covariance, largest, lots_of, share_of
 from groupwise.objective.decisions import Decisions, Surrogate
 
 
@@ -18,7 +18,8 @@ from groupwise.objective.decisions import Decisions, Surrogate
 class KlCov(Config):
     """`S = rho A`, less `coefficient |lp - lp_old|` at the `max(1, floor(share N))` decisions whose covariance of log-prob and advantage is highest.
 
-    `N` counts the valid decisions of the whole update on all processes; decisions tied for the last places are held only if all fit. Where the advantage is 0
+    `N` counts the valid decisions of the whole update on all processes; where decisions tie for the last places, as those of
+    answers that repeat do, the places are drawn by numbers keyed as those of `clip_cov`, so that as many are held as are asked for. Where the advantage is 0
     the penalty stands alone: a flat group's decision is pulled back to where it was sampled. At `lp = lp_old` the penalty has no gradient.
 
     Source: KL-Cov, arXiv 2505.22617, section 4.2; share and coefficient as in its code (0.002 for its smaller models).
@@ -32,7 +33,7 @@ class KlCov(Config):
 
     def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         spread = covariance(decisions)
-        held = largest(spread, decisions.mask, share_of(self.share, decisions), decisions.reduce)
+        held = largest(spread, decisions.mask, share_of(self.share, decisions), decisions.reduce, lots=lots_of(decisions))
         value = log_ratio.exp() * decisions.advantage
         # Few are held: the penalty is worked out at their places alone.
         places = held.flatten().nonzero()[:, 0]

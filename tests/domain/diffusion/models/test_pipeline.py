@@ -148,6 +148,17 @@ def test_weights_in_bfloat16_give_fp32_predictions_with_gradient(folders: dict[s
 
 
 @pytest.mark.parametrize("name", PIPELINES)
+def test_autoencoder_and_encoders_keep_their_precision_while_the_denoiser_is_cast(folders: dict[str, Path], name: str) -> None:
+    denoiser = opened(folders[name], name)
+    latents = torch.randn(2, *denoiser.latent_shape, generator=torch.Generator().manual_seed(1))
+    plain = denoiser.decode(latents), denoiser.encode(prompts(name)).tensors
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(denoiser.decode(latents), plain[0])
+        cast = denoiser.encode(prompts(name)).tensors
+    assert all(torch.equal(cast[part], value) for part, value in plain[1].items())
+
+
+@pytest.mark.parametrize("name", PIPELINES)
 def test_gradient_checkpointing_changes_nothing_but_memory(folders: dict[str, Path], name: str) -> None:
     from groupwise.train.activation_checkpointing import checkpoint_activations, offers_checkpointing
 

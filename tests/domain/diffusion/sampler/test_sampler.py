@@ -6,17 +6,19 @@ from typing import Any
 
 import pytest
 import torch
-from diffusers import DDIMScheduler
+from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
 from tests.domain.diffusion.sampler.toy import moments
 
+from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.noise_schedule import flow_schedule, read_schedule
-from groupwise.domain.diffusion.sampler import CPS, DDIM, ODE, DanceSDE, FlowSDE, Step
+from groupwise.domain.diffusion.sampler import CPS, DDIM, ODE, Auto, DanceSDE, FlowSDE, Step
+from groupwise.experiment import load_experiment
 
 # Images N(0.7, 0.4^2). Levels stay off 0, where the last transition is deterministic.
 MEAN, STD, NUM = 0.7, 0.4, 2000
 
 
-@pytest.mark.parametrize("sampler", [ODE(), FlowSDE(noise=0.7), DanceSDE(noise=0.5), DDIM(eta=1.0), DDIM(eta=0.5)], ids=lambda each: each.kind)
+@pytest.mark.parametrize("sampler", [Auto(), ODE(), FlowSDE(noise=0.7), DanceSDE(noise=0.5), DDIM(eta=1.0), DDIM(eta=0.5)], ids=lambda each: each.kind)
 def test_small_steps_have_the_flows_marginals(sampler: Any) -> None:
     schedule = flow_schedule([1 - step / NUM for step in range(NUM + 1)])
     for upto in (NUM // 2, NUM * 9 // 10):
@@ -36,6 +38,40 @@ def test_without_the_score_the_marginals_are_others() -> None:
 
     _, variance = moments(careless, schedule, "flow", MEAN, STD, NUM // 2)
     assert variance > 1.2 * (0.25 * STD**2 + 0.25)
+
+
+def deviations(sampler: Any, scheduler: Any) -> list[float]:
+    """Of the images, after 10, 40, 200 and 1,000 transitions of a perfect model."""
+    kind = "flow" if isinstance(scheduler, FlowMatchEulerDiscreteScheduler) else "epsilon"
+    return [moments(sampler, read_schedule(scheduler, num), kind, MEAN, STD, num)[1] ** 0.5 for num in (10, 40, 200, 1000)]
+
+
+FLOW, SHIFTED = FlowMatchEulerDiscreteScheduler(), FlowMatchEulerDiscreteScheduler(shift=3.0)
+PRESERVING = DDIMScheduler(clip_sample=False)
+
+
+@pytest.mark.parametrize("scheduler", [FLOW, SHIFTED, PRESERVING], ids=["flow", "shifted", "variance preserving"])
+def test_with_more_steps_the_images_of_the_default_come_to_spread_as_the_data_do(scheduler: Any) -> None:
+    missing = [abs(deviation - STD) / STD for deviation in deviations(DiffusionConfig.model_fields["sampler"].default, scheduler)]
+    assert missing[0] > missing[1] > missing[2]
+
+    assert missing[2] < 0.05
+    assert missing[3] < 0.011
+
+
+@pytest.mark.parametrize("name", ["diffusion_prompts", "diffusion", "source_002"])
+def test_no_shipped_experiment_draws_with_a_sampler_that_stays_narrow(name: str) -> None:
+    sampler = load_experiment(name).domain.sampler
+    scheduler = PRESERVING if name == "source_002" else FLOW
+    assert abs(deviations(sampler, scheduler)[3] - STD) < 0.011 * STD
+
+
+def test_cps_stays_narrow_by_as_much_as_the_guide_says() -> None:
+    found = deviations(CPS(eta=0.7), FLOW)
+    assert [round(each, 3) for each in found] == [0.292, 0.324, 0.336, 0.339]
+    assert round(1 - found[2] / STD, 2) == 0.16
+    assert [round(each, 3) for each in deviations(FlowSDE(noise=0.7), FLOW)[:3]] == [0.381, 0.397, 0.4]
+    assert [round(each, 3) for each in deviations(DDIM(eta=1.0), FLOW)[:3]] == [0.302, 0.367, 0.392]
 
 
 @pytest.mark.parametrize("eta", [0.3, 1.0])
@@ -64,7 +100,7 @@ def test_flow_sde_leaves_more_noise_the_larger_its_steps() -> None:
     assert variance > 1.5 * 0.3**2
 
 
-@pytest.mark.parametrize("sampler", [FlowSDE(), DanceSDE(), CPS(), DDIM(), ODE()], ids=lambda each: each.kind)
+@pytest.mark.parametrize("sampler", [Auto(), FlowSDE(), DanceSDE(), CPS(), DDIM(), ODE()], ids=lambda each: each.kind)
 def test_computes_in_double_precision_for_many_transitions_at_once(sampler: Any) -> None:
     schedule = flow_schedule([1.0, 0.75, 0.5, 0.25, 0.0])
     together = sampler(Step.of(schedule, torch.tensor([2, 0, 1])))

@@ -8,7 +8,7 @@ from groupwise.domain.restoration.network import Custom
 
 @pytest.mark.parametrize("path", ["networks.Restormer", "my folder.networks:Restormer", "a/b.py:Restormer", ":Restormer", "networks:"])
 def test_what_is_no_import_path_is_told(path: str) -> None:
-    with pytest.raises(ConfigError, match=r"is no import path; write package.module:Class"):
+    with pytest.raises(ConfigError, match=r"is no import path; write package.module:name"):
         validate(Custom, {"kind": "custom", "path": path}, "test")
 
 

@@ -92,3 +92,31 @@ def test_nothing_belongs_to_one_example() -> None:
     found = choose.draw(made, made.encode(larger), 4, None, torch.ones(1, dtype=torch.float64))
     assert len(set(found.picks[0].tolist())) == 4
     assert all(parameter.dim() == 0 or parameter.shape[0] in (8, 16, 24) for parameter in made.parameters())
+
+
+def test_a_deeper_network_begins_with_the_weights_of_the_shallow_one_and_at_nearest_neighbours() -> None:
+    def of(num_layers: int) -> PointerNetwork:
+        torch.manual_seed(0)
+        return PointerNetwork(2, Pointer(width=8, num_heads=2, num_layers=num_layers))
+
+    shallow, deep = of(1), of(3)
+    assert len(deep.more) == 2
+    assert all(torch.equal(value, deep.state_dict()[name]) for name, value in shallow.state_dict().items())
+    pools = Pools(torch.tensor([[1.0, 0.0]]), torch.tensor([[[0.6, 0.8], [1.0, 0.0]]]), torch.zeros(1, 2, 32), torch.ones(1, 2, dtype=torch.bool))
+    none = torch.zeros(1, 2, dtype=torch.bool)
+    first, second = (network.encode(pools) for network in (shallow, deep))
+    assert torch.equal(shallow.logits(first, shallow.start(first), none), deep.logits(second, deep.start(second), none))
+    assert not torch.equal(first.items, second.items), "what is taken up has been through all layers"
+
+
+def test_every_layer_of_a_deep_network_is_trained() -> None:
+    torch.manual_seed(0)
+    network = PointerNetwork(2, Pointer(width=8, num_heads=2, num_layers=3))
+    with torch.no_grad():
+        network.out.weight.normal_()
+    pools = Pools(torch.tensor([[1.0, 0.0]]), torch.tensor([[[0.6, 0.8], [1.0, 0.0], [0.0, 1.0]]]), torch.randn(1, 3, 32), torch.ones(1, 3, dtype=torch.bool))
+    encoded = network.encode(pools)
+    network.logits(encoded, network.start(encoded), torch.zeros(1, 3, dtype=torch.bool)).log_softmax(1)[0, 0].backward()
+    for name, weight in network.more.named_parameters():
+        assert weight.grad is not None, name
+        assert bool(weight.grad.abs().sum() > 0), name

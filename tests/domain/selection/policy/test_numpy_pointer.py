@@ -14,9 +14,9 @@ from groupwise.domain.selection.policy.numpy_pointer import NumpyPointer
 SIZE, ANSWERS, POOL, SHOTS = 6, 8, 9, 5
 
 
-def network(stop: bool, dtype: torch.dtype, noise: float = 0.5) -> PointerNetwork:
+def network(stop: bool, dtype: torch.dtype, noise: float = 0.5, num_layers: int = 1) -> PointerNetwork:
     torch.manual_seed(0)
-    found = PointerNetwork(SIZE, Pointer(width=12, num_heads=3, answer_size=ANSWERS, scale=2.0), stop=stop).to(dtype)
+    found = PointerNetwork(SIZE, Pointer(width=12, num_heads=3, num_layers=num_layers, answer_size=ANSWERS, scale=2.0), stop=stop).to(dtype)
     with torch.no_grad():
         for parameter in found.parameters():
             parameter.add_(noise * torch.randn_like(parameter))
@@ -30,10 +30,11 @@ def pools(num: int, dtype: torch.dtype) -> Pools:
     return Pools(unit(num, SIZE), unit(num, POOL, SIZE), unit(num, POOL, ANSWERS), torch.ones(num, POOL, dtype=torch.bool))
 
 
+@pytest.mark.parametrize("num_layers", [1, 3])
 @pytest.mark.parametrize("stop", [False, True])
 @pytest.mark.parametrize(("dtype", "noise", "tolerance"), [(torch.float64, 0.5, 1e-10), (torch.float32, 0.1, 1e-5)])
-def test_every_pick_and_its_distribution_equal_the_networks(stop, dtype, noise, tolerance):
-    live = network(stop, dtype, noise)
+def test_every_pick_and_its_distribution_equal_the_networks(stop, dtype, noise, tolerance, num_layers):
+    live = network(stop, dtype, noise, num_layers)
     given = pools(40, dtype)
     with torch.no_grad():
         choices = draw(live, live.encode(given), SHOTS, None, torch.ones(40, dtype=torch.float64))

@@ -12,6 +12,7 @@ from tests.domain.selection.handmade import example, query, unit
 from groupwise.config import ConfigError
 from groupwise.domain.selection.example import Query, Questions
 from groupwise.domain.selection.source.base import check, distinct_pools
+from groupwise.runs import EvaluatedOn
 
 POOL = [example("a"), example("b", "no", 0.0, 1.0)]
 
@@ -63,3 +64,10 @@ def test_nothing_to_train_on_or_to_hold_out() -> None:
 def test_one_pool_for_all_is_seen() -> None:
     assert not distinct_pools([query("q", POOL), query("r", POOL[::-1])])
     assert distinct_pools([query("q", POOL), query("r", POOL[:1])])
+
+
+def test_a_query_under_another_name_is_not_held_out() -> None:
+    asked, other = query("q", POOL), query("r", POOL[::-1])
+    assert Questions([asked], [], [replace(asked, id="held")]).evaluated_on == EvaluatedOn(1, 1)
+    assert Questions([asked], [], [replace(asked, id="held"), other]).evaluated_on == EvaluatedOn(2, 1)
+    assert Questions([asked], [], [other]).evaluated_on == EvaluatedOn(1, 0)

@@ -109,7 +109,7 @@ def test_splits_may_be_named(tmp_path: Path) -> None:
         (QUERIES, changed(EXAMPLES, 1, answer=5), r"examples\.jsonl, line 2 \('b'\): field answer is 5 \(int\)"),
         (QUERIES, changed(EXAMPLES, 1, clusters=["7"]), r"line 2 \('b'\): field clusters"),
         ([], EXAMPLES, r"source\.queries: .* is empty"),
-        (changed(QUERIES, 1, embedding=[10**400, 0.0]), EXAMPLES, r"queries\.jsonl: field embedding holds a whole number beyond all floats"),
+        (changed(QUERIES, 1, embedding=[10**400, 0.0]), EXAMPLES, r"queries\.jsonl, line 2: embedding\[0\] = a number of about 400 digits: is beyond 64 bits"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, queries: list[dict[str, Any]], examples: list[dict[str, Any]], says: str) -> None:

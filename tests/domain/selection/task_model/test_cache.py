@@ -46,6 +46,19 @@ class Counted:
         return self.model.fingerprint()
 
 
+class Batched:
+    """A real model whose last digits differ with the size of a batch: in fp32 they do, on some processors."""
+
+    def __init__(self, model):
+        self.model = model
+
+    def score(self, queries, demos, answers):
+        return [[value + 1e-6 * len(queries) for value in row] for row in self.model.score(queries, demos, answers)]
+
+    def fingerprint(self):
+        return self.model.fingerprint()
+
+
 def test_each_prompt_is_asked_for_once_with_its_answers(causal, tmp_path):
     inner = Counted(causal)
     cached = CachedTaskModel(inner, tmp_path)
@@ -64,11 +77,10 @@ def test_each_prompt_is_asked_for_once_with_its_answers(causal, tmp_path):
 
 @pytest.mark.parametrize("kind", ["causal", "llava"])
 def test_a_number_does_not_depend_on_what_else_was_asked_or_kept(kind, causal_folder, llava_folder, tmp_path):
-    # In fp32, where batches of other shapes give other last digits.
     if kind == "causal":
-        model = CausalLMTaskModel(load(CausalLMConfig(path=str(causal_folder), dtype="float32")))
+        model = Batched(CausalLMTaskModel(load(CausalLMConfig(path=str(causal_folder), dtype="float32"))))
     else:
-        model = open_model(ImageText(path=str(llava_folder), dtype="float32"))
+        model = Batched(open_model(ImageText(path=str(llava_folder), dtype="float32")))
     random = np.random.default_rng(0)
     shown = [example(number, "abcdefgh"[: 1 + number] + "?", word, picture(number)) for number, word in enumerate(("red", "blue", "green", "blue"))]
     rows = [(query(f"q{number}", "xyzxyz"[: 1 + number % 6] + "?", picture(9 + number)), [shown[place] for place in random.permutation(4)[: number % 4]],
@@ -78,7 +90,7 @@ def test_a_number_does_not_depend_on_what_else_was_asked_or_kept(kind, causal_fo
     for place in (3, 0, 11, 7):
         parts.score(*zip(rows[place], strict=True))
     assert parts.score(*zip(*rows, strict=True)) == whole
-    assert model.score(*zip(*rows, strict=True)) != whole, "in batches the last digits differ, or this would test nothing"
+    assert model.score(*zip(*rows, strict=True)) != whole
 
 
 def test_another_run_finds_the_same_numbers_bit_for_bit(causal, tmp_path):

@@ -17,6 +17,7 @@ from groupwise.domain.diffusion.model import Scratch
 from groupwise.domain.diffusion.models.files import settings_of, stored_dtype
 from groupwise.domain.diffusion.noise_schedule import Parametrisation, Schedule, is_flow, read_parametrisation, read_schedule
 from groupwise.domain.weights import hash_weights
+from groupwise.processes import is_out_of_memory
 
 Spacing = Literal["uniform", "scheduler"]
 
@@ -138,11 +139,13 @@ def scratch(config: Scratch, spacing: Spacing, seed: int, device: torch.device) 
         try:
             module = getattr(diffusers, config.name)(**_plain(config.shape))
             scheduler = scheduler_class(**settings)
-        except (TypeError, ValueError, NotImplementedError) as error:
-            raise ConfigError(f"model.shape = {dict(config.shape)}, scheduler settings {settings}: {error}") from error
+        except Exception as error:  # diffusers checks some of its arguments, and torch and Python the others
+            if is_out_of_memory(error):
+                raise
+            raise ConfigError(f"{_given(config)}: {error}") from error
     # Through nn.Module's own `to`: diffusers warns about parts that it would keep in fp32, of which these classes have none.
     nn.Module.to(module, device, getattr(torch, config.dtype))
-    return BareDenoiser(module, scheduler, spacing)
+    return _tried(module, scheduler, spacing, _given(config))
 
 
 def open_bare(folder: Path, dtype: str, spacing: Spacing, device: torch.device, variant: str | None = None) -> BareDenoiser:
@@ -165,9 +168,32 @@ def open_bare(folder: Path, dtype: str, spacing: Spacing, device: torch.device, 
     try:
         module = getattr(diffusers, name).from_pretrained(folder, subfolder=part, use_safetensors=True, dtype=wanted, variant=variant)
         scheduler = getattr(diffusers, str(named)).from_pretrained(folder, subfolder="scheduler")
-    except (OSError, ValueError, TypeError, KeyError, RuntimeError, AttributeError) as error:
+    except Exception as error:  # a stranger's folder: diffusers raises whatever its parts do
+        if is_out_of_memory(error):
+            raise
         raise ConfigError(f"model.path = {str(folder)!r} cannot be loaded as {name} with {named}: {error}; weights must be safetensors") from error
-    return BareDenoiser(module.to(device), scheduler, spacing)
+    return _tried(module.to(device), scheduler, spacing, f"model.path = {str(folder)!r}")
+
+
+def _given(config: Scratch) -> str:
+    return f"model.shape = {dict(config.shape)}, scheduler settings {dict(config.scheduler.settings)}"
+
+
+def _tried(module: nn.Module, scheduler: Any, spacing: Spacing, named: str) -> BareDenoiser:
+    """The denoiser, after one image through it: a class of diffusers takes sizes that it cannot work with, such as no layers at all."""
+    try:
+        made = BareDenoiser(module, scheduler, spacing)
+        latents = torch.zeros(1, *made.latent_shape, dtype=made.latent_dtype, device=made.device)
+        time, label = (torch.zeros(1, dtype=dtype, device=made.device) for dtype in (latents.dtype, torch.long))
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            made._forward(latents, time, label)
+    except ConfigError:
+        raise
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        raise ConfigError(f"{named}: a {type(module).__name__} of these sizes fails on one image: {type(error).__name__}: {error}") from error
+    return made
 
 
 def _plain(value: Any) -> Any:

@@ -95,11 +95,12 @@ class PipelineDenoiser:
 
     @torch.no_grad()
     def encode(self, prompts: Sequence[Mapping[str, Any]]) -> Condition:
-        """Prompts through the pipeline's own encoders; `negative_prompt` is a column, the empty prompt where it is absent."""
+        """Prompts through the pipeline's own encoders, in the precision of their weights; `negative_prompt` is a column, else the empty prompt."""
         self.check(prompts)
         given = [columns.get("negative_prompt") for columns in prompts]
         negatives = None if any(each is None for each in given) else [str(each) for each in given]
-        return Condition(*self.family.encode(self.pipe, prompts, negatives, self.size))
+        with torch.autocast(self.device.type, enabled=False):
+            return Condition(*self.family.encode(self.pipe, prompts, negatives, self.size))
 
     def predict(self, latents: Tensor, timestep: Tensor, condition: Condition, guidance: float) -> Tensor:
         """The prediction under guidance, one doubled batch with the unconditional half first."""

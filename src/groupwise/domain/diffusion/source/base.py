@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Literal, final
+
+from groupwise.config import Config
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,3 +26,14 @@ class Content:
     prompts: Sequence[Mapping[str, Any]]
     images: np.ndarray | None = None
     of_prompt: np.ndarray | None = None
+
+
+@final
+class Nothing(Config):
+    """No prompts at all: of a model that is asked something else."""
+
+    kind: Literal["nothing"] = "nothing"
+
+    def read(self) -> Content:
+        """Nothing."""
+        return Content(())

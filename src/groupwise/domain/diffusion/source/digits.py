@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config
+from groupwise.config.numbers import Seed
 from groupwise.domain.diffusion.source.base import Content
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Digits(Config):
 
     kind: Literal["digits"] = "digits"
     wrong_labels: Annotated[float, Field(ge=0, le=1)] = 0.0
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
 
     def read(self) -> Content:
         """Prompts with the columns `prompt` and `label`, and the images."""

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config, ConfigError, read_json_lines
+from groupwise.config.files import read_whole
 from groupwise.domain.diffusion.source.base import Content
 
 
@@ -48,7 +49,7 @@ class PromptFile(Config):
     def _lines(self) -> list[dict[str, Any]]:
         try:
             # Some editors begin a file with a mark of its encoding; a line ends at a line feed and nowhere else.
-            lines = Path(self.path).read_bytes().decode("utf-8-sig").split("\n")
+            lines = read_whole(Path(self.path)).decode("utf-8-sig").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"data.source.path = {self.path!r} cannot be read: {error}; give a text file with one prompt a line, or a .jsonl file") from error
         return [{"prompt": line.strip()} for line in lines if line.strip()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from fractions import Fraction
 
 _BINARY = {
@@ -14,6 +15,9 @@ _BINARY = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
+# Python's parser warns on standard error of some of what is none: it is not asked.
+_CHARACTERS = re.compile(r"[0-9eE_.+\-*/%^×()\s]*+")
+_ALLOWED = "only numbers, + - * / // % ** and brackets"
 _MAX_LENGTH = 200
 _MAX_DIGITS = 60
 
@@ -27,6 +31,8 @@ def calculate(expression: str) -> str:
     """
     if len(expression) > _MAX_LENGTH:
         return f"error: longer than {_MAX_LENGTH} characters"
+    if not _CHARACTERS.fullmatch(expression):
+        return f"error: {_ALLOWED}"
     try:
         value = _value(ast.parse(expression.strip().replace("×", "*").replace("^", "**"), mode="eval").body)
         if value.denominator == 1:
@@ -50,7 +56,7 @@ def _value(node: ast.expr) -> Fraction:
             return _power(left, right)
         if type(node.op) in _BINARY:
             return _small(Fraction(_BINARY[type(node.op)](left, right)))
-    raise ValueError("only numbers, + - * / // % ** and brackets")
+    raise ValueError(_ALLOWED)
 
 
 def _power(base: Fraction, exponent: Fraction) -> Fraction:

@@ -8,7 +8,7 @@ from typing import Any, Literal, final
 
 from pydantic import Field
 
-from groupwise.config import ConfigError
+from groupwise.config import ConfigError, ImportPath
 from groupwise.domain.language.environment.base import Environment, EnvironmentKind, Step
 from groupwise.reward.callable import find
 
@@ -23,7 +23,7 @@ class Custom(EnvironmentKind):
     """
 
     kind: Literal["custom"] = "custom"
-    path: str
+    path: ImportPath
     """`package.module:name`; the module may lie in the working directory."""
     arguments: Mapping[str, Any] = Field(default_factory=dict)
     """What the class is built with."""

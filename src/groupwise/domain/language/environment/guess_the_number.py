@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, final
+from typing import Any, Literal, final
 
-from pydantic import Field
-
+from groupwise.config.numbers import Length
 from groupwise.domain.language.environment.base import EnvironmentKind, Step
+
+_MAX_DIGITS = 100
 
 
 @final
@@ -25,7 +26,7 @@ class GuessTheNumber(EnvironmentKind):
     """
 
     kind: Literal["guess_the_number"] = "guess_the_number"
-    num_guesses: Annotated[int, Field(ge=1)] = 4
+    num_guesses: Length = 4
     """Guesses of one game."""
 
     @property
@@ -52,7 +53,9 @@ class _Game:
 
     def step(self, action: str) -> Step:
         self.left -= 1
-        guess = int(action) if action.strip().isdecimal() else None
+        text = action.strip()
+        # Python refuses to read a number of thousands of digits.
+        guess = int(text) if text.isdecimal() and len(text) <= _MAX_DIGITS else None
         if guess == self.secret:
             return Step(reward=1.0, done=True)
         if self.left == 0:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, final
+from typing import Any, Literal, final
 
 from pydantic import Field, model_validator
 
+from groupwise.config import ImportPath
+from groupwise.config.numbers import Length, Positive
 from groupwise.domain.language.environment.base import EnvironmentKind, Step
 from groupwise.reward.callable import find
 
-CALCULATOR = "groupwise.domain.language.environment.calculator:calculate"
+CALCULATOR = ImportPath("groupwise.domain.language.environment.calculator:calculate")
 
 
 @final
@@ -31,7 +33,7 @@ class Tools(EnvironmentKind):
     """
 
     kind: Literal["tools"] = "tools"
-    tools: Mapping[str, str] = Field(default_factory=lambda: {"calculator": CALCULATOR})
+    tools: Mapping[str, ImportPath] = Field(default_factory=lambda: {"calculator": CALCULATOR})
     """Name -> `package.module:function`."""
     opening: str = "<tool>"
     """What a call begins with."""
@@ -39,9 +41,9 @@ class Tools(EnvironmentKind):
     """What a call ends with; it ends the turn."""
     reply: str = "<result>{result}</result>"
     """The answer; `{result}` stands for what the tool returned."""
-    max_calls: Annotated[int, Field(ge=1)] = 4
+    max_calls: Length = 4
     """Calls a member may make; the next one ends the conversation."""
-    max_characters: Annotated[int, Field(ge=1)] = 400
+    max_characters: Positive = 400
     """Longest result; the rest is cut off."""
 
     @model_validator(mode="after")

@@ -8,30 +8,33 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field
 
+from groupwise.config.numbers import Length
 from groupwise.domain.language.source.base import Row, Source, Turns, distinct
 
 
 @final
 class Cups(Source):
-    """Follow a ball through swaps: `ball 3 swap 1-4 3-2 ?` is answered by `answer 2`, or by `3 2 answer 2` with the work written down.
+    """Follow a ball through swaps: `ball 3 swap 1-4 3-2 ?` is answered by `answer 2`, or by `3 3 2 answer 2` with the work written down.
 
     A small transformer cannot compose the swaps in its head and can easily follow them one at a time, so a model that learned from
     a mixture of direct and worked texts answers at once and is mostly wrong; a reward for the right answer teaches it to work first.
+    Worked texts begin with the place where the ball starts, so that every swap is one skill: the place is the word before. Were the first
+    place written that after the first swap, that one step had to look in the prompt for the ball, and with some seeds no model learned it.
 
     Args:
         num_cups: cups, numbered from 1.
         num_swaps: swaps of two different cups.
-        worked_share: share of demonstrations that write the ball's place after every swap before they answer.
+        worked_share: share of demonstrations that write where the ball starts and its place after every swap before they answer.
 
     Example:
         >>> row = Cups(num_swaps=3).rows(1, seed=0)[0]
         >>> row["prompt"], row["steps"], row["answer"]
-        ('ball 4 swap 1-2 3-5 4-3 ?', ['4', '4', '3'], '3')
+        ('ball 4 swap 1-2 3-5 4-3 ?', ['4', '4', '4', '3'], '3')
     """
 
     kind: Literal["cups"] = "cups"
     num_cups: Annotated[int, Field(ge=2, le=9)] = 5
-    num_swaps: Annotated[int, Field(ge=1)] = 6
+    num_swaps: Length = 6
     worked_share: Annotated[float, Field(ge=0, le=1)] = 0.3
 
     def rows(self, num: int | None, seed: int) -> list[Row]:
@@ -47,7 +50,7 @@ class Cups(Source):
             swaps = [_pair(draw, self.num_cups) for _ in range(self.num_swaps)]
             steps = follow(ball, swaps)
             prompt = f"ball {ball} swap {' '.join(f'{a}-{b}' for a, b in swaps)} ?"
-            yield {"prompt": prompt, "answer": str(steps[-1]), "steps": [str(step) for step in steps]}
+            yield {"prompt": prompt, "answer": str(steps[-1]), "steps": [str(place) for place in (ball, *steps)]}
 
 
 def _pair(draw: random.Random, num: int) -> tuple[int, int]:
@@ -70,10 +73,10 @@ def follow(ball: int, swaps: Sequence[Sequence[int]]) -> list[int]:
 
 
 def worked(completions: Sequence[str], steps: Sequence[Sequence[str]], **columns: Any) -> list[float]:
-    """A judge apart from the reward: 1 where every step is written, right and in order, before the answer.
+    """A judge apart from the reward: 1 where the ball's start and every step are written, right and in order, before the answer.
 
     Example:
-        >>> worked(["3 2 answer 2", "answer 2", "3 3 answer 2"], [["3", "2"]] * 3)
+        >>> worked(["1 3 2 answer 2", "answer 2", "1 3 3 answer 2"], [["1", "3", "2"]] * 3)
         [1.0, 0.0, 0.0]
     """
     return [float(completion.split() == [*places, "answer", places[-1]]) for completion, places in zip(completions, steps, strict=True)]

@@ -7,7 +7,8 @@ import random
 from pathlib import Path
 from typing import Any, Literal, final
 
-from groupwise.config import ConfigError, read_json_lines
+from groupwise.config import ConfigError, check_plain, read_json_lines, why_unreadable
+from groupwise.config.files import read_whole
 from groupwise.domain.language.source.base import Row, Source
 
 _ENDINGS = (".jsonl", ".json", ".parquet")
@@ -65,9 +66,9 @@ def read(path: Path, key: str = "data.source.paths") -> list[Row]:
     if path.suffix == ".jsonl":
         return [row for _, row in read_json_lines(path, key)]
     try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"))
+        found = json.loads(read_whole(path).decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{key}: {path} is no JSON in UTF-8: {error}") from None
+        raise ConfigError(f"{key}: {path} is no JSON in UTF-8: {why_unreadable(error)}") from None
     if not isinstance(found, list):
         raise ConfigError(
             f"{key}: {path} holds a {type(found).__name__}; a .json file of prompts is a list of objects (or end it in .jsonl, one object a line)"
@@ -78,6 +79,7 @@ def read(path: Path, key: str = "data.source.paths") -> list[Row]:
 def _object(value: Any, where: str) -> Row:
     if not isinstance(value, dict):
         raise ConfigError(f'{where}: is of type {type(value).__name__}; a row is an object such as {{"prompt": "2 + 2 =", "answer": "4"}}')
+    check_plain(value, where, config=False)
     return value
 
 
@@ -86,5 +88,5 @@ def _parquet(path: Path, key: str) -> list[Row]:
 
     try:
         return pyarrow.parquet.read_table(path).to_pylist()
-    except (pyarrow.ArrowInvalid, OSError) as error:
+    except (pyarrow.ArrowException, OSError, ValueError) as error:  # what a damaged file makes of its own schema and texts
         raise ConfigError(f"{key}: {path} cannot be read as Parquet: {error}") from error

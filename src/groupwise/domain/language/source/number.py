@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field, model_validator
 
+from groupwise.config.numbers import Length
 from groupwise.domain.language.source.base import Row, Source, Turns, distinct
 
 
@@ -32,11 +33,11 @@ class HiddenNumber(Source):
     """
 
     kind: Literal["hidden_number"] = "hidden_number"
-    largest: Annotated[int, Field(ge=2)] = 64
-    min_size: Annotated[int, Field(ge=2)] = 12
-    max_size: Annotated[int, Field(ge=2)] = 20
+    largest: Annotated[Length, Field(ge=2)] = 64
+    min_size: Annotated[Length, Field(ge=2)] = 12
+    max_size: Annotated[Length, Field(ge=2)] = 20
     careless_share: Annotated[float, Field(ge=0, le=1)] = 0.4
-    num_guesses: Annotated[int, Field(ge=1)] = 4
+    num_guesses: Length = 4
 
     @model_validator(mode="after")
     def _fits(self) -> HiddenNumber:
@@ -84,7 +85,8 @@ def patient(completions: Sequence[Sequence[Mapping[str, Any]]], low: Sequence[in
 
 def _possible(guesses: Sequence[str], low: int, high: int, secret: int) -> bool:
     for guess in guesses:
-        if not guess.isdecimal() or not low <= int(guess) <= high:
+        # Python refuses to read a number of thousands of digits.
+        if not guess.isdecimal() or len(guess) > 100 or not low <= int(guess) <= high:
             return False
         low, high = (int(guess) + 1, high) if int(guess) < secret else (low, int(guess) - 1)
     return bool(guesses)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Iterator, Mapping
+from time import perf_counter
 from typing import Any, Literal, final
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from groupwise.config import ConfigError, Problem, nearest
 from groupwise.domain.language.source.base import Row, Source, distinct
+from groupwise.processes import is_first_process
+
+log = logging.getLogger("groupwise")
+
+_SILENT_SECONDS = 5.0
+_PLAIN = re.compile(r"[\w\s.,:+*/%<>=!&|^~-]*")
 
 
 @final
@@ -31,8 +40,18 @@ class ReasoningGym(Source):
     task: str
     parameters: Mapping[str, Any] = Field(default_factory=dict)
 
+    @model_validator(mode="after")
+    def _no_expressions(self) -> ReasoningGym:
+        # Tasks put texts of theirs into expressions that the library evaluates; without brackets and quotes an expression calls nothing.
+        for text in _texts(self.parameters):
+            if not _PLAIN.fullmatch(text):
+                raise ValueError(
+                    f"parameters: {text[:80]!r} could be evaluated as code by reasoning-gym; write words, numbers and signs, no brackets or quotes"
+                )
+        return self
+
     def rows(self, num: int | None, seed: int) -> list[Row]:
-        return distinct(self._draw(seed), self.identity, num)
+        return distinct(_told(self._draw(seed), self.task, num), self.identity, num)
 
     def _draw(self, seed: int) -> Iterator[Row]:
         # Here, because the library's import takes longer than listing all experiments.
@@ -58,6 +77,29 @@ class ReasoningGym(Source):
             metadata.pop("source_index", None)
             yield {"prompt": str(entry["question"]), "question": str(entry["question"]), "answer": plain(entry["answer"]), "metadata": metadata}
             index += 1
+
+
+def _told(entries: Iterator[Row], task: str, num: int | None) -> Iterator[Row]:
+    """The same entries; where making them takes long, that is said once, with how long it will take."""
+    start, told = perf_counter(), False
+    for made, entry in enumerate(entries):
+        spent = perf_counter() - start
+        if not told and spent > _SILENT_SECONDS and made and is_first_process():
+            left = "" if num is None else f" of {num:,}; about {spent * (num - made) / made:.0f} s more"
+            log.warning("reasoning-gym makes puzzles of %s at every start: %s%s", task, f"{made:,}", left)
+            told = True
+        yield entry
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from (name, *_texts(item))
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
 
 
 def plain(value: Any) -> Any:

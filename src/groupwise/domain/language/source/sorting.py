@@ -8,6 +8,7 @@ from typing import Annotated, Literal, final
 
 from pydantic import Field, model_validator
 
+from groupwise.config.numbers import Length
 from groupwise.domain.language.source.base import Row, Source, Turns, distinct
 
 
@@ -28,8 +29,8 @@ class Sorting(Source):
     """
 
     kind: Literal["sorting"] = "sorting"
-    min_length: Annotated[int, Field(ge=2)] = 4
-    max_length: Annotated[int, Field(ge=2)] = 8
+    min_length: Annotated[Length, Field(ge=2)] = 4
+    max_length: Annotated[Length, Field(ge=2)] = 8
     wrong_share: Annotated[float, Field(ge=0, le=1)] = 0.6
 
     @model_validator(mode="after")

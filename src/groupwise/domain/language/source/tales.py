@@ -9,6 +9,7 @@ from typing import Annotated, Literal, final
 
 from pydantic import Field, model_validator
 
+from groupwise.config.numbers import Length
 from groupwise.domain.language.source.base import Row, Source, Turns, distinct
 
 _WHO = ("the baker", "a sailor", "my aunt", "the miller", "a child", "the judge", "our cat", "the gardener", "a painter", "the king", "a doctor", "the fox")
@@ -48,8 +49,8 @@ class Tales(Source):
     """
 
     kind: Literal["tales"] = "tales"
-    min_clauses: Annotated[int, Field(ge=1)] = 1
-    max_clauses: Annotated[int, Field(ge=1)] = 8
+    min_clauses: Length = 1
+    max_clauses: Length = 8
     connectives: Annotated[tuple[str, ...], Field(min_length=1)] = ("because", "therefore", "however", "but")
     joined_share: Annotated[float, Field(ge=0, le=1)] = 0.2
 

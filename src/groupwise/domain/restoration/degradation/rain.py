@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config
+from groupwise.config.numbers import Length
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +32,7 @@ class Rain(Config):
 
     kind: Literal["rain"] = "rain"
     density: Annotated[float, Field(ge=0, le=1)] = 0.01
-    length: Annotated[int, Field(ge=1)] = 9
+    length: Length = 9
     angle: Annotated[float, Field(ge=0, lt=90)] = 20.0
     strength: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.4
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from groupwise.config import Config, ConfigError, raised_at, user_module
+from groupwise.config import Config, ConfigError, InModule, raised_at, user_module
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,18 +28,10 @@ class Custom(Config):
     """
 
     kind: Literal["custom"] = "custom"
-    path: str
+    path: InModule
     arguments: Mapping[str, Any] = Field(default_factory=dict)
     channels: Literal[1, 3] = 3
-    controls: Annotated[int, Field(ge=0)] = 0
-
-    @field_validator("path")
-    @classmethod
-    def _import_path(cls, path: str) -> str:
-        module, _, name = path.partition(":")
-        if not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
-            raise ValueError(f"{path!r} is no import path; write package.module:Class, for a file networks.py in the working directory networks:Class")
-        return path
+    controls: Annotated[int, Field(ge=0, le=2**20)] = 0
 
     @property
     def num_controls(self) -> int:
@@ -54,9 +46,8 @@ class Custom(Config):
         """
         from torch import nn
 
-        module_name, _, name = self.path.partition(":")
         try:
-            found: Any = user_module(module_name)
+            found: Any = user_module(self.path)
         # A user's module may fail in any way while it is imported.
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
@@ -64,7 +55,7 @@ class Custom(Config):
                 f"network.path = {self.path!r}: the module cannot be imported: {what}; it must be installed or lie in the working directory"
             ) from error
         try:
-            for part in name.split("."):
+            for part in self.path.name.split("."):
                 found = getattr(found, part)
             network = found(**self.arguments)
         except Exception as error:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config
+from groupwise.config.numbers import Length, Width
 
 if TYPE_CHECKING:
     from torch import nn
-
-Positive = Annotated[int, Field(ge=1)]
 
 
 @final
@@ -34,8 +33,8 @@ class Gated(Config):
 
     kind: Literal["gated"] = "gated"
     channels: Literal[1, 3] = 1
-    width: Positive = 24
-    depth: Positive = 3
+    width: Width = 24
+    depth: Length = 3
     bands: Annotated[int, Field(ge=1, le=6)] = 3
     concentration: Annotated[float, Field(gt=0)] = 20.0
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, final
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Literal, final
 
 from groupwise.config import Config
+from groupwise.config.numbers import Length, Positive, Width
 
 if TYPE_CHECKING:
     from torch import nn
-
-Positive = Annotated[int, Field(ge=1)]
 
 
 @final
@@ -32,9 +29,9 @@ class NAFNet(Config):
 
     kind: Literal["nafnet"] = "nafnet"
     channels: Literal[1, 3] = 3
-    width: Positive = 16
+    width: Width = 16
     encoder: tuple[Positive, ...] = (1, 1)
-    middle: Positive = 1
+    middle: Length = 1
     decoder: tuple[Positive, ...] = (1, 1)
 
     @property

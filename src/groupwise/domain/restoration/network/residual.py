@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config
+from groupwise.config.numbers import Width
 
 if TYPE_CHECKING:
     from torch import nn
-
-Positive = Annotated[int, Field(ge=1)]
 
 
 @final
@@ -32,8 +31,8 @@ class Residual(Config):
 
     kind: Literal["residual"] = "residual"
     channels: Literal[1, 3] = 1
-    width: Positive = 24
-    depth: Annotated[int, Field(ge=0)] = 3
+    width: Width = 24
+    depth: Annotated[int, Field(ge=0, le=10**4)] = 3
 
     @property
     def num_controls(self) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config
+from groupwise.config.numbers import Width
 
 if TYPE_CHECKING:
     from groupwise.domain.restoration.policy.base import Policy
@@ -24,7 +25,7 @@ class Pixels(Config):
 
     kind: Literal["pixels"] = "pixels"
     sigma: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.2
-    block: Annotated[int, Field(ge=1)] = 1
+    block: Width = 1
     antithetic: bool = True
 
     def open(self) -> Policy:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
 if TYPE_CHECKING:
@@ -39,6 +41,11 @@ class Picture:
     degraded: np.ndarray | None = None
     columns: Mapping[str, Any] = field(default_factory=dict)
     file: str = ""
+
+    @cached_property
+    def content(self) -> str:
+        """A hash of the target, by which the same image is known under another name."""
+        return hashlib.blake2b(repr((self.clean.shape, self.clean.dtype)).encode() + self.clean.tobytes(), digest_size=16).hexdigest()
 
 
 @final

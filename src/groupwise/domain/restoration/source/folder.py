@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config, ConfigError
+from groupwise.config.files import check_file
+from groupwise.config.numbers import Positive
 from groupwise.domain.restoration.source.base import Picture, Pictures
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ class Folder(Config):
     clean: Annotated[str, Field(min_length=1)]
     degraded: str | None = None
     channels: Literal[1, 3] = 3
-    num_held_out: Annotated[int, Field(ge=1)] = 8
+    num_held_out: Positive = 8
     on_corrupt: Literal["error", "skip"] = "skip"
 
     def read(self) -> Pictures:
@@ -141,6 +143,7 @@ def _read(path: Path, channels: int) -> np.ndarray:
     from PIL import Image, ImageOps
 
     try:
+        check_file(path)
         with Image.open(path) as image:
             # Pillow reads a colour file of 16 bits as one of 8, without a word.
             deep = image.mode.startswith("I") or image.mode == "F" or ";16" in str(image.tile)

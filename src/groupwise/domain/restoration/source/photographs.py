@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config
+from groupwise.config.numbers import PerStep, Width
 from groupwise.domain.restoration.source.base import Picture, Pictures
 
 if TYPE_CHECKING:
@@ -34,9 +35,9 @@ class Photographs(Config):
     """
 
     kind: Literal["photographs"] = "photographs"
-    size: Annotated[int, Field(ge=8)] = 48
-    num_train: Annotated[int, Field(ge=1)] = 128
-    num_held_out: Annotated[int, Field(ge=1)] = 48
+    size: Annotated[Width, Field(ge=8)] = 48
+    num_train: PerStep = 128
+    num_held_out: PerStep = 48
     grey: bool = False
 
     @property

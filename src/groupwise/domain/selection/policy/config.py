@@ -7,6 +7,7 @@ from typing import Annotated, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
+from groupwise.config.numbers import Length, Seed, Width
 
 
 @final
@@ -16,6 +17,7 @@ class Pointer(Config):
     Args:
         width: of its layers.
         num_heads: of attention.
+        num_layers: in which the examples of a pool look at each other, before any is picked.
         scale: of the similarity in the logits, nats per unit of cosine; what sampling spreads over at the start.
         answer_size: hashed features of a demonstration's answer.
         stop_probability: of ending at each decision after the first pick, before any training, where `domain.stop` allows it (at temperature 1).
@@ -24,12 +26,13 @@ class Pointer(Config):
     """
 
     kind: Literal["pointer"] = "pointer"
-    width: Annotated[int, Field(ge=4)] = 48
-    num_heads: Annotated[int, Field(ge=1)] = 4
+    width: Annotated[Width, Field(ge=4)] = 48
+    num_heads: Width = 4
+    num_layers: Length = 1
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
-    answer_size: Annotated[int, Field(ge=1)] = 32
+    answer_size: Width = 32
     stop_probability: Annotated[float, Field(gt=0, lt=0.5)] = 0.1
-    seed: Annotated[int, Field(ge=0)] | None = None
+    seed: Seed | None = None
     dtype: Literal["float32", "float64"] = "float32"
 
     @model_validator(mode="after")

@@ -46,12 +46,24 @@ def save(network: PointerNetwork, folder: Path, **more: Any) -> None:
         folder: made where it is missing.
         more: JSON-able entries of `policy.json` beside the sizes: what a user of the folder must know.
     """
-    from safetensors.torch import save_file
-
+    table, weights = as_files(network, **more)
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({name: value.detach().cpu().contiguous().clone() for name, value in network.state_dict().items()}, folder / WEIGHTS, metadata={"format": "pt"})
-    table = {"policy": network.config.model_dump(mode="json"), "embedding_size": network.embedding_size, "stop": network.stops, **more}
+    (folder / WEIGHTS).write_bytes(weights)
     (folder / POLICY).write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
+
+
+def as_files(network: PointerNetwork, **more: Any) -> tuple[dict[str, Any], bytes]:
+    """What `save` writes: the table of `policy.json`, and `model.safetensors`.
+
+    Args:
+        network: the policy.
+        more: see `save`.
+    """
+    from safetensors.torch import save as as_bytes
+
+    table = {"policy": network.config.model_dump(mode="json"), "embedding_size": network.embedding_size, "stop": network.stops, **more}
+    weights = as_bytes({name: value.detach().cpu().contiguous().clone() for name, value in network.state_dict().items()}, metadata={"format": "pt"})
+    return table, weights
 
 
 def _read(folder: Path, embedding_size: int, stop: bool) -> PointerNetwork:

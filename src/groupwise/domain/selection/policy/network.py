@@ -89,7 +89,7 @@ class PointerNetwork(nn.Module):
         self.answer = nn.Linear(config.answer_size, width, bias=False)
         self.join = nn.Sequential(nn.Linear(3 * width + 1, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
         self.among = Attention(width, config.num_heads)
-        self.mix = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.mix = _mix(width)
         self.items_norm, self.state_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.look = Attention(width, config.num_heads)
         self.take = nn.GRUCell(width, width)
@@ -101,6 +101,8 @@ class PointerNetwork(nn.Module):
         nn.init.eye_(self.embed.weight) if embedding_size <= width else nn.init.orthogonal_(self.embed.weight)
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
+        # Drawn last: a network of one layer has the weights that it would have alone.
+        self.more = nn.ModuleList(Layer(width, config.num_heads) for _ in range(config.num_layers - 1))
 
     def encode(self, pools: Pools) -> Encoded:
         """Each query and its pool, once."""
@@ -110,7 +112,10 @@ class PointerNetwork(nn.Module):
         answer = self.answer(pools.answers)
         joined = self.join(torch.cat([item, item * query[:, None], answer, similarity[..., None]], -1))
         joined = joined + self.among(joined, *self.among.offer(joined), pools.valid)
-        items = self.items_norm(joined + self.mix(joined))
+        joined = joined + self.mix(joined)
+        for layer in self.more:
+            joined = layer(joined, pools.valid)
+        items = self.items_norm(joined)
         return Encoded(self.begin(query), items, *self.look.offer(items), self.key(items), similarity, pools.valid)
 
     def start(self, encoded: Encoded) -> Tensor:
@@ -167,3 +172,21 @@ class Attention(nn.Module):
 
     def _heads(self, values: Tensor) -> Tensor:
         return values.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+
+@final
+class Layer(nn.Module):
+    """Another look of the examples of a pool at each other, and what each makes of it."""
+
+    def __init__(self, width: int, num_heads: int) -> None:
+        super().__init__()
+        self.norm, self.among, self.mix = nn.LayerNorm(width), Attention(width, num_heads), _mix(width)
+
+    def forward(self, joined: Tensor, valid: Tensor) -> Tensor:
+        asking = self.norm(joined)
+        joined = joined + self.among(asking, *self.among.offer(asking), valid)
+        return joined + self.mix(joined)
+
+
+def _mix(width: int) -> nn.Sequential:
+    return nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))

@@ -69,7 +69,13 @@ class NumpyPointer:
         joined = np.concatenate([item, item * asked, self._linear("answer", answers), similarity[:, None]], 1)
         joined = self._linear("join.2", _gelu(self._linear("join.0", joined)))
         joined = joined + self._attention("among", joined, joined)
-        joined = joined + self._linear("mix.3", _gelu(self._linear("mix.1", self._norm("mix.0", joined))))
+        joined = joined + self._mix("mix", joined)
+        layer = 0
+        while f"more.{layer}.norm.weight" in self.weights:
+            asking = self._norm(f"more.{layer}.norm", joined)
+            joined = joined + self._attention(f"more.{layer}.among", asking, asking)
+            joined = joined + self._mix(f"more.{layer}.mix", joined)
+            layer += 1
         return self._linear("begin", asked), self._norm("items_norm", joined)
 
     def _logits(self, state: np.ndarray, items: np.ndarray, keys: np.ndarray, similarity: np.ndarray, chosen: list[int], may_end: bool) -> np.ndarray:
@@ -100,6 +106,9 @@ class NumpyPointer:
         weights = np.exp(weights - weights.max(-1, keepdims=True))
         mixed = weights / weights.sum(-1, keepdims=True) @ give
         return self._linear(f"{name}.back", mixed.transpose(1, 0, 2).reshape(len(asking), -1))
+
+    def _mix(self, name: str, values: np.ndarray) -> np.ndarray:
+        return self._linear(f"{name}.3", _gelu(self._linear(f"{name}.1", self._norm(f"{name}.0", values))))
 
     def _linear(self, name: str, values: np.ndarray) -> np.ndarray:
         found = values @ self.weights[f"{name}.weight"].T

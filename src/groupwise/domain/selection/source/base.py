@@ -58,14 +58,30 @@ def check(questions: Questions, shots: int) -> None:
         for example in query.pool:
             if known.setdefault(example.id, example) is not example:
                 raise ConfigError(f"{where}: field pool: two examples have the id {example.id!r}; give each its own")
+    for example in questions.bank:
+        known.setdefault(example.id, example)
     for example in known.values():
-        where = f"source: example {example.id!r}"
-        if not example.id:
-            raise ConfigError(f"source: example {example.question!r}: field id is empty; give it a name")
-        if not example.answer.strip():
-            user = next(query.id for query in queries if example in query.pool)
-            raise ConfigError(f"{where} in the pool of query {user!r}: field answer is missing; a demonstration is shown with its answer")
-        _check_embedding(example.embedding, size, where)
+        user = "" if example.answer.strip() else next((query.id for query in queries if example in query.pool), "")
+        check_example(example, size, f"source: example {example.id!r}", user)
+
+
+def check_example(example: Example, size: int, where: str, user: str = "") -> None:
+    """Refuses an example that cannot be shown.
+
+    Args:
+        example: which.
+        size: numbers of an embedding.
+        where: what the error calls it.
+        user: a query in whose pool it is.
+
+    Raises:
+        ConfigError: no name, no answer, or an embedding that does not fit; names the field.
+    """
+    if not example.id:
+        raise ConfigError(f"source: example {example.question!r}: field id is empty; give it a name")
+    if not example.answer.strip():
+        raise ConfigError(f"{where}{f' in the pool of query {user!r}' if user else ''}: field answer is missing; a demonstration is shown with its answer")
+    _check_embedding(example.embedding, size, where)
 
 
 def _check_pool(query: Query, shots: int, where: str) -> None:

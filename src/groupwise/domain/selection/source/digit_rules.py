@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
+from groupwise.config.numbers import PerStep, Seed
 from groupwise.domain.selection.example import Example, Query, Questions
 
 if TYPE_CHECKING:
     import numpy as np
 
-Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 YES, NO = "yes", "no"
@@ -52,19 +52,19 @@ class DigitRules(Config):
 
     kind: Literal["digit_rules"] = "digit_rules"
     dimensions: Annotated[int, Field(ge=2, le=16)] = DIMENSIONS
-    num_rules: Annotated[int, Field(ge=26)] = 208
-    num_train: Positive = 4096
-    num_validation: Positive = 512
-    num_held_out: Positive = 2048
-    pool_size: Annotated[int, Field(ge=2)] = 32
-    bank_size: Positive = 64
+    num_rules: Annotated[PerStep, Field(ge=26)] = 208
+    num_train: PerStep = 4096
+    num_validation: PerStep = 512
+    num_held_out: PerStep = 2048
+    pool_size: Annotated[PerStep, Field(ge=2)] = 32
+    bank_size: PerStep = 64
     image_weight: Share = 0.25
     question_weight: Share = 0.3
     nuisance_weight: Share = 0.45
     question_noise: Share = 0.7
     doubt: Annotated[float, Field(ge=0, le=1)] = 1.0
     margin: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 0.1
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _sound(self) -> DigitRules:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, final
+from typing import TYPE_CHECKING, Annotated, Literal, final
 
 from pydantic import Field, model_validator
 
 from groupwise.config import Config, ConfigError, read_json_lines
+from groupwise.config.numbers import Count, Positive, Seed
 from groupwise.domain.selection.embedder import HashedWords
 from groupwise.domain.selection.example import Example, Query, Questions
+from groupwise.domain.selection.source.lines import Line, example_of, inline
 
 if TYPE_CHECKING:
     import numpy as np
 
-Count = Annotated[int, Field(ge=0)]
 Path_ = Annotated[str, Field(min_length=1)]
 _SPLITS = ("train", "validation", "held_out")
 
@@ -40,10 +42,10 @@ class Files(Config):
     examples: Path_
     embeddings: str | None = None
     embedder: HashedWords | None = None
-    pool_size: Annotated[int, Field(ge=1)] | None = None
+    pool_size: Positive | None = None
     num_validation: Count = 0
-    num_held_out: Annotated[int, Field(ge=1)] = 200
-    seed: Count = 0
+    num_held_out: Positive = 200
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _sound(self) -> Files:
@@ -61,9 +63,9 @@ class Files(Config):
             ConfigError: a file that is not there, a line that cannot be read, a field that is missing or of the wrong type, an id that is not known or stands
                 twice, embeddings that do not fit; names file, line and field.
         """
-        asked, solved = ([_Line(row, where) for where, row in read_json_lines(getattr(self, name), f"source.{name}")] for name in ("queries", "examples"))
+        asked, solved = ([Line(row, where) for where, row in read_json_lines(getattr(self, name), f"source.{name}")] for name in ("queries", "examples"))
         query_vectors, example_vectors = self._vectors(asked, solved)
-        examples = [_example(line, vector, Path(self.examples)) for line, vector in zip(solved, example_vectors, strict=True)]
+        examples = [example_of(line, vector, Path(self.examples)) for line, vector in zip(solved, example_vectors, strict=True)]
         known: dict[str, Example] = {}
         for line, example in zip(solved, examples, strict=True):
             if known.setdefault(example.id, example) is not example:
@@ -72,13 +74,15 @@ class Files(Config):
             _query(line, vector, self._pool(line, vector, known, examples, example_vectors), Path(self.queries))
             for line, vector in zip(asked, query_vectors, strict=True)
         ]
-        return self._split(asked, queries)
+        # Where no query names a pool, all choose from one bank: the whole file.
+        shared = not any("pool" in line.row for line in asked)
+        return replace(self._split(asked, queries), bank=[example for example in examples if shared and example.answer.strip()])
 
-    def _vectors(self, asked: Sequence[_Line], solved: Sequence[_Line]) -> tuple[np.ndarray, np.ndarray]:
+    def _vectors(self, asked: Sequence[Line], solved: Sequence[Line]) -> tuple[np.ndarray, np.ndarray]:
         if self.embedder is not None:
             return self.embedder([line.text("question") for line in asked]), self.embedder([line.text("question") for line in solved])
         if self.embeddings is None:
-            return _inline(asked), _inline(solved)
+            return inline(asked), inline(solved)
         import numpy as np
 
         path = Path(self.embeddings)
@@ -100,7 +104,7 @@ class Files(Config):
                 raise ConfigError(f"{where}: {name} is {list(found[name].shape)}, and the file has {len(lines)} lines; give one row [D] a line, in their order")
         return found["queries"].astype(np.float32), found["examples"].astype(np.float32)
 
-    def _pool(self, line: _Line, vector: np.ndarray, known: Mapping[str, Example], examples: Sequence[Example], vectors: np.ndarray) -> tuple[Example, ...]:
+    def _pool(self, line: Line, vector: np.ndarray, known: Mapping[str, Example], examples: Sequence[Example], vectors: np.ndarray) -> tuple[Example, ...]:
         import numpy as np
 
         name = line.text("id")
@@ -117,7 +121,7 @@ class Files(Config):
         order = np.argsort(-(vectors @ vector), kind="stable").tolist()
         return tuple([examples[place] for place in order if examples[place].id != name][: self.pool_size])
 
-    def _split(self, lines: Sequence[_Line], queries: Sequence[Query]) -> Questions:
+    def _split(self, lines: Sequence[Line], queries: Sequence[Query]) -> Questions:
         named = ["split" in line.row for line in lines]
         if any(named):
             found: dict[str, list[Query]] = {name: [] for name in _SPLITS}
@@ -140,62 +144,5 @@ class Files(Config):
         return Questions([queries[place] for place in sorted(order[apart:])], *([queries[place] for place in sorted(part)] for part in (aside, held)))
 
 
-@final
-class _Line:
-    """One line of a file, whose fields are read with errors that name it."""
-
-    def __init__(self, row: dict[str, Any], where: str) -> None:
-        self.row, self.where = row, where
-
-    def text(self, field: str, default: str | None = None) -> str:
-        value = self.row.get(field, default)
-        if not isinstance(value, str):
-            have = "is missing" if value is None else f"is {value!r} ({type(value).__name__})"
-            raise ConfigError(f"{self.where}{self._name()}: field {field} {have}; write a text")
-        return value
-
-    def texts(self, field: str) -> tuple[str, ...]:
-        value = self.row.get(field, [])
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise ConfigError(f"{self.where}{self._name()}: field {field} is {value!r}; write a list of texts")
-        return tuple(value)
-
-    def clusters(self) -> dict[str, str]:
-        value = self.row.get("clusters", {})
-        if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
-            raise ConfigError(f'{self.where}{self._name()}: field clusters is {value!r}; write names and keys, {{"image": "17"}}')
-        return value
-
-    def image(self, file: Path) -> str | None:
-        return None if self.row.get("image") is None else str(file.parent / self.text("image"))
-
-    def _name(self) -> str:
-        return f" ({self.row['id']!r})" if isinstance(self.row.get("id"), str) else ""
-
-
-def _inline(lines: Sequence[_Line]) -> np.ndarray:
-    import numpy as np
-
-    size = None
-    for line in lines:
-        value = line.row.get("embedding")
-        if not isinstance(value, list) or not all(isinstance(each, int | float) and not isinstance(each, bool) for each in value) or not value:
-            have = "is missing" if value is None else "is no list of numbers"
-            raise ConfigError(f"{line.where} ({line.row.get('id')!r}): field embedding {have}; write one on every line, or name a file in source.embeddings")
-        size = len(value) if size is None else size
-        if len(value) != size:
-            raise ConfigError(f"{line.where} ({line.row.get('id')!r}): field embedding has {len(value)} numbers, those before have {size}")
-    try:
-        return np.array([line.row["embedding"] for line in lines], dtype=np.float32)
-    except OverflowError:
-        raise ConfigError(f"{lines[0].where.rpartition(', ')[0]}: field embedding holds a whole number beyond all floats; an embedding has length 1") from None
-
-
-def _example(line: _Line, vector: np.ndarray, file: Path) -> Example:
-    # An answer that is missing is an error only where the example is in a pool, and then one that names the query.
-    answer = "" if line.row.get("answer") is None else line.text("answer")
-    return Example(line.text("id"), line.text("question"), answer, vector, line.image(file), line.clusters())
-
-
-def _query(line: _Line, vector: np.ndarray, pool: tuple[Example, ...], file: Path) -> Query:
+def _query(line: Line, vector: np.ndarray, pool: tuple[Example, ...], file: Path) -> Query:
     return Query(line.text("id"), line.text("question"), line.texts("answers"), vector, pool, line.image(file), line.texts("choices"), line.clusters())

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
+from groupwise.config.numbers import Count, PerStep, Seed
 from groupwise.domain.selection.embedder import HashedWords
 from groupwise.domain.selection.example import Example, Query, Questions
 
 if TYPE_CHECKING:
     import numpy as np
 
-Positive = Annotated[int, Field(ge=1)]
 
 PRODUCTS = ("atlas", "beacon", "comet", "delta", "ember", "falcon", "gamma", "helix", "iris", "jade", "kite", "lotus")
 REGIONS = ("north", "south", "east", "west", "inland", "coast")
@@ -50,14 +50,14 @@ class Tickets(Config):
     """
 
     kind: Literal["tickets"] = "tickets"
-    num_train: Positive = 2048
-    num_validation: Positive = 256
-    num_held_out: Positive = 2048
-    bank_size: Positive = 480
-    pool_size: Annotated[int, Field(ge=2)] = 24
-    num_old: Annotated[int, Field(ge=0)] = 2
+    num_train: PerStep = 2048
+    num_validation: PerStep = 256
+    num_held_out: PerStep = 2048
+    bank_size: PerStep = 480
+    pool_size: Annotated[PerStep, Field(ge=2)] = 24
+    num_old: Count = 2
     embedder: HashedWords = HashedWords()
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
 
     @model_validator(mode="after")
     def _sound(self) -> Tickets:

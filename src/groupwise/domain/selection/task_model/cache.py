@@ -28,6 +28,7 @@ from groupwise.checkpoint.atomic import storage_error
 from groupwise.config import ConfigError
 from groupwise.domain.selection.example import Example, Query
 from groupwise.domain.selection.task_model.base import TaskModel
+from groupwise.processor import processor
 
 log = logging.getLogger("groupwise")
 
@@ -128,7 +129,7 @@ def machine() -> str:
     import torch
     import transformers
 
-    return f"torch {torch.__version__}, transformers {transformers.__version__}, {torch.get_num_threads()} threads"
+    return f"torch {torch.__version__}, transformers {transformers.__version__}, {torch.get_num_threads()} threads, {processor()}"
 
 
 def digest(record: Example | Query) -> bytes:

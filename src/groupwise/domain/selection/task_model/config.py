@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config
+from groupwise.config.numbers import Count, Length, PerStep, Seed, Width
 
 if TYPE_CHECKING:
     from groupwise.domain.selection.task_model.base import TaskModel
@@ -33,13 +34,13 @@ class DigitRules(Config):
 
     kind: Literal["digit_rules"] = "digit_rules"
     dimensions: Annotated[int, Field(ge=2, le=16)] = 4
-    width: Annotated[int, Field(ge=4)] = 64
-    num_layers: Annotated[int, Field(ge=1)] = 2
-    num_heads: Annotated[int, Field(ge=1)] = 4
-    num_steps: Annotated[int, Field(ge=0)] = 1500
-    batch_size: Annotated[int, Field(ge=1)] = 128
+    width: Annotated[Width, Field(ge=4)] = 64
+    num_layers: Length = 2
+    num_heads: Width = 4
+    num_steps: Count = 1500
+    batch_size: PerStep = 128
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 2e-3
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
     cache: bool = True
 
     def open(self, device: str = "cpu") -> TaskModel:

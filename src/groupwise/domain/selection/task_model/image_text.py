@@ -19,6 +19,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from groupwise.causal_lm.loading import without_progress_bars
 from groupwise.config import ConfigError
+from groupwise.config.files import check_file
 from groupwise.domain.selection.example import Example, Query
 from groupwise.domain.selection.task_model.causal_lm import render_chat
 from groupwise.domain.selection.task_model.pretrained import ImageText
@@ -41,8 +42,8 @@ def open_model(config: ImageText, device: str | torch.device = "cpu") -> ImageTe
     revision = config.revision or "main"
     try:
         with without_progress_bars():
-            processor: Any = AutoProcessor.from_pretrained(config.path, revision=revision)
-            model: Any = AutoModelForImageTextToText.from_pretrained(config.path, dtype=dtype, revision=revision, use_safetensors=True)
+            processor: Any = AutoProcessor.from_pretrained(config.path, revision=revision, trust_remote_code=False)
+            model: Any = AutoModelForImageTextToText.from_pretrained(config.path, dtype=dtype, revision=revision, use_safetensors=True, trust_remote_code=False)
     except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         if "torchvision" in str(error).lower():
@@ -248,8 +249,9 @@ def _picture(image: Any, what: str) -> Any:
         raise ConfigError(f"{what}: field image is missing, and the template shows one; give a uint8 array [H, W] or [H, W, 3], or the path of a file")
     if isinstance(image, str | Path):
         try:
+            check_file(Path(image))
             return Image.open(image).convert("RGB")
-        except OSError as error:
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise ConfigError(f"{what}: field image: {str(image)!r} cannot be read: {error}") from error
     pixels = np.asarray(image)
     if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)):

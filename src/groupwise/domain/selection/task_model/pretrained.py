@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config
+from groupwise.config.numbers import PerStep, Positive
 from groupwise.domain.selection.task_model.template import Template, TextTemplate
 
 if TYPE_CHECKING:
     from groupwise.domain.selection.task_model.base import TaskModel
-
-Positive = Annotated[int, Field(ge=1)]
 
 
 class _Pretrained(Config):
@@ -85,7 +84,7 @@ class ImageText(_Pretrained):
     kind: Literal["image_text"] = "image_text"
     template: Template = TextTemplate(question="{image}\nQ: {question}\nA:")
     """How demonstrations and the query become a prompt; its `question` holds `{image}`."""
-    batch_size: Positive = 8
+    batch_size: PerStep = 8
     """Prompts of a forward pass, where they go together (`cache = false`)."""
 
     def open(self, device: str = "cpu") -> TaskModel:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Literal, final
 from pydantic import Field
 
 from groupwise.config import Config
+from groupwise.config.numbers import Count, PerStep, Seed, Width
 from groupwise.domain.selection.task_model.template import TextTemplate
 
 if TYPE_CHECKING:
     from groupwise.domain.selection.task_model.base import TaskModel
 
-Positive = Annotated[int, Field(ge=1)]
 TEMPLATE = TextTemplate(question="{question}:", answer=" {answer}", separator="\n")
 
 
@@ -33,11 +33,11 @@ class TicketLM(Config):
     """
 
     kind: Literal["ticket_lm"] = "ticket_lm"
-    width: Annotated[int, Field(ge=8, multiple_of=8)] = 64
-    num_steps: Annotated[int, Field(ge=0)] = 600
-    batch_size: Positive = 32
+    width: Annotated[Width, Field(ge=8, multiple_of=8)] = 64
+    num_steps: Count = 600
+    batch_size: PerStep = 32
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3e-3
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Seed = 0
 
     @property
     def template(self) -> TextTemplate:

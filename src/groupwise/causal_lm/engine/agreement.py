@@ -1,0 +1,49 @@
+"""Whether the built-in sampler serves a model: what it records is what the scorer says of the same tokens."""
+
+from __future__ import annotations
+
+from groupwise.causal_lm import sampler
+from groupwise.causal_lm.backbone import Backbone
+from groupwise.causal_lm.config import SamplingConfig
+from groupwise.causal_lm.draw import DistributionError
+from groupwise.causal_lm.scoring import score
+from groupwise.processes import is_out_of_memory
+
+_PROMPTS = ((0, 1, 2, 3, 4), (5, 6))
+"""Of two lengths, so that one is padded."""
+_NUM_TOKENS = 3
+
+
+def why_not_sampled(backbone: Backbone) -> str | None:
+    """Tries it on a few tokens: a family that keeps more from token to token than the sampler hands on, or in another form, fails or says something else.
+
+    Args:
+        backbone: the model.
+
+    Returns:
+        what went wrong; `None` where the sampler serves the model.
+
+    Example:
+        >>> from groupwise.causal_lm.config import SmallModelConfig
+        >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
+        >>> why_not_sampled(Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)))
+    """
+    if (backbone.max_positions or 64) < len(_PROMPTS[0]) + _NUM_TOKENS:
+        return None
+    prompts = [[token % backbone.config.vocab_size for token in prompt] for prompt in _PROMPTS]
+    try:
+        drawn = sampler.sample(backbone, prompts, 2, SamplingConfig(max_new_tokens=_NUM_TOKENS), range(4), eos=())
+        with backbone.evaluating():
+            again = score(backbone, [prompt for prompt in prompts for _ in range(2)], drawn.tokens, drawn.mask, pack=False)["log_prob"]
+    except DistributionError:
+        # Weights that give no distribution are named where a member is drawn.
+        return None
+    except Exception as error:  # whatever a family's code does with a cache that is not its own
+        if is_out_of_memory(error):
+            raise
+        return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+    away = (again - drawn.log_prob)[drawn.mask].abs()
+    # Half precision rounds a log-prob by tenths where a model is large.
+    half = next(backbone.model.parameters()).dtype.itemsize < 4
+    agrees = bool(away.mean() <= 0.5) if half else bool(away.max() <= 0.05)
+    return None if agrees else f"what it records is up to {float(away.max()):.2g} nats from what scoring says of the same tokens"

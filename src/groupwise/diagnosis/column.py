@@ -1,0 +1,73 @@
+"""What is kept of one metric's values in a stage: its first and its newest ones, however many steps there are."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import final
+
+from groupwise.diagnosis.series import WINDOW, Series
+
+NUM_FIRST, NUM_NEWEST = 2 * WINDOW, 3 * WINDOW
+"""The longest stretches that rules look at, from the start and back from now."""
+
+
+@final
+class Column:
+    """The first and the newest values of one metric.
+
+    Args:
+        metric: its name in `metrics.jsonl`.
+
+    Example:
+        >>> column = Column("reward")
+        >>> for step in range(1, 1001):
+        ...     column.add(step, step / 2)
+        >>> column.count, column.first(2).values, column.last(2).values, column.last(2, skip=3).steps
+        (1000, [0.5, 1.0], [499.5, 500.0], [996, 997])
+    """
+
+    def __init__(self, metric: str) -> None:
+        self.metric = metric
+        self.count = 0
+        self._first: list[tuple[int, float]] = []
+        self._newest: deque[tuple[int, float]] = deque(maxlen=NUM_NEWEST)
+
+    def add(self, step: int, value: float) -> None:
+        """Takes the next value.
+
+        Args:
+            step: of the run.
+            value: finite.
+        """
+        self.count += 1
+        if len(self._first) < NUM_FIRST:
+            self._first.append((step, value))
+        self._newest.append((step, value))
+
+    @property
+    def newest(self) -> tuple[int, float]:
+        """The newest step and value; there must be one."""
+        return self._newest[-1]
+
+    def first(self, count: int) -> Series | None:
+        """The first values; `None` where there are fewer.
+
+        Args:
+            count: how many, `NUM_FIRST` at most.
+        """
+        assert count <= NUM_FIRST, "nobody keeps more"
+        return self._series(self._first[:count]) if self.count >= count else None
+
+    def last(self, count: int, skip: int = 0) -> Series | None:
+        """The newest values, or those before them; `None` where there are fewer.
+
+        Args:
+            count: how many; with `skip`, `NUM_NEWEST` at most.
+            skip: how many newer ones are left out.
+        """
+        assert count + skip <= NUM_NEWEST, "nobody keeps more"
+        end = len(self._newest) - skip
+        return self._series(list(self._newest)[end - count : end]) if end >= count else None
+
+    def _series(self, pairs: list[tuple[int, float]]) -> Series:
+        return Series(self.metric, [step for step, _ in pairs], [value for _, value in pairs])

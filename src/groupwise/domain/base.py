@@ -1,0 +1,224 @@
+"""The base class of every domain: a stochastic policy with its prompts, its rewards and its evaluation."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from groupwise.config import Config, ConfigError
+from groupwise.domain.protocol import Evaluation, Prompt, Samples
+from groupwise.domain.weights import hash_weights
+from groupwise.records import Scored
+from groupwise.reward import RewardTable
+from groupwise.streams import Streams
+
+WEIGHTS = "model.safetensors"
+"""The file that `Domain.save` writes."""
+
+
+class NoSettings(Config):
+    """The settings of a domain that has none."""
+
+
+class Domain(ABC):
+    """A stochastic policy with its data: what training, evaluation and every verb ask for.
+
+    A subclass states `unit` and `density`, sets `module` and `num_prompts` in its constructor, and writes the five methods that are abstract here. The
+    others have defaults, which their docstrings state. `groupwise.testing.check_domain` tries a domain against the laws that training relies on.
+
+    Attributes:
+        unit: what one log-prob is per, for people, for example `"nats per action"`.
+        density: whether log-probs are of densities (continuous actions), which may be above 0; otherwise of discrete choices.
+        module: the policy's weights; its trainable parameters are what the optimiser steps.
+        supplies: names of the `Scored` fields that `score` can give, `step_size` among them where samples carry it.
+        auxiliary: names of the auxiliary terms among them.
+        num_prompts: size of the training set; an attribute or a property, like the two below.
+        remarks: what became of the data, for people: rows left out, prompts cut. Said once when a run starts.
+        metric_names: every metric that `evaluate` may report, known before anything is computed; `train.metric` must be one of them.
+        trained_on: what makes each prompt that is trained on the one it is, those of demonstrations included; not its key, which may count repeats.
+        evaluated_on: the same of the prompts that `evaluate` asks. Where the two sets meet, a result is not called held-out.
+        Settings: the class of the settings, validated like ours; the constructor is called `Class(settings, streams=..., device=...)`.
+
+    Example:
+        >>> sorted(Domain.__abstractmethods__)
+        ['evaluate', 'prompts', 'reward', 'sample', 'score']
+    """
+
+    unit: str
+    density: bool
+    module: nn.Module
+    supplies: frozenset[str] = frozenset({"log_prob"})
+    auxiliary: frozenset[str] = frozenset()
+    num_prompts: int
+    remarks: Sequence[str] = ()
+    metric_names: Sequence[str] = ()
+    trained_on: frozenset[str] = frozenset()
+    evaluated_on: frozenset[str] = frozenset()
+    Settings: ClassVar[type[Config]] = NoSettings
+
+    @abstractmethod
+    def prompts(self, indices: Sequence[int]) -> list[Prompt]:
+        """Training prompts by their place in the training set.
+
+        Args:
+            indices: places, from 0 to `num_prompts - 1`.
+        """
+
+    @abstractmethod
+    def sample(
+        self, prompts: Sequence[Prompt], group_size: int, *, streams: Streams, step: int, settings: Mapping[str, float], requires: frozenset[str]
+    ) -> Samples:
+        """A group of `group_size` members for each prompt, without gradient.
+
+        Whatever is drawn comes from `streams.generator(name, step, prompt.key, member)`, so that a member depends on nothing but its own key.
+
+        Args:
+            prompts: what is asked.
+            group_size: members of each prompt.
+            streams: of the run.
+            step: of the run.
+            settings: sampling settings by name; they override the domain's own. `top_k = 1` asks for the policy's mode.
+            requires: names of the fields that the objective reads; they may be recorded while sampling.
+
+        Returns:
+            `P * group_size` members, the members of a prompt one after another.
+        """
+
+    @abstractmethod
+    def reward(self, samples: Samples) -> RewardTable:
+        """Every reward of every member.
+
+        Args:
+            samples: as `sample` gave them.
+        """
+
+    @abstractmethod
+    def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
+        """The same decisions under the live policy, with gradient unless the caller switched it off.
+
+        Args:
+            samples: as `sample` gave them.
+            rows: `[N]`, the members to score; a negative one is a filler, whatever is returned for it.
+            requires: names of the fields that the objective reads.
+
+        Returns:
+            fields `[N, T]` in nats.
+        """
+
+    @abstractmethod
+    def evaluate(self, *, streams: Streams) -> Evaluation:
+        """Results on prompts that are not trained on, under the live policy.
+
+        Args:
+            streams: of the run.
+        """
+
+    def adapted(self, settings: Any) -> Domain:
+        """The same module under other settings, for a stage that changes them. By default no stage may.
+
+        Args:
+            settings: of the stage.
+
+        Raises:
+            ConfigError: a setting differs that belongs to the whole run.
+        """
+        raise ConfigError(f"domain: {type(self).__name__} takes no other settings in a stage; set them outside, or write its method adapted(settings)")
+
+    def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
+        """Accumulates the gradient of `sum(cotangent * field)` in the module's parameters; by default through `score` and autograd.
+
+        Args:
+            samples: as `sample` gave them.
+            rows: `[N]`, the members to score.
+            cotangents: the loss's derivative by each field, `[N, T]`.
+
+        Returns:
+            the fields, detached.
+        """
+        known = cotangents.tensors()
+        scored = self.score(samples, rows, frozenset(name for name in known if not name.startswith("auxiliary.")))
+        fields = scored.tensors()
+        total = sum((cotangent * fields[name]).sum() for name, cotangent in known.items() if fields[name].requires_grad)
+        if isinstance(total, Tensor):
+            total.backward()
+        return scored.detach()
+
+    def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
+        """Supervised members, whose `score` returns `auxiliary["supervised"]`: mask all false, `auxiliary_count["supervised"]` set. None by default.
+
+        Args:
+            size: how many.
+            streams: of the run.
+            step: of the run.
+
+        Returns:
+            the members; `None` of a domain without a corpus.
+        """
+        return None
+
+    def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
+        """Members for people: JSON-able records for `rollouts/`; an image in one is a `uint8` tensor `[H, W]` or `[H, W, 3]`. By default the prompt's columns.
+
+        Args:
+            samples: as `sample` gave them.
+            rows: `[N]`, the members to describe.
+        """
+        prompts = [samples.prompts[int(samples.group[row])] for row in rows.tolist()]
+        return [{"prompt": prompt.key, "key": prompt.key, **prompt.columns} for prompt in prompts]
+
+    def fingerprint(self) -> str:
+        """A hash of everything that a supervised warm-up depends on, for its cache; by default of the weights."""
+        return hashlib.blake2b(f"{type(self).__module__}.{type(self).__qualname__} {hash_weights(self.module)}".encode(), digest_size=16).hexdigest()
+
+    def save(self, folder: Path) -> None:
+        """Writes the policy; by default its weights, as `model.safetensors`.
+
+        Args:
+            folder: exists and is empty.
+        """
+        save_file({name: value.detach().cpu().contiguous().clone() for name, value in self.module.state_dict().items()}, folder / WEIGHTS)
+
+    def load(self, folder: Path) -> None:
+        """Loads what `save` wrote into the module.
+
+        Args:
+            folder: that `save` wrote.
+
+        Raises:
+            ConfigError: there are no such weights, or of another shape.
+        """
+        try:
+            self.module.load_state_dict(load_file(folder / WEIGHTS))
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ConfigError(f"domain.weights = {str(folder)!r}: its weights are not those of {type(self).__name__}: {error}") from None
+
+    def close(self) -> None:  # noqa: B027
+        """Ends what runs beside the domain, such as threads and processes of rewards; the policy stays usable. Nothing by default."""
+
+    @classmethod
+    def open(cls, settings: Config, *, streams: Streams, device: str = "cpu") -> Self:
+        """The domain, checked for what every subclass states.
+
+        Args:
+            settings: of the class `Settings`.
+            streams: of the run.
+            device: where the module lives.
+
+        Raises:
+            ConfigError: a member is missing or of another type, or the constructor refuses the settings.
+        """
+        constructor: Any = cls
+        domain: Self = constructor(settings, streams=streams, device=device)
+        wanted: dict[str, type] = {"unit": str, "density": bool, "module": nn.Module, "num_prompts": int, "supplies": frozenset, "auxiliary": frozenset}
+        for name, kind in wanted.items():
+            value = getattr(domain, name, None)
+            if not isinstance(value, kind):
+                shown = "is not set" if value is None else f"is {type(value).__name__}"
+                raise ConfigError(f"domain: {cls.__name__}.{name} {shown}; it must be a {kind.__name__}, see groupwise.Domain")
+        return domain

@@ -1,0 +1,118 @@
+"""A run as tables and objects, for notebooks and scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+from groupwise.config import ConfigError, flatten
+from groupwise.runs import Run, read_run
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from groupwise.domain.base import Domain
+
+
+@final
+@dataclass(frozen=True)
+class LoadedRun:
+    """A run folder, read. Tables are those of Arrow: `.to_pandas()` and `.to_pylist()` give them as others have them.
+
+    Args:
+        run: what lies in the folder.
+    """
+
+    run: Run
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """What `config.json` holds: every key of the experiment."""
+        return self.run.config
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        """What `summary.json` holds; empty before the run has ended."""
+        return self.run.summary or {}
+
+    @cached_property
+    def metrics(self) -> pyarrow.Table:
+        """One row a step, one column a metric; empty where a step has none of it."""
+        return _table(self.run.rows)
+
+    @cached_property
+    def rollouts(self) -> pyarrow.Table:
+        """One row a sampled member that was written down, with its `step`; nested entries have names such as `rewards.correct`."""
+        return _table(list(self._members(self.run.rollouts)))
+
+    @cached_property
+    def evaluations(self) -> pyarrow.Table:
+        """One row a record of an evaluation, with the `step` after which it was made."""
+        return _table(list(self._members(self.run.evaluations)))
+
+    @property
+    def model_folder(self) -> Path:
+        """The folder of the trained model, as `Domain.save` wrote it.
+
+        Raises:
+            ConfigError: the run has not ended.
+        """
+        folder = self.run.path / "model"
+        if not folder.is_dir():
+            raise ConfigError(f"{self.run.path} has no model yet; go on with `groupwise resume {self.run.path}`")
+        return folder
+
+    def domain(self, *, run_code: bool = False) -> Domain:
+        """The domain on the trained model: its `module`, `sample`, `score` and `evaluate`.
+
+        Args:
+            run_code: the code that the folder names may run, where this user did not make it.
+
+        Raises:
+            ConfigError: the run has not ended, or it names code that is to be asked about.
+        """
+        from groupwise.experiment.loading import load_experiment
+        from groupwise.experiment.runner import open_domain, with_model
+
+        return open_domain(with_model(load_experiment(self.run.path, run_code=run_code), self.model_folder))
+
+    def _members(self, files: Mapping[int, Path]) -> Iterator[Mapping[str, Any]]:
+        for step, path in files.items():
+            for record in self.run.records(path, []):
+                yield {"step": step, **flatten(record)}
+
+
+def load_run(folder: str | Path) -> LoadedRun:
+    """Reads a run folder, whole or unfinished.
+
+    Args:
+        folder: of the run.
+
+    Raises:
+        ConfigError: there is no run in it.
+
+    Example:
+        >>> load_run("nowhere")
+        Traceback (most recent call last):
+        groupwise.config.errors.ConfigError: no such run folder: nowhere; runs lie in runs/ unless --out said otherwise
+    """
+    return LoadedRun(read_run(Path(folder)))
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
+    """One column a name. Values of several types in one column stand there as JSON."""
+    import pyarrow
+
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {}
+    for name in names:
+        values = [row.get(name) for row in rows]
+        try:
+            columns[name] = pyarrow.array(values)
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, pyarrow.ArrowNotImplementedError, OverflowError):
+            columns[name] = pyarrow.array([None if value is None else json.dumps(value) for value in values])
+    return pyarrow.table(columns)

@@ -1,0 +1,122 @@
+"""Two ways to supervise: a process for one program, which takes its place in a command, and a process that forks a supervisor for each that it is asked for."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from signal import SIGINT, SIGTERM, signal
+
+from .request import Request
+from .supervisor import Ended, supervise
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_MAX_MESSAGE, _NUMBERS_OF_PROGRAMS = 4096, 8
+
+
+def alone(packed: str) -> None:
+    """Runs one program in the place of this process, with its descriptors, to its status; a terminating signal, or the end of who started it, ends both.
+
+    Args:
+        packed: of the request, in base 16.
+    """
+    request = Request.unpacked(bytes.fromhex(packed))
+    parent = _parent()
+    heard, said = os.pipe()
+
+    def told(*_: Any) -> None:
+        os.write(said, b"1")
+
+    for number in (SIGTERM, SIGINT):
+        signal(number, told)
+    # Those that may be inherited are the program's; this process holds none of its pipes open.
+    passed = {number: number for number in _open() if os.get_inheritable(number)}
+    reports = os.dup(2)
+    ended = supervise(request, passed, [heard, *parent])
+    ended.clean_up()
+    if ended.refused:
+        os.write(reports, f"{ended.refused}\n".encode())
+    os._exit(ended.status if ended.status >= 0 else 128 - ended.status)
+
+
+def _open() -> list[int]:
+    return [int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
+
+
+def _parent() -> list[int]:
+    try:
+        return [os.pidfd_open(os.getppid())]
+    except (AttributeError, OSError):
+        return []
+
+
+def serve(number: int) -> None:
+    """Forks a supervisor for every message that comes, until nobody is left who could send one.
+
+    Args:
+        number: of the open socket.
+    """
+    import select
+    import socket
+
+    # The numbers that a program sees are free for it.
+    while os.open(os.devnull, os.O_RDWR) < _NUMBERS_OF_PROGRAMS:
+        pass
+    parent = _parent()
+    source = socket.socket(fileno=number)
+    poll = select.poll()
+    for place in (number, *parent):
+        poll.register(place, select.POLLIN)
+    while True:
+        events = {place for place, _ in poll.poll(1000)}
+        while _reaped():
+            pass
+        if events & set(parent):
+            return
+        if number not in events:
+            continue
+        message, descriptors, _, _ = socket.recv_fds(source, 64, 8, socket.MSG_CMSG_CLOEXEC)
+        if not message:
+            return
+        if os.fork() == 0:
+            source.close()
+            _one(descriptors, parent)
+        for place in descriptors:
+            os.close(place)
+
+
+def _reaped() -> bool:
+    try:
+        return os.waitpid(-1, os.WNOHANG)[0] > 0
+    except ChildProcessError:
+        return False
+
+
+def _one(descriptors: list[int], parent: list[int]) -> None:
+    """One program: its request lies in the first descriptor, the second is the line to who asked, the others are the program's."""
+    content, line, *others = descriptors
+    try:
+        with open(content, "rb") as file:
+            file.seek(0)
+            request = Request.unpacked(file.read())
+        ended = supervise(request, dict(enumerate(others)), [line, *parent])
+    except BaseException as error:
+        ended = Ended(refused=f"{type(error).__name__}: {error}")
+    try:
+        os.write(line, json.dumps([ended.status, ended.limit, ended.refused[:_MAX_MESSAGE], ended.left]).encode())
+        os.close(line)
+        ended.clean_up()
+    finally:
+        os._exit(0)
+
+
+def main() -> None:
+    """Does what the arguments of this Python say."""
+    way, given = sys.argv[1:3]
+    if way == "alone":
+        alone(given)
+    else:
+        serve(int(given))

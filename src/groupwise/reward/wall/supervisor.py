@@ -1,0 +1,269 @@
+"""Stands over one program from outside its wall: counts what its processes use together, ends them all when it is time, and leaves nothing of it behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import time
+from signal import SIGKILL
+
+from . import cgroup, inside, kernel
+from . import folder as folders
+from .usage import Usage, descendants, unlinked_mb
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .request import Request
+
+_SECONDS_TO_END = 10.0
+_MOMENT, _SECONDS_TO_REMOVE = 2.0, 3600.0
+_LOOK = 0.05
+_NAMESPACES = kernel.CLONE_NEWUSER | kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC | kernel.CLONE_NEWPID
+
+
+class Ended:
+    """How a program ended.
+
+    Args:
+        status: its exit status, or the negative number of the signal that ended it.
+        limit: which limit ended it ("wall", "cpu", "memory", "disk", "processes"), "stopped" where it was told to end, or "".
+        refused: why the wall could not be built; the program did not run.
+        left: which processes would not end.
+        folder: what could not be removed within a moment and is still to be; some file systems take milliseconds for every folder.
+    """
+
+    def __init__(self, status: int = -SIGKILL, limit: str = "", refused: str = "", left: str = "", folder: str = "") -> None:
+        self.status, self.limit, self.refused, self.left, self.folder = status, limit, refused, left, folder
+
+    def clean_up(self) -> None:
+        """Removes what is still there; who waited for the program need not wait for this."""
+        if self.folder:
+            folders.remove(self.folder, _SECONDS_TO_REMOVE)
+
+
+def supervise(request: Request, descriptors: dict[int, int], stop: list[int]) -> Ended:
+    """Runs one program behind its wall, to the end of all its processes.
+
+    Args:
+        request: the program and its wall.
+        descriptors: number that the program sees -> open descriptor; closed here as soon as the program has them.
+        stop: descriptors that become readable when the program is to end (somebody says so, or who asked is gone).
+    """
+    began = time.monotonic()
+    kernel.adopt_orphans()
+    # What is written in a namespace lies in memory.
+    limits = request.limits
+    group = cgroup.make(limits["memory_mb"] + limits["disk_mb"], limits["num_processes"])
+    folder = None if request.road == "namespaces" else f"{request.temporary}/groupwise-{os.urandom(8).hex()}"
+    try:
+        if folder is not None:
+            _fill(folder, request)
+        heard, told = os.pipe()
+        wrong, error = os.pipe()
+        first = _start(request, folder, group, descriptors, told, error)
+    except (kernel.Refused, OSError) as refused:
+        if folder is not None:
+            folders.remove(folder)
+        if group is not None:
+            group.remove()
+        return Ended(125, refused=str(refused))
+    for number in {*descriptors.values(), told, error}:
+        os.close(number)
+    limit = _watch(request, first, began, stop, folder)
+    status, left = _end(first, heard, folder is None)
+    if group is not None:
+        limit = limit or ("memory" if group.ran_out else "")
+        group.remove()
+    rest = folder if folder is not None and not folders.remove(folder, _MOMENT) else ""
+    refused = os.read(wrong, 4096).decode(errors="replace") if _readable(wrong) else ""
+    return Ended(125 if refused else status, limit, refused, left, rest)
+
+
+def _fill(path: str, request: Request) -> None:
+    os.mkdir(path, 0o700)
+    user = os.geteuid() if request.user is None else request.user
+    group = os.getegid() if request.user is None else request.user
+    inside.write_files(request.files, path, user, group)
+    os.chown(path, user, group)
+
+
+def _start(request: Request, folder: str | None, group: cgroup.Cgroup | None, descriptors: dict[int, int], told: int, error: int) -> int:
+    if folder is not None:
+        begin, known = os.pipe()
+        first = os.fork()
+        if first == 0:
+            os.close(known)
+            _child(lambda: os.read(begin, 1) and inside.become(request, folder, descriptors), error)
+        os.close(begin)
+        _let_begin(first, group, known)
+        return first
+    mapped, known = os.pipe()
+    first = kernel.clone(_NAMESPACES | (0 if request.limits["network"] else kernel.CLONE_NEWNET))
+    if first == 0:
+        os.close(known)
+        _child(lambda: inside.first(request, descriptors, told, mapped), error)
+    os.close(mapped)
+    try:
+        _map_users(first, everyone=request.user is not None)
+    except OSError as refused:
+        os.close(known)
+        raise kernel.Refused("map the users of a namespace", refused.errno or errno.EPERM) from refused
+    _let_begin(first, group, known)
+    return first
+
+
+def _let_begin(first: int, group: cgroup.Cgroup | None, known: int) -> None:
+    """The program waits until it is in its group."""
+    try:
+        if group is not None:
+            group.take(first)
+        os.write(known, b"1")
+    except OSError as refused:
+        raise kernel.Refused("put the program into its control group", refused.errno or errno.EPERM) from refused
+    finally:
+        os.close(known)
+
+
+def _child(act: object, error: int) -> None:
+    try:
+        act()  # pyright: ignore
+    except BaseException as refused:
+        os.write(error, f"{refused}"[:4000].encode(errors="replace"))
+    finally:
+        os._exit(125)
+
+
+def _map_users(process: int, everyone: bool) -> None:
+    """Lets a user namespace know the same users under the same numbers: all, where this process may say so, or its own alone."""
+    for kind, own in (("uid", os.geteuid()), ("gid", os.getegid())):
+        if everyone:
+            with open(f"/proc/self/{kind}_map") as file:
+                lines = "".join("{0} {0} {2}\n".format(*line.split()) for line in file)
+        else:
+            lines = f"{own} {own} 1\n"
+            if kind == "gid":
+                _write(f"/proc/{process}/setgroups", "deny")
+        _write(f"/proc/{process}/{kind}_map", lines)
+
+
+def _write(path: str, text: str) -> None:
+    place = os.open(path, os.O_WRONLY)
+    try:
+        os.write(place, text.encode())
+    finally:
+        os.close(place)
+
+
+def _readable(place: int) -> bool:
+    return bool(select.select([place], [], [], 0)[0])
+
+
+def _watch(request: Request, first: int, began: float, stop: list[int], folder: str | None) -> str:
+    """Waits for the end of a program, or until it must end: the name of the limit."""
+    limits, usage = request.limits, Usage(first if folder is None else os.getpid())
+    place = None if folder is None else os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    ended = _pidfd(first)
+    poll = select.poll()
+    for number in [*stop, *([] if ended is None else [ended])]:
+        poll.register(number, select.POLLIN)
+    try:
+        while True:
+            events = {number for number, _ in poll.poll(1000 * _LOOK)}
+            if _has_ended(first):
+                return ""
+            if events - {ended}:
+                return "stopped"
+            if limits["wall_seconds"] is not None and time.monotonic() - began > limits["wall_seconds"]:
+                return "wall"
+            usage.count(limits["num_processes"], limits["memory_mb"])
+            if limit := _passed(limits, usage, place):
+                return limit
+    finally:
+        for number in (ended, place):
+            if number is not None:
+                os.close(number)
+
+
+def _has_ended(first: int) -> bool:
+    """Whether the first process has; it is left to be waited for, and what it left behind and has ended is not."""
+    while (child := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+        if child.si_pid == first:
+            return True
+        os.waitpid(child.si_pid, 0)
+    return False
+
+
+def _passed(limits: dict[str, float | None], usage: Usage, folder: int | None) -> str:
+    def over(name: str, used: float) -> bool:
+        most = limits[name]
+        return most is not None and used > most
+
+    if over("memory_mb", usage.memory_mb):
+        return "memory"
+    if over("cpu_seconds", usage.cpu_seconds):
+        return "cpu"
+    if over("num_processes", usage.tasks):
+        return "processes"
+    if folder is not None and over("disk_mb", folders.used_mb(folder) + unlinked_mb(os.getpid(), os.fstat(folder).st_dev)):
+        return "disk"
+    return ""
+
+
+def _pidfd(process: int) -> int | None:
+    try:
+        return os.pidfd_open(process)
+    except (AttributeError, OSError):
+        # Before Linux 5.3: its end is seen at the next look.
+        return None
+
+
+def _end(first: int, heard: int, namespaces: bool) -> tuple[int, str]:
+    """Ends every process: the program's status, and what would not end."""
+    until = time.monotonic() + _SECONDS_TO_END
+    status = -SIGKILL
+    if namespaces:
+        # The others end with the first, before it counts as ended.
+        os.kill(first, SIGKILL)
+        while os.waitpid(first, os.WNOHANG)[0] == 0:
+            if time.monotonic() > until:
+                return status, f"processes of the program, below {first}"
+            time.sleep(0.001)
+        if text := os.read(heard, 100) if _readable(heard) else b"":
+            status = int(text)
+        return status, ""
+    ended = _end_all(first, until)
+    return (status, "processes of the program") if ended is None else (ended, "")
+
+
+def _end_all(first: int, until: float) -> int | None:
+    """Ends all descendants; the exit status of the first, or None where some would not end."""
+    statuses: dict[int, int] = {}
+    while time.monotonic() < until:
+        # One group, which the filter lets none leave, and which one signal ends: nothing is looked for first, as a flood leaves no time for it.
+        if first not in statuses:
+            _signal(-first, SIGKILL)
+        if _reaped(first, statuses):
+            return statuses.get(first, -SIGKILL)
+        time.sleep(0.001)
+        # Without the filter some may have left it.
+        for number in descendants(os.getpid()):
+            _signal(number, SIGKILL)
+    return None
+
+
+def _reaped(first: int, statuses: dict[int, int]) -> bool:
+    """Whether no child is left; notes how each ended."""
+    try:
+        while (ended := os.waitpid(-1, os.WNOHANG))[0] != 0:
+            statuses[ended[0]] = os.waitstatus_to_exitcode(ended[1])
+    except ChildProcessError:
+        return True
+    return False
+
+
+def _signal(number: int, signal: int) -> None:
+    try:
+        os.kill(number, signal)
+    except OSError:
+        return

@@ -1,0 +1,268 @@
+"""The laws of a domain, each a function of a domain and of what was sampled of it once."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from groupwise.domain.base import Domain
+from groupwise.domain.protocol import Prompt, Samples
+from groupwise.records import Rollouts, Scored
+from groupwise.streams import Streams
+
+GUIDE = "docs/guide/write_your_own_domain.md"
+
+
+class BrokenLaws(AssertionError):
+    """The laws that a domain breaks.
+
+    Args:
+        broken: one sentence each, which begins with the member of the domain that is to be mended.
+    """
+
+    def __init__(self, broken: list[str]) -> None:
+        self.broken = broken
+        super().__init__("\n".join([f"{len(broken)} of the laws of a domain are broken ({GUIDE}):", *(f"- {sentence}" for sentence in broken)]))
+
+
+@final
+@dataclass(frozen=True)
+class _Trial:
+    """A domain, the prompts of a small batch, and its samples."""
+
+    domain: Domain
+    prompts: list[Prompt]
+    group_size: int
+    tolerance: float
+    reopen: Callable[[Path], Domain] | None
+    samples: Samples
+
+    def sample(self, prompts: list[Prompt], step: int = 0) -> Samples:
+        return _sampled(self.domain, prompts, self.group_size, step)
+
+    def log_prob(self, rows: Tensor | None = None, domain: Domain | None = None) -> Tensor:
+        with torch.no_grad():
+            rows = torch.arange(len(self.samples)) if rows is None else rows
+            return (domain or self.domain).score(self.samples, rows, frozenset({"log_prob"})).log_prob
+
+    def differ(self, one: Tensor, other: Tensor, mask: Tensor) -> bool:
+        return bool(((one - other)[mask].abs() > self.tolerance).any())
+
+
+def check_domain(domain: Domain, *, num_prompts: int = 2, group_size: int = 3, tolerance: float = 1e-4, reopen: Callable[[Path], Domain] | None = None) -> None:
+    """Tries a domain against every law that training relies on.
+
+    What is recorded is what is scored; a member depends on its own key alone; the gradient of `backward` is that of `score`; what is saved is what is opened
+    again; nothing outside the domain is touched.
+
+    Args:
+        domain: open, with its weights.
+        num_prompts: how many training prompts are tried.
+        group_size: members of each.
+        tolerance: nats by which two computations of one log-prob may differ.
+        reopen: opens a folder that `save` wrote; unset, `load` is asked to.
+
+    Raises:
+        BrokenLaws: the laws that do not hold, all at once.
+
+    Example:
+        >>> from groupwise import load_experiment
+        >>> from groupwise.experiment.runner import open_domain, with_model
+        >>> changes = ["domain.data.num_train=4", "domain.data.num_held_out=2", "domain.demonstrations.num=2"]
+        >>> experiment = load_experiment("language", changes)
+        >>> check_domain(open_domain(experiment), reopen=lambda folder: open_domain(with_model(experiment, folder)))
+    """
+    prompts = domain.prompts(range(min(num_prompts, domain.num_prompts)))
+    states = _generators()
+    before = {name: value.clone() for name, value in domain.module.state_dict().items()}
+    try:
+        samples = _sampled(domain, prompts, group_size, 0)
+    # An author's code may fail in any way; the call that failed is what he needs to know.
+    except Exception as error:
+        raise BrokenLaws([f"sample: raised {type(error).__name__}: {error}"]) from error
+    broken = _shape(domain, samples, len(prompts), group_size)
+    if broken:
+        raise BrokenLaws(broken)
+    if any(not torch.equal(value, before[name]) for name, value in domain.module.state_dict().items()):
+        broken.append("sample: it changed the module's weights; draw without changing them")
+    if _generators() != states:
+        broken.append("sample: it moved a global generator (torch, numpy or random); draw from streams.generator(name, step, prompt.key, member)")
+    trial = _Trial(domain, prompts, group_size, tolerance, reopen, samples)
+    for law in (_recorded, _rows, _keys, _gradient, _rewards, _evaluation, _description, _saved):
+        try:
+            broken += law(trial)
+        except Exception as error:
+            broken.append(f"{law.__name__.strip('_')}: raised {type(error).__name__}: {error}")
+    if broken:
+        raise BrokenLaws(broken)
+
+
+def _sampled(domain: Domain, prompts: list[Prompt], group_size: int, step: int, requires: frozenset[str] = frozenset({"log_prob"})) -> Samples:
+    with torch.no_grad():
+        return domain.sample(prompts, group_size, streams=Streams(0), step=step, settings={}, requires=requires)
+
+
+def _generators() -> tuple[Any, ...]:
+    name, keys, *rest = np.random.get_state()
+    return (torch.get_rng_state().numpy().tobytes(), name, np.asarray(keys).tobytes(), str(rest), random.getstate())
+
+
+def _shape(domain: Domain, samples: Samples, num_prompts: int, group_size: int) -> list[str]:
+    """Whole groups, in order, with tensors of the stated axes."""
+    members = num_prompts * group_size
+    expected = torch.arange(num_prompts).repeat_interleave(group_size)
+    if len(samples) != members:
+        return [f"sample: {len(samples)} members for {num_prompts} prompts of {group_size}; return {members}, one row of mask each"]
+    if not torch.equal(samples.group.cpu(), expected):
+        return [f"sample: group is {samples.group.tolist()}; the members of a prompt stand one after another: {expected.tolist()}"]
+    try:
+        Rollouts(samples.group, samples.mask, samples.old_log_prob, density=domain.density, step_size=samples.step_size)
+    except ValueError as error:
+        return [f"sample: {str(error).replace('Rollouts.', '')}"]
+    if not samples.mask.any(1).all():
+        return ["sample: a member has no decision (its row of mask is all false)"]
+    return []
+
+
+def _recorded(trial: _Trial) -> Iterator[str]:
+    samples, again = trial.samples, trial.log_prob()
+    if again.shape != samples.mask.shape:
+        yield f"score: log_prob has the shape {list(again.shape)}; it must be [N, T] as mask, {list(samples.mask.shape)}"
+        return
+    if trial.differ(again, samples.old_log_prob, samples.mask):
+        most = float((again - samples.old_log_prob)[samples.mask].abs().max())
+        yield f"score: at unchanged weights it differs from what sample recorded by up to {most:.3g} nats; score the recorded decisions, not new ones"
+    if samples.recorded is not None and trial.differ(samples.recorded.log_prob, samples.old_log_prob, samples.mask):
+        yield "sample: recorded.log_prob is not old_log_prob"
+    # These two are asked for where samples carry what they compare with.
+    for name in sorted(trial.domain.supplies - {"log_prob", "step_size", "exact_divergence"}):
+        requires = frozenset({"log_prob", name})
+        carrying = _sampled(trial.domain, trial.prompts, trial.group_size, 0, requires)
+        with torch.no_grad():
+            fields = trial.domain.score(carrying, torch.arange(len(carrying)), requires).tensors()
+        if name not in fields:
+            yield f"score: supplies names {name!r}, and score does not give it where it is required"
+
+
+def _rows(trial: _Trial) -> Iterator[str]:
+    """A member's score depends on its own decisions alone."""
+    rows = torch.tensor([len(trial.samples) - 1, 0])
+    if trial.differ(trial.log_prob(rows), trial.log_prob()[rows], trial.samples.mask[rows]):
+        yield "score: a member's log-probs depend on the other rows that are scored with it"
+
+
+def _keys(trial: _Trial) -> Iterator[str]:
+    """A draw depends on the stream, the step, the prompt and the number of the member."""
+    samples = trial.samples
+    if trial.differ(trial.sample(trial.prompts).old_log_prob, samples.old_log_prob, samples.mask):
+        yield "sample: the same streams and step gave other members; draw from streams.generator(name, step, prompt.key, member)"
+        return
+    alone = trial.sample(trial.prompts[-1:])
+    last = samples.mask[-trial.group_size :]
+    width = min(last.shape[1], alone.mask.shape[1])
+    if trial.differ(alone.old_log_prob[:, :width], samples.old_log_prob[-trial.group_size :, :width], (last[:, :width] & alone.mask[:, :width])):
+        yield "sample: a member depends on the prompts that are sampled beside it; key its generator by prompt.key and its number in the group"
+    if trial.group_size > 1 and _all_same(samples, trial.group_size) and _all_same(trial.sample(trial.prompts, step=1), trial.group_size):
+        yield "sample: the members of a group are all the same; key each generator by the member's number too"
+
+
+def _all_same(samples: Samples, group_size: int) -> bool:
+    """Whether the first group's members made the same decisions, as their log-probs say."""
+    made = torch.where(samples.mask, samples.old_log_prob, 0.0)[:group_size]
+    return bool((made == made[:1]).all())
+
+
+def _gradient(trial: _Trial) -> Iterator[str]:
+    """`backward` is autograd through `score`, and some weight has a gradient."""
+    domain, rows = trial.domain, torch.arange(len(trial.samples))
+    weights = {name: weight for name, weight in domain.module.named_parameters() if weight.requires_grad}
+    cotangent = torch.where(trial.samples.mask, torch.linspace(-1, 1, trial.samples.mask.numel()).view_as(trial.samples.old_log_prob), 0.0)
+    cotangent = cotangent.to(trial.samples.old_log_prob)
+    _forget(weights)
+    scored = domain.score(trial.samples, rows, frozenset({"log_prob"})).log_prob
+    if not scored.requires_grad:
+        yield "score: log_prob has no gradient; compute it with the module's live weights, without torch.no_grad"
+        return
+    torch.where(trial.samples.mask, scored * cotangent, 0.0).sum().backward()
+    through_score = {name: None if weight.grad is None else weight.grad.clone() for name, weight in weights.items()}
+    _forget(weights)
+    domain.backward(trial.samples, rows, Scored(cotangent))
+    scale = max((float(gradient.abs().max()) for gradient in through_score.values() if gradient is not None), default=0.0)
+    for name, weight in weights.items():
+        one, other = (gradient if gradient is not None else torch.zeros_like(weight) for gradient in (through_score[name], weight.grad))
+        if float((one - other).abs().max()) > 1e-3 * scale + 1e-12:
+            yield f"backward: the gradient of {name} is not that of the sum of cotangents and fields that score gives"
+            break
+    if scale == 0.0:
+        yield "score: no weight has a gradient; is the module that score uses self.module?"
+    _forget(weights)
+
+
+def _forget(weights: Mapping[str, Tensor]) -> None:
+    for weight in weights.values():
+        weight.grad = None
+
+
+def _rewards(trial: _Trial) -> Iterator[str]:
+    for name, values in trial.domain.reward(trial.samples).values.items():
+        if len(values) != len(trial.samples):
+            yield f"reward: {name!r} has {len(values)} values for {len(trial.samples)} members"
+        elif any(value is not None and not math.isfinite(value) for value in values):
+            yield f"reward: {name!r} has a value that is not finite; give None for a reward that is missing"
+
+
+def _evaluation(trial: _Trial) -> Iterator[str]:
+    with torch.no_grad():
+        metrics = trial.domain.evaluate(streams=Streams(0)).metrics
+    unknown = sorted(set(metrics) - set(trial.domain.metric_names))
+    if unknown:
+        yield f"evaluate: it reports {unknown[0]!r}, which metric_names does not name; train.metric could not choose it"
+    if any(not math.isfinite(value) for value in metrics.values()):
+        yield "evaluate: a metric is not finite"
+
+
+def _description(trial: _Trial) -> Iterator[str]:
+    records = trial.domain.describe(trial.samples, torch.arange(len(trial.samples)))
+    if len(records) != len(trial.samples):
+        yield f"describe: {len(records)} records for {len(trial.samples)} members"
+    for record in records[:1]:
+        try:
+            json.dumps({name: value for name, value in record.items() if not isinstance(value, Tensor)})
+        except (TypeError, ValueError) as error:
+            yield f"describe: a record is no JSON ({error}); only images may be tensors"
+
+
+def _saved(trial: _Trial) -> Iterator[str]:
+    """What is saved is what is opened again."""
+    expected = trial.log_prob()
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        trial.domain.save(folder)
+        if not any(folder.iterdir()):
+            yield "save: it wrote nothing"
+            return
+        if trial.reopen is not None:
+            again = trial.reopen(folder)
+            if trial.differ(trial.log_prob(domain=again), expected, trial.samples.mask):
+                yield "save: the domain that is opened on the folder scores otherwise"
+            return
+        kept = {name: value.clone() for name, value in trial.domain.module.state_dict().items()}
+        try:
+            with torch.no_grad():
+                for weight in trial.domain.module.parameters():
+                    weight.add_(0.1)
+            trial.domain.load(folder)
+            if trial.differ(trial.log_prob(), expected, trial.samples.mask):
+                yield "load: after it the module scores otherwise than when it was saved"
+        finally:
+            trial.domain.module.load_state_dict(kept)

@@ -1,0 +1,153 @@
+"""One type for every key that names code: it is found wherever it stands, and no other key reaches an import."""
+
+from __future__ import annotations
+
+import ast
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel
+
+from groupwise.config import Config, ConfigError, ImportPath, InModule, OpenKinds, import_paths, validate
+from groupwise.experiment.schema import Experiment
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "groupwise"
+
+KEYS = {
+    "CallableDomain.path",
+    "CallableRegion.path",
+    "CallableReward.path",
+    "Classifier.function",
+    "WinRate.function",
+    "TrainConfig.callbacks",
+    "DataConfig.map",
+    "DemonstrationsConfig.writer",
+    "Custom.path",
+    "Tools.tools",
+}
+"""Every key of an experiment whose value is imported. `Custom` is an environment, and a network."""
+
+IMPORTERS = {
+    "config/user_module.py": "what a configuration names, through its one door",
+    "reward/callable.py": "entry points, through the same door",
+    "config/open_kinds.py": "a kind that an installed package brings, by the name of its entry point",
+    "reward/lpips.py": "a part of torchvision by its own name",
+    "train/distributed.py": "a part of torch by its own name",
+    "integrations/verl/register.py": "a part of verl by its own name",
+    "reward/examination/tester.py": "what a program that is examined returns, in a process behind the wall",
+    "reward/examination/plain.py": "modules of types that the file itself lists",
+    "__init__.py": "rooms of the package",
+    "experiment/__init__.py": "rooms of the package",
+    "train/__init__.py": "rooms of the package",
+}
+"""Files that import by name. Another one is a door through which a configuration may run code: give it an `ImportPath`, and `user_module`."""
+
+
+class Inner(Config):
+    path: ImportPath
+
+
+class Outer(Config):
+    kind: str = "outer"
+    one: Inner | None = None
+    many: tuple[Inner, ...] = ()
+    named: Mapping[str, Inner | str] = {}
+    text: str = ""
+
+
+def models(annotation: Any, seen: set[type]) -> Iterator[type[BaseModel]]:
+    """Every model that may stand below an annotation."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        if annotation not in seen:
+            seen.add(annotation)
+            yield annotation
+            for field in annotation.model_fields.values():
+                yield from models(field.annotation, seen)
+                for kinds in (mark for mark in field.metadata if isinstance(mark, OpenKinds)):
+                    for kind in kinds.names():
+                        yield from models(kinds.config(kind), seen)
+        return
+    for part in get_args(getattr(annotation, "__value__", annotation)):
+        yield from models(part, seen)
+
+
+def parts(annotation: Any) -> Iterator[Any]:
+    yield annotation
+    for part in get_args(getattr(annotation, "__value__", annotation)):
+        yield from parts(part)
+
+
+def test_it_is_found_wherever_it_stands() -> None:
+    tree = {"one": {"path": "a:b"}, "many": [{"path": "c:d"}, {"path": "e.f:g.h"}], "named": {"x": "p:q", "y": {"path": "i:j"}}, "text": "k:l"}
+    found = [(each.key, each.path, each.holder) for each in import_paths(validate(Outer, tree), "outer")]
+    assert [key for key, _, _ in found] == ["outer.one.path", "outer.many[0].path", "outer.many[1].path", "outer.named.y.path"]
+    assert found[2][1].module == "e.f"
+    assert found[2][2] == Inner(path=ImportPath("e.f:g.h"))
+
+
+@pytest.mark.parametrize("text", ["", "a b:c", "a:", ":b", "a:b:c", "os:system('x')", "../a:b", "a.b/c", "a:b\n", "x" * 300, "a..b:c", "a:b.1"])
+def test_what_is_no_import_path_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"is no import path; write package\.module:name"):
+        validate(Inner, {"path": text})
+
+
+def test_it_is_written_and_read_as_the_text_it_is() -> None:
+    said = Inner(path=ImportPath("a:b"))
+    assert said.model_dump_json() == '{"path":"a:b"}'
+    assert type(said.model_dump(mode="json")["path"]) is str
+    assert Inner.model_validate_json(said.model_dump_json()) == said
+    assert said.path == "a:b"
+
+
+def test_where_no_entry_points_are_served_a_module_is_named() -> None:
+    class Strict(Config):
+        path: InModule
+
+    assert validate(Inner, {"path": "an_entry.point-1"}).path.name == ""
+    with pytest.raises(ConfigError, match="is no import path"):
+        validate(Strict, {"path": "an_entry"})
+    (named,) = import_paths(validate(Strict, {"path": "a:b"}))
+    assert named.path == "a:b"
+
+
+def test_these_keys_of_an_experiment_name_code_and_no_others() -> None:
+    found = {
+        f"{model.__name__}.{name}"
+        for model in models(Experiment, set())
+        for name, field in model.model_fields.items()
+        if any(part is ImportPath for part in parts(field.annotation))
+    }
+    assert found == KEYS
+
+
+def test_a_key_that_is_described_as_code_has_the_type() -> None:
+    plain = []
+    for model in models(Experiment, set()):
+        about = model.__doc__ or ""
+        for name, field in model.model_fields.items():
+            lines = [line for line in about.splitlines() if line.strip().startswith(f"{name}:")]
+            said = " ".join([field.description or "", *lines])
+            if ("package.module" in said or "import path" in said) and f"{model.__name__}.{name}" not in KEYS:
+                plain.append(f"{model.__name__}.{name}")
+    assert not plain
+
+
+def test_nothing_else_of_the_package_imports_by_name() -> None:
+    found = set()
+    for file in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            called = node.func if isinstance(node, ast.Call) else None
+            name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+            if name in ("import_module", "__import__", "entry_points", "run_module", "run_path", "exec_module", "load_module", "pickle_load"):
+                found.add(file.relative_to(SOURCE).as_posix())
+    assert found == set(IMPORTERS)
+
+
+def test_whoever_imports_says_so_in_its_types() -> None:
+    from groupwise.config import require_open, user_module
+    from groupwise.reward.callable import find
+
+    assert all(typing.get_type_hints(function)["path"] is ImportPath for function in (find, user_module, require_open))

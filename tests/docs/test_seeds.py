@@ -1,0 +1,183 @@
+"""`make seeds`: runs that are there are not made again, one that ends badly is a line too, and the tables say what the lines hold."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.experiment.tiny import TINY
+
+from groupwise.experiment.catalogue import shipped
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTROL = '\n[controls.rejection_sampling]\nset = { method = "rejection_sampling" }\n'
+
+
+@pytest.fixture
+def seeds(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import seeds
+
+    return seeds
+
+
+@pytest.fixture
+def tables(seeds: Any) -> Any:
+    return seeds.seeds_table
+
+
+def row(seed: int, after: float | None = 1.0, **changes: Any) -> dict[str, Any]:
+    ended = {
+        **{"metric": "greedy/correct", "before": 0.25, "after": after, "start": {"greedy/worked": 0.0}, "end": {"greedy/worked": 0.5}},
+        "controls": {"supervised": {"end": {"greedy/correct": 0.5}, "above": {"greedy/correct": [0.5 + 0.01 * seed, 0.25 * (seed - 10), 0.75]}}},
+    }
+    said = {"experiment": "language", "seed": seed, "config": "c", "machine": "M, load 3.1 before; torch", "exit": 0, "findings": [], "cpu_seconds": 50.0}
+    return {**said, **(ended if after is not None else {}), **changes}
+
+
+def test_every_shipped_experiment_is_run_or_said_to_need_a_model(seeds: Any) -> None:
+    assert sorted([*seeds.ORDER, *seeds.NEED_A_MODEL]) == shipped()
+
+
+def test_another_setting_is_another_configuration_and_another_description_is_not(seeds: Any, tmp_path: Path) -> None:
+    prints = []
+    for name, text in {"a": TINY, "b": TINY + "\n[comparison]\nseeds = 9\n", "c": TINY.replace("group_size = 4", "group_size = 8")}.items():
+        (tmp_path / f"{name}.toml").write_text(text.replace("for tests", f"for the test of {name}"))
+        prints.append(seeds.fingerprint(str(tmp_path / f"{name}.toml")))
+    assert prints[0] == prints[1] != prints[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--seeds", "0"], "'0' is no number of seeds; write 1 to 1000"),
+        (["--first-seed", "-1"], "'-1' is no seed"),
+        (["--minutes", "nan"], "'nan' is no number of minutes"),
+        (["--only", "langage"], "did you mean language?"),
+        (["--only", "source_002"], "source_002 asks for a --model of yours"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_runs(seeds: Any, words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        seeds.main(words)
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_run_is_measured_once_and_one_that_fails_is_a_line(seeds: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad, late = (tmp_path / f"{name}.toml" for name in ("good", "bad", "late"))
+    good.write_text(TINY + CONTROL)
+    bad.write_text(TINY.replace("num_held_out = 8", "num_held_out = -8"))
+    late.write_text(TINY.replace("group_size = 4", "group_size = 5"))
+    lines = tmp_path / "seeds.jsonl"
+
+    def called(path: Path, *more: str) -> int:
+        places = ["--seeds", "1", "--runs", str(tmp_path / "runs"), "--lines", str(lines)]
+        return seeds.main(["--only", str(path), *places, *more])
+
+    assert called(good) == 0
+    first = json.loads(lines.read_text())
+    assert first["exit"] == 0
+    assert first["after"] == first["end"][first["metric"]]
+    control = first["controls"]["rejection_sampling"]
+    assert control["above"][first["metric"]][0] == pytest.approx(first["after"] - control["end"][first["metric"]])
+    assert first["cpu_seconds"] > 0
+    assert not list((tmp_path / "runs").iterdir()), "a measured run's folder and its cache are taken away"
+    capsys.readouterr()
+    assert called(good) == 0
+    assert "1 of 1 runs are there; 0 to make" in capsys.readouterr().out
+    assert called(bad) == 1
+    assert called(late, "--minutes", "0.01") == 1
+    ends = [json.loads(text) for text in lines.read_text().splitlines()]
+    assert [each["exit"] for each in ends] == [0, 2, None]
+    assert "num_held_out" in ends[1]["error"]
+    assert ends[2]["error"] == "did not end within 0.6 s"
+    good.write_text(TINY.replace("learning_rate = 1e-3", "learning_rate = 2e-3"))
+    assert called(good, "--table") == 0
+    assert "/good.toml`" not in lines.with_suffix(".md").read_text(), "a line of other settings is not shown"
+
+
+@pytest.mark.slow
+def test_a_stop_ends_the_run_too_and_leaves_no_line(tmp_path: Path) -> None:
+    (tmp_path / "long.toml").write_text(TINY.replace("num_steps = 3\n", "num_steps = 100000\n"))
+    places = ["--runs", str(tmp_path / "runs"), "--lines", str(tmp_path / "seeds.jsonl")]
+    command = [sys.executable, str(ROOT / "benchmarks" / "seeds.py"), "--only", str(tmp_path / "long.toml"), "--seeds", "1", *places]
+    process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    metrics = tmp_path / "runs" / "long-10" / "metrics.jsonl"
+    begin = time.monotonic()
+    while not metrics.is_file() and process.poll() is None and time.monotonic() - begin < 300:
+        time.sleep(0.1)
+    process.terminate()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert said == "stopped; the same command goes on with the run that was cut off\n"
+    assert not (tmp_path / "seeds.jsonl").exists()
+    size = metrics.stat().st_size
+    time.sleep(1)
+    assert metrics.stat().st_size == size, "the run goes on without the command that started it"
+
+
+def test_a_row_holds_ranges_and_with_how_many_seeds_a_control_is_told_apart(tables: Any) -> None:
+    rows = [row(10, 0.5), row(11, 1.0, findings=["entropy_collapse"]), row(12, None, exit=137, error="killed")]
+    text = tables.document(rows, ["language", "diffusion"], ["source_002"])
+    summary = next(line for line in text.splitlines() if line.startswith("| `language`"))
+    cells = [cell.strip() for cell in summary.strip("|").split("|")]
+    assert cells[1:5] == ["3: 10 to 12", "greedy/correct", "0.250 (0.250 to 0.250)", "0.750 (0.500 to 1.000)"]
+    assert cells[5].startswith("supervised 0.500 (0.500 to 0.500): +0.605 [")
+    assert cells[5].endswith("above with 1 and below with 0 of 2 seeds")
+    assert cells[6:] == ["`entropy_collapse` 1 of 3", "50 (50 to 50)", "0: 2 of 3, 137: 1 of 3"]
+    assert "| `diffusion` | not run yet |" in text
+    assert "| `source_002` | asks for a `--model` of yours |" in text
+    assert "Measured on M; torch." in text
+    last = next(line for line in text.splitlines() if line.startswith("| 12 |"))
+    assert last.endswith("| 137 (killed) |")
+
+
+def test_an_interval_of_a_difference_of_accuracies_stays_between_its_bounds(tables: Any) -> None:
+    rows = [row(10), row(11)]
+    for each, gap in zip(rows, (0.2, 0.9), strict=True):
+        each["controls"]["supervised"]["above"]["greedy/correct"][0] = gap
+    # The t interval of two seeds would reach from -3.9 to 5.
+    assert "+0.550 [-1.000, +1.000]" in tables.document(rows, ["language"], [])
+
+
+def test_a_line_that_was_cut_off_is_left_out_and_takes_no_other_along(seeds: Any, tables: Any, tmp_path: Path) -> None:
+    lines = tmp_path / "seeds.jsonl"
+    lines.write_text(json.dumps(row(10)) + '\n{"experiment": "langu')
+    seeds._append(lines, row(11))
+    seeds._append(lines, row(12))
+    assert [each["seed"] for each in tables.read(lines)] == [10, 11, 12]
+
+
+def test_the_committed_tables_are_those_of_the_committed_lines(seeds: Any, tables: Any) -> None:
+    rows = seeds.current(tables.read(seeds.LINES))
+    assert rows
+    assert seeds.LINES.with_suffix(".md").read_text() == tables.document(rows, seeds.ORDER, seeds.NEED_A_MODEL)
+
+
+def test_the_default_reaches_its_number_with_ten_of_ten_and_the_documents_quote_those(seeds: Any, tables: Any) -> None:
+    rows = [row for row in seeds.current(tables.read(seeds.LINES)) if row["experiment"] == "language"]
+    assert [row["seed"] for row in rows] == list(range(10, 20))
+    assert all(row["exit"] == 0 and row["before"] < 0.4 and row["after"] >= 0.95 and not row["findings"] for row in rows)
+    page = (ROOT / "docs" / "guide" / "results.md").read_text()
+    ends = {"after the warm-up": "start", "GRPO, 80 steps": "end"}
+    lines = {label: [row[key] for row in rows] for label, key in ends.items()}
+    lines["control: supervised training continued"] = [row["controls"]["supervised"]["end"] for row in rows]
+    lines["control: rejection sampling"] = [row["controls"]["rejection_sampling"]["end"] for row in rows]
+    for label, values in lines.items():
+        metrics = ("greedy/correct", "sampled/correct", "greedy/worked", "sampled/worked")
+        cells = [tables.spread([value[metric] for value in values]).replace("0.", ".") for metric in metrics]
+        assert f"| {label} | {' | '.join(cells)} |" in page
+    low, high = (end(row["after"] for row in rows) for end in (min, max))
+    assert f"at {low:.3f} to {high:.3f}:".replace("0.", ".") in (ROOT / "README.md").read_text()
+
+
+def test_the_example_of_a_kl_ends_without_a_finding_at_the_coefficient_that_ships(seeds: Any, tables: Any) -> None:
+    rows = [row for row in seeds.current(tables.read(seeds.LINES)) if row["experiment"] == "diffusion_jpeg"]
+    assert len(rows) >= 3
+    assert all(row["exit"] == row["doctor_exit"] == 0 and row["start"]["ode/judge"] - row["end"]["ode/judge"] < 0.01 for row in rows)

@@ -1,0 +1,123 @@
+"""Keys of other systems: every one of the tables is answered, and what an answer says to write is what the experiment then has."""
+
+from __future__ import annotations
+
+import shlex
+from importlib.resources import files
+
+import pytest
+from tests.docs.test_tables import BASE_OF, loaded, look_up, same
+
+from groupwise.config import ConfigError, parse_overrides
+from groupwise.experiment import load_experiment
+from groupwise.experiment.counterparts import Row, counterpart, flags, rows
+
+TABLE_OF = {"TRL": "trl", "verl": "verl", **{f"source 00{number}": f"source_00{number}" for number in range(5)}}
+
+
+def written(answer: str) -> list[str]:
+    """The assignments that an answer says to write."""
+    assert " is written " in answer, answer
+    return shlex.split(answer.partition(" is written ")[2].partition(" here")[0])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "assignments"),
+    [
+        ("use_amic", True, ["ratio.kind=arithmetic"]),
+        ("use_amic", "True", ["ratio.kind=arithmetic"]),
+        ("ema_beta", 0.8, ["smoothing.kind=ema", "smoothing.beta=0.8"]),
+        ("temporal_decay_normalize", "False", ["credit.temporal_decay.raw=true"]),
+        ("grpo_clip_range", 0.1, ["trust.kind=clip", "trust.low=0.1", "trust.high=0.1", "train.updates_per_batch=2"]),
+        ("GROUP_SIZE", 16, ["train.group_size=16"]),
+        ("BETA_KL", 0.2, ["divergence.kind=k3", "divergence.beta=0.2"]),
+        ("REWARD_MODE", "hybrid", ["domain.rewards.vqa.mode.kind=hybrid", "domain.rewards.vqa.mode.scale.kind=x10"]),
+        ("num_beams", 8, ["train.group_size=8"]),
+        ("num_generations", 8, ["train.group_size=8"]),
+        ("epsilon_high", 0.28, ["trust.kind=clip", "trust.high=0.28"]),
+        ("ref_model_sync_steps", 64, ["reference.kind=periodic", "reference.sync_steps=64", "divergence.kind=k3", "divergence.beta=0.04"]),
+        ("actor_rollout_ref.actor.clip_ratio", 0.3, ["trust.kind=clip", "trust.low=0.3", "trust.high=0.3"]),
+        ("actor_rollout_ref.actor.policy_loss.loss_mode", "gspo", ["method=gspo_token"]),
+    ],
+)
+def test_a_key_with_its_value_is_written_as_ours(key, value, assignments):
+    assert written(counterpart(key, value) or "") == assignments
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("use_amic", False, "source 000's use_amic=false is what holds without ratio.kind=arithmetic; leave it out"),
+        ("rand_sampler", None, "source 004's rand_sampler has no counterpart: The pool is part of the data here"),
+        ("min_p", 0.1, "TRL's min_p has no counterpart: They sample from another distribution"),
+        ("reward_functions", None, "source 003's reward_functions is domain.rewards here: Any number"),
+        ("advantages_std", None, "source 001's advantages_std is no setting; it is logged as advantages_std"),
+        ("REWARD_MODE", "none", "source 004's REWARD_MODE has counterparts for legacy, hard_plus_soft, hard_plus_soft_v2, hybrid, for example"),
+        ("ppo_mini_batch_size", 8, "verl's ppo_mini_batch_size is, for example, train.minibatches=4 here: How many optimiser steps"),
+        ("epochs", 20, "source 001's --epochs 50 is, for example, train.num_steps=500 here"),
+    ],
+)
+def test_what_cannot_be_written_is_said_with_its_reason(key, value, message):
+    assert (counterpart(key, value) or "").startswith(message)
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: f"{row.system}-{row.key}-{row.value}")
+def test_every_key_of_every_table_is_answered_by_its_own_system(row: Row):
+    answer = counterpart(row.written, row.value)
+    assert answer is not None
+    assert "\n" not in answer
+    assert row.system in {part.partition("'s ")[0] for part in answer.split("; ")} or " is written " in answer
+
+
+@pytest.mark.parametrize("row", [row for row in rows() if row.key in row.table.get("takes", {})], ids=lambda row: f"{row.system}-{row.key}")
+def test_a_key_that_takes_a_value_takes_it_under_ours(row: Row):
+    places = row.table["takes"][row.key]
+    assert set([places] if isinstance(places, str) else places) <= set(row.assigned), "what takes the value is among what is set"
+
+
+FOR_LANGUAGE = ["num_generations", "max_completion_length", "top_p", "epsilon", "beta", "num_iterations", "warmup_steps", "ppo_epochs", "tau_pos"]
+
+
+@pytest.mark.parametrize("key", FOR_LANGUAGE)
+def test_what_is_written_is_what_the_experiment_then_has(tmp_path, key):
+    value = 0.5 if key in ("top_p", "epsilon", "beta", "tau_pos") else 6
+    answer = counterpart(key, value) or ""
+    tree = {path: each for item in written(answer) for path, each in [(item.partition("=")[0], parse_overrides([f"x={item.partition('=')[2]}"])["x"])]}
+    experiment = loaded(tmp_path, tree, BASE_OF["trl"])
+    for path, each in tree.items():
+        assert same(look_up(experiment, path), each), path
+    assert value in tree.values()
+
+
+def test_the_error_of_an_unknown_key_is_one_line_that_answers():
+    with pytest.raises(ConfigError) as error:
+        load_experiment("language", ["use_amic=True"])
+    assert str(error.value).endswith("unknown key; source 000's use_amic=True is written ratio.kind=arithmetic here")
+    with pytest.raises(ConfigError, match=r"verl's policy_loss.loss_mode=gspo is written method=gspo_token here"):
+        load_experiment("language", ["actor_rollout_ref.actor.policy_loss.loss_mode=gspo"])
+    with pytest.raises(ConfigError) as error:
+        load_experiment("language", ["ema_beta=0.8", "train.num_generations=4"])
+    assert {line.strip() for line in str(error.value).splitlines()[1:]} == {
+        "ema_beta = 0.8: unknown key; source 000's ema_beta=0.8 is written smoothing.kind=ema smoothing.beta=0.8 here",
+        "train.num_generations = 4: unknown key; TRL's num_generations=4 is written train.group_size=4 here",
+    }
+
+
+def test_a_key_of_ours_in_the_wrong_place_and_a_slip_are_answered_as_before():
+    with pytest.raises(ConfigError, match=r"max_grad_norm = 1: unknown key; did you mean train.max_grad_norm\?"):
+        load_experiment("language", ["max_grad_norm=1"])
+    with pytest.raises(ConfigError, match=r"unknown key; did you mean train\?"):
+        load_experiment("language", ["trian.num_steps=3"])
+
+
+def test_options_of_a_sources_command_line_are_answered_together():
+    told = flags(["language", "--grpo", "--grpo_group", "4", "--grpo_beta_kl=0.05", "--seed", "7"])
+    assert [written(each) for each in told] == [
+        ["policy_weight=1.0"],
+        ["train.group_size=4"],
+        ["divergence.kind=exact", "divergence.beta=0.05"],
+    ]
+
+
+def test_the_tables_are_in_the_package():
+    assert {entry.name for entry in (files("groupwise") / "presets" / "keys").iterdir()} == {f"{name}.toml" for name in TABLE_OF.values()}

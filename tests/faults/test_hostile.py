@@ -1,0 +1,56 @@
+"""Three hundred hostile inputs of a seed: none ends in a traceback, none hangs, and what is refused is named in a message with exit status 2.
+
+Another seed: `GROUPWISE_FUZZ_SEED=7 make slow`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tests.experiment.tiny import TINY
+from tests.faults.hostile import hostile
+from tests.faults.processes import command
+
+SEED = int(os.environ.get("GROUPWISE_FUZZ_SEED", "0"))
+NUM_INPUTS = 300
+NUM_AT_ONCE = 60
+"""Of them in `make test`; the others are slow together."""
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that ended, trained in this process: what a command imports is there when the inputs are forked from it."""
+    import datasets  # noqa: F401
+    import diffusers  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
+    import sklearn.svm  # noqa: F401
+
+    from groupwise import load_experiment, train
+
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "tiny.toml").write_text(TINY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GROUPWISE_CACHE", str(folder / "cache"))
+        return train(load_experiment(folder / "tiny.toml", ["controls={}"]), folder / "run").folder.path
+
+
+@pytest.mark.parametrize("number", [*range(NUM_AT_ONCE), *(pytest.param(each, marks=pytest.mark.slow) for each in range(NUM_AT_ONCE, NUM_INPUTS))])
+def test_no_traceback_no_hang_and_the_thing_is_named(number: int, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
+    # The code that the inputs name may run: what is tried lies behind that question.
+    monkeypatch.setenv("GROUPWISE_RUN_CODE", "1")
+    files, work = tmp_path / "files", tmp_path / "work"
+    files.mkdir()
+    work.mkdir()
+    case = hostile(SEED, number, files, finished)
+    status, said = command(case.arguments, work)
+    report = f"{case.what}\n{[word[:120] for word in case.arguments]}\nstatus {status}\n{said[-3000:]}"
+    assert "Timeout (" not in said, f"it hangs: {report}"
+    assert "Traceback" not in said, report
+    assert status in (0, 2), report
+    if status == 2:
+        assert "error: " in said or "Usage: " in said, report
+        assert len(said) < 20_000, report
+        assert not case.names or any(name and name in said for name in case.names), report

@@ -1,0 +1,141 @@
+"""What once ended in a traceback, one by one: each is told in a line that names it, before anything is computed where that is possible."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from tests.experiment.tiny import TINY
+from tests.faults.processes import command
+
+ALONE = ["stages=[]", "controls={}", "domain.demonstrations=null", "train.num_steps=1"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from groupwise import load_experiment, train
+
+    folder = tmp_path_factory.mktemp("finished")
+    (folder / "tiny.toml").write_text(TINY)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GROUPWISE_CACHE", str(folder / "cache"))
+        return train(load_experiment(folder / "tiny.toml", ["controls={}"]), folder / "run").folder.path
+
+
+@pytest.fixture(autouse=True)
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "tiny.toml").write_text(TINY)
+
+
+def refused(arguments: list[str], folder: Path, *, memory_bytes: int = 4 * 2**30) -> str:
+    """The one message of a refused command."""
+    status, said = command(arguments, folder, memory_bytes)
+    assert "Traceback" not in said, said[-3000:]
+    assert (status, said.count("error: ")) == (2, 1), said[-3000:]
+    return said[said.index("error: ") :].strip()
+
+
+NUMBERS = {
+    "domain.model.shape.num_layers": ("diffusion", "-1", "num_layers"),
+    "domain.model.answer_size": ("selection", str(2**63), "domain.model.answer_size = 9223372036854775808: "),
+    "domain.num_steps": ("diffusion", "1" + "0" * 39, "domain.num_steps = 1000000000000000000000000000000000000000: must be less than or equal to 10000"),
+    "divergence.beta": ("language", "1" + "0" * 400, "divergence.beta = a number of about 400 digits"),
+    "train.num_threads": ("language", "1000000", "train.num_threads = 1000000: must be less than or equal to 1024"),
+    "domain.data.prompt_template": ("language", '"{prompt:>100000000}"', "the field {prompt:>100000000} asks for a width"),
+    "name": ("language", "a" * 250, "has 250 bytes, and a folder's name of ours at most 128"),
+}
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+def test_a_number_without_an_end(key: str, tmp_path: Path) -> None:
+    experiment, value, says = NUMBERS[key]
+    assert says in refused(["train", experiment, f"{key}={value}", "--out", "out"], tmp_path)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "a/" * 3000, "x" * 100_000])
+def test_an_experiment_of_a_name_that_no_file_can_have(name: str, tmp_path: Path) -> None:
+    said = refused(["train", name], tmp_path)
+    assert "cannot be looked for as a file (File name too long); give a name or a path" in said
+    assert len(said) < 400
+
+
+@pytest.mark.parametrize("out", ["a" * 300, "file/out"])
+def test_a_run_folder_that_no_folder_can_be(out: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert out in refused(["train", str(tmp_path / "tiny.toml"), "--out", out], tmp_path)
+
+
+def test_half_a_surrogate_pair_in_the_data(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "1", "answer": "1"}\n{"prompt": "\\ud800 1", "answer": "1"}\n')
+    source = ['domain.data.source={kind="files", paths=["rows.jsonl"]}', "domain.data.num_train=null", "domain.data.num_held_out=1"]
+    said = refused(["train", "tiny.toml", *source, *ALONE, "--out", "out"], tmp_path)
+    assert said.startswith("error: rows.jsonl, line 2: prompt = '\\ud800 1': character 1 is '\\ud800', half of a surrogate pair")
+
+
+def test_half_a_surrogate_pair_that_a_function_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "halves.py").write_text("def half(row):\n    return {**row, 'answer': '\\ud800'}\n")
+    said = refused(["train", "tiny.toml", "domain.data.map=halves:half", *ALONE, "--out", "out"], tmp_path)
+    assert "answer = '\\ud800': character 1 is" in said
+
+
+MODEL_FILES = {
+    "tokenizer_config.json": ("[]", "its tokenizer cannot be loaded"),
+    "generation_config.json": ('{"eos_token_id": {"a": 1}}', "eos_token_id = \"{'a': 1}\""),
+    "config.json": ("[]", "model"),
+    "tokenizer.json": ("[" * 100_000, "its tokenizer cannot be loaded"),
+}
+
+
+@pytest.mark.parametrize("name", MODEL_FILES)
+def test_a_strangers_model_folder(name: str, finished: Path, tmp_path: Path) -> None:
+    content, says = MODEL_FILES[name]
+    shutil.copytree(finished / "model", tmp_path / "model")
+    (tmp_path / "model" / name).write_text(content)
+    assert says in refused(["train", "tiny.toml", "--model", "model", *ALONE, "--out", "out"], tmp_path)
+
+
+def test_a_mark_of_the_encoding_in_a_runs_configuration(finished: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    (run / "summary.json").unlink()
+    (run / "config.json").write_bytes(b"\xef\xbb\xbf" + (run / "config.json").read_bytes())
+    status, said = command(["resume", "run"], tmp_path)
+    assert (status, "Traceback" in said) == (0, False), said[-2000:]
+    assert json.loads((run / "summary.json").read_text())["steps"] == 5
+
+
+def test_memory_that_runs_out_on_a_cpu_is_told_as_on_a_gpu(tmp_path: Path) -> None:
+    shape = ["domain.model.shape.hidden_size=16384", "domain.model.shape.intermediate_size=65536"]
+    said = refused(["train", "tiny.toml", *shape, *ALONE, "--out", "out"], tmp_path, memory_bytes=2**30)
+    assert said.startswith("error: memory ran out (")
+    assert "write a smaller train.micro_batch_members" in said
+
+
+CLOSING = """
+import sys
+
+def close(completions, **columns):
+    sys.stdout.close()
+    return [float(len(text)) for text in completions]
+"""
+
+
+def test_a_reward_that_closes_standard_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "closing.py").write_text(CLOSING)
+    reward = 'domain.rewards.close={kind="callable", path="closing:close"}'
+    said = refused(["train", "tiny.toml", reward, *ALONE, "--out", "out"], tmp_path)
+    assert "standard output was closed by something that this command called (a reward, a callback)" in said
+    assert (tmp_path / "out" / "summary.json").is_file()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").chmod(0)
+    assert "tiny.toml" in refused(["train", "tiny.toml"], tmp_path)

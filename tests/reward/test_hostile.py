@@ -1,0 +1,236 @@
+"""Every kind of reward on every hostile text: the member is judged, its neighbour keeps its reward, and nothing runs, prints or is written."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import reasoning_gym
+from reasoning_gym.factory import DATASETS, get_score_answer_fn
+from tests.hostile import SHORT, TEXTS
+
+from groupwise.domain.language.source.reasoning_gym import plain
+from groupwise.reward import CallableReward, Extract, Format, ReasoningGym, Reward, RewardConfig, Rewards, RewardTable
+from groupwise.reward.base import MemberLimits
+from groupwise.reward.text import MAX_CHARACTERS
+
+KINDS: dict[str, type[Reward]] = {model.model_fields["kind"].default: model for model in get_args(get_args(RewardConfig)[0])}
+NO_TEXT = {"jpeg_size", "classifier", "clip_score", "pick_score", "aesthetic", "psnr", "squared_error", "ssim", "lpips", "vqa", "shot_cost"}
+"""Kinds that read images, or numbers that were measured, and no word of a policy."""
+BOMB = r"(?:a|aa)+(4)b|(?:a|b|ab)*cc|(?:\w|\d|a1)+;;"
+
+COUNTDOWN = {"source_dataset": "countdown", "numbers": [19, 9, 3], "target": 13}
+COLUMNS: dict[str, Any] = {"answer": "4", "metadata": COUNTDOWN, "question": "?", "num_tokens": 4, "tests": ["assert add(1, 1) == 2"]}
+KNIGHT = "<think>.</think><answer>Al is a knight</answer>"
+READERS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
+    "exact_answer": ({}, "4", {}),
+    "numeric_answer": ({}, "so 4", {}),
+    "math_verify": ({"seconds_per_answer": 1.0}, "$4$", {}),
+    "format": ({}, "<think>a</think><answer>b</answer>", {}),
+    "length": ({"target": 2}, "one two", {}),
+    "coherence": ({}, "因为", {}),
+    "repetition": ({}, "a b c", {}),
+    "soft_overlong": ({"column": None}, "a b", {}),
+    "knights_and_knaves": ({}, KNIGHT, {"answer": "Al is a knight."}),
+    "reasoning_gym": ({"seconds_per_answer": 1.0}, "19-9+3", {"answer": "?"}),
+    "unit_tests": ({"cpu_seconds": 2.0}, "def add(a, b): return a + b", {}),
+    "win_rate": ({"function": "groupwise.reward.win_rate:longer"}, "a", {}),
+    "callable": ({"path": "groupwise.reward.callable:example"}, "because", {}),
+    "reward_model": ({}, "a b", {}),
+    "judge": ({"model": "m", "template": "{prompt} {completion} {answer}"}, "4", {}),
+}
+"""Kind -> settings, a completion that is judged as ever, and columns other than those above."""
+
+
+@pytest.fixture(scope="module")
+def judge_address() -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1]["content"]
+            # It repeats what it was shown, as judges do.
+            body = json.dumps({"choices": [{"message": {"content": f"{asked} Score: 5" if asked == "? 4 4" else asked}}]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/v1"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def opened(judge_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Rewards]]:
+    """Rewards by kind, each opened once."""
+    ready: dict[str, Rewards] = {}
+
+    def get(kind: str) -> Rewards:
+        if kind not in ready:
+            settings = dict(READERS[kind][0])
+            if kind == "judge":
+                settings |= {"address": judge_address, "num_retries": 0}
+            if kind == "reward_model":
+                settings["path"] = _model_builder()(tmp_path_factory.mktemp("model"))
+            ready[kind] = Rewards({"r": KINDS[kind](**settings)})
+        return ready[kind]
+
+    yield get
+    for rewards in ready.values():
+        rewards.close()
+
+
+def _model_builder() -> Callable[[Path], str]:
+    spec = importlib.util.spec_from_file_location("reward_model_tests", Path(__file__).with_name("test_reward_model.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.build
+
+
+@pytest.fixture
+def untouched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """Nothing is written to the working directory, and no more than a line or two is printed."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.chdir(tmp_path)
+    yield
+    assert list(tmp_path.iterdir()) == []
+    printed = capfd.readouterr()
+    assert len(printed.out) + len(printed.err) < 1000
+
+
+def scored(rewards: Rewards, completions: list[str], columns: dict[str, Any]) -> RewardTable:
+    return rewards.score(["?"] * len(completions), completions, {name: [value] * len(completions) for name, value in columns.items()})
+
+
+def test_every_kind_reads_hostile_texts_below_or_reads_none() -> None:
+    assert set(READERS) | NO_TEXT == set(KINDS)
+    assert not set(READERS) & NO_TEXT
+
+
+@pytest.mark.usefixtures("untouched")
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.slow) if kind == "unit_tests" else kind for kind in READERS])
+def test_a_hostile_text_costs_its_member_alone(kind: str, name: str, opened: Callable[[str], Rewards]) -> None:
+    _, ordinary, columns = READERS[kind]
+    rewards = opened(kind)
+    alone = scored(rewards, [ordinary, ordinary], COLUMNS | columns).values["r"]
+    table = scored(rewards, [ordinary, TEXTS[name], ordinary], COLUMNS | columns)
+    if kind == "win_rate":
+        assert all(value is not None for value in table.values["r"])
+    else:
+        # A longer neighbour pads the batch of a model, which rounds in another order.
+        assert [table.values["r"][0], table.values["r"][2]] == pytest.approx(alone, rel=1e-4)
+    assert not {"timeout", "error"} & {event.name for event in table.events}
+
+
+@pytest.mark.usefixtures("untouched")
+@pytest.mark.parametrize("name", [*SHORT, "10 MB of one letter", "10 MB of letters and digits"])
+@pytest.mark.parametrize(
+    "reward", [Format(pattern=BOMB), KINDS["exact_answer"](extract=Extract(pattern=BOMB)), KINDS["numeric_answer"](extract=Extract(pattern=BOMB))]
+)
+def test_a_pattern_of_the_users_costs_its_member_alone(reward: Reward, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groupwise.reward.pattern.SECONDS", 0.2)
+    with Rewards({"r": reward}) as rewards:
+        assert scored(rewards, [TEXTS[name], "aa4b"], COLUMNS | {"answer": "4"}).values["r"] == [0.0, 1.0]
+
+
+TASKS = sorted(set(DATASETS) - {"composite"})
+"""Those of `composite` are the others."""
+
+
+@pytest.fixture(scope="module")
+def gym() -> Iterator[Rewards]:
+    with Rewards({"r": ReasoningGym(seconds_per_answer=1.0, timeout_seconds=600.0)}) as rewards:
+        yield rewards
+
+
+def entries(task: str, num: int = 2) -> list[dict[str, Any]]:
+    made = reasoning_gym.create_dataset(task, seed=5, size=num)
+    rows = [{"question": str(made[i]["question"]), "answer": plain(made[i]["answer"]), "metadata": plain(made[i]["metadata"])} for i in range(num)]
+    return json.loads(json.dumps(rows))
+
+
+def of_entries(rewards: Rewards, rows: list[dict[str, Any]], texts: list[str]) -> RewardTable:
+    return rewards.score(["?"] * len(rows), texts, {name: [row[name] for row in rows] for name in ("question", "answer", "metadata")})
+
+
+# Making a scorer makes its data set.
+_scorer = functools.cache(get_score_answer_fn)
+
+
+def _tried(gym: Rewards, task: str, texts: dict[str, str]) -> None:
+    (row,) = entries(task, 1)
+    expected = str(row["answer"])
+    table = of_entries(gym, [row] * (len(texts) + 1), [*texts.values(), expected])
+    assert table.values["r"][-1] == _scorer(task)(expected, row)
+    assert all(value is not None for value in table.values["r"])
+    assert not {"timeout", "answer_refused"} & {event.name for event in table.events}
+
+
+@pytest.mark.usefixtures("untouched")
+@pytest.mark.parametrize("task", ["countdown", "spiral_matrix", "simple_integration", "coin_flip", "prime_factorization", "propositional_logic"])
+def test_hostile_answers_to_tasks_that_evaluate_or_recurse(task: str, gym: Rewards) -> None:
+    _tried(gym, task, SHORT)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("untouched")
+@pytest.mark.parametrize("task", TASKS)
+def test_hostile_answers_to_every_task(task: str, gym: Rewards) -> None:
+    # No more is read of a completion, and sending the rest to every task takes long.
+    _tried(gym, task, {name: text[: MAX_CHARACTERS + 1] for name, text in TEXTS.items()})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", TASKS)
+def test_right_answers_and_near_misses_score_as_by_the_library(task: str, gym: Rewards) -> None:
+    rows, texts, expected = [], [], []
+    for row in entries(task, 4):
+        for text in _near(str(row["answer"])):
+            rows.append(row)
+            texts.append(text)
+            expected.append(_by_library(task, text, row))
+    assert of_entries(gym, rows, texts).values["r"] == expected
+
+
+def _near(answer: str) -> list[str]:
+    changed = [answer[:-1], answer[1:], f"{answer}1", f"({answer})", f"answer: {answer}", answer.lower(), answer.upper(), answer.replace(" ", ""), "0", "no"]
+    matrix = [row.split() for row in answer.split("\n")]
+    return [
+        answer,
+        *changed,
+        answer.replace("1", "2", 1),
+        answer.replace("+", "-", 1),
+        answer.replace("C", "c"),
+        str(matrix),
+        str(list(answer)),
+        str(matrix[0]),
+    ]
+
+
+def _by_library(task: str, text: str, row: dict[str, Any]) -> float:
+    try:
+        return float(_scorer(task)(text.strip(), json.loads(json.dumps(row))))
+    # What the library fails on is a wrong answer here.
+    except Exception:
+        return 0.0
+
+
+def test_what_the_limits_of_a_member_are() -> None:
+    limited = {kind: model(**READERS[kind][0]).member_limits for kind, model in KINDS.items() if kind in ("math_verify", "reasoning_gym")}
+    assert limited == dict.fromkeys(limited, MemberLimits(1.0, 1024))
+    assert CallableReward(path="a:b").member_limits is None

@@ -1,0 +1,55 @@
+"""When a result may be called held-out: what a folder says, what an older one implies, and what is said of several runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.runs import EvaluatedOn
+
+
+@pytest.mark.parametrize(
+    ("counts", "prompts", "metric"),
+    [
+        ((512, 0), "held-out prompts", "held-out m"),
+        ((10, 10), "training prompts", "m on training prompts"),
+        ((10, 1), "evaluation prompts (1 of 10 trained on)", "m on evaluation prompts (1 of 10 trained on)"),
+        ((0, 0), "evaluation prompts", "m on evaluation prompts"),
+    ],
+)
+def test_one_word_for_each_case(counts: tuple[int, int], prompts: str, metric: str) -> None:
+    assert EvaluatedOn(*counts).prompts == prompts
+    assert EvaluatedOn(*counts).of("m") == metric
+
+
+@pytest.mark.parametrize(
+    ("config", "prompts"),
+    [
+        ({"domain": {"kind": "diffusion", "data": {"num_held_out": 0}}}, "training prompts"),
+        ({"domain": {"kind": "diffusion", "data": {"num_held_out": 8}}}, "held-out prompts"),
+        ({"domain": {"kind": "diffusion", "data": 7}}, "training prompts"),
+        ({"domain": {"kind": "restoration", "source": {"kind": "digits"}}}, "held-out prompts"),
+        ({"domain": {"kind": "language"}}, "held-out prompts"),
+        ({}, "evaluation prompts"),
+    ],
+)
+def test_a_folder_of_an_older_version_is_read_by_its_configuration(config: dict[str, Any], prompts: str) -> None:
+    assert EvaluatedOn.read(config, [{"seed": 0}]).prompts == prompts
+    assert EvaluatedOn.read(config, []).prompts == prompts
+
+
+@pytest.mark.parametrize("noted", [7, {}, {"num": "many", "num_trained": 0}, None])
+def test_what_somebody_made_of_the_record_is_passed_over(noted: Any, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"domain": {"kind": "language"}}))
+    (tmp_path / "environment.json").write_text(json.dumps({"starts": [{"evaluated_on": noted}]}))
+    assert EvaluatedOn.read_folder(tmp_path).prompts == "held-out prompts"
+
+
+def test_the_newest_start_says_it(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"domain": {"kind": "language"}}))
+    starts = [{"evaluated_on": EvaluatedOn(4, trained).record()} for trained in (0, 4)]
+    (tmp_path / "environment.json").write_text(json.dumps({"starts": starts}))
+    assert EvaluatedOn.read_folder(tmp_path).prompts == "training prompts"
