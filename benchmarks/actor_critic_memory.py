@@ -1,4 +1,5 @@
-"""Memory of group-relative training beside an actor-critic of the same model, each in a process that really trains two steps.
+"""Memory of group-relative training beside an actor-critic of the same model, each in a process that really trains two
+steps.
 
     python benchmarks/actor_critic_memory.py
     python benchmarks/actor_critic_memory.py --size default --repeats 1
@@ -45,19 +46,27 @@ console = Console(width=max(100, Console().width))
 
 
 class Critic(nn.Module):
-    """A value at every position that chooses a token: a trunk of its own and one linear layer, or the linear layer alone."""
+    """A value at every position that chooses a token: a trunk of its own and one linear layer, or the linear layer
+    alone.
+    """
 
     def __init__(self, trunk: nn.Module | None, width: int) -> None:
         super().__init__()
         self.trunk, self.head = trunk, nn.Linear(width, 1)
 
     def forward(self, ids: Tensor, hidden: Tensor | None, num_prompt: int) -> Tensor:
-        states = hidden if self.trunk is None else self.trunk(input_ids=ids, use_cache=False).last_hidden_state[:, num_prompt - 1 : -1]
+        states = (
+            hidden
+            if self.trunk is None
+            else self.trunk(input_ids=ids, use_cache=False).last_hidden_state[:, num_prompt - 1 : -1]
+        )
         return self.head(states).squeeze(-1)
 
 
 def advantages(values: Tensor, reward: Tensor, discount: float = 1.0, smoothing: float = 0.95) -> tuple[Tensor, Tensor]:
-    """Generalised advantage estimates `[B, T]` and returns, with one reward at the end of a member (arXiv 1506.02438)."""
+    """Generalised advantage estimates `[B, T]` and returns, with one reward at the end of a member (arXiv
+    1506.02438).
+    """
     found, running = torch.zeros_like(values), torch.zeros_like(reward)
     for step in reversed(range(values.shape[1])):
         last = step == values.shape[1] - 1
@@ -74,34 +83,57 @@ def train(way: str, specification: dict[str, Any]) -> dict[str, Any]:
     folder = Path(specification["folder"])
     model: Any = transformers.Qwen3ForCausalLM.from_pretrained(folder / "model", dtype=torch.float32)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "model")
-    texts = [json.loads(line)["prompt"] for line in (folder / "prompts.jsonl").read_text().splitlines()][: specification["num_prompts"]]
+    texts = [json.loads(line)["prompt"] for line in (folder / "prompts.jsonl").read_text().splitlines()][
+        : specification["num_prompts"]
+    ]
     prompts = [tokenizer(text)["input_ids"] for text in texts]
     group, length, num_prompt = specification["group_size"], specification["completion_tokens"], len(prompts[0])
     micro_batch = specification["micro_batch"] or len(prompts) * group
     policy = Backbone(model)
     critic = None
     if way != "grpo":
-        trunk = None if way == "value head" else transformers.Qwen3Model.from_pretrained(folder / "model", dtype=torch.float32)
+        trunk = (
+            None
+            if way == "value head"
+            else transformers.Qwen3Model.from_pretrained(folder / "model", dtype=torch.float32)
+        )
         critic = Critic(trunk, model.config.hidden_size)
     modules = [model] if critic is None else [model, critic]
     parameters = [parameter for module in modules for parameter in module.parameters()]
     optimiser = torch.optim.AdamW(parameters, lr=1e-6)
     objective = Objective.preset("bnpo")
     for step in range(NUM_STEPS):
-        found = sample(policy, prompts, group, SamplingConfig(max_new_tokens=length), list(range(step * 10**6, step * 10**6 + len(prompts) * group)), eos=[1])
+        found = sample(
+            policy,
+            prompts,
+            group,
+            SamplingConfig(max_new_tokens=length),
+            list(range(step * 10**6, step * 10**6 + len(prompts) * group)),
+            eos=[1],
+        )
         reward = torch.tensor(evenness([], tokenizer.batch_decode(found.tokens)))
         ids = torch.cat([torch.tensor([prompt for prompt in prompts for _ in range(group)]), found.tokens], dim=1)
-        rollouts = Rollouts(torch.arange(len(prompts)).repeat_interleave(group), found.mask, found.log_prob, rewards={"evenness": reward})
+        rollouts = Rollouts(
+            torch.arange(len(prompts)).repeat_interleave(group),
+            found.mask,
+            found.log_prob,
+            rewards={"evenness": reward},
+        )
         plan = objective.plan(objective.prepare(rollouts, objective.init()))
         returns, advantage = None, None
         if critic is not None:
             with torch.no_grad():
-                parts = [critic(part, _states(policy, part, num_prompt) if critic.trunk is None else None, num_prompt) for part in ids.split(micro_batch)]
+                parts = [
+                    critic(part, _states(policy, part, num_prompt) if critic.trunk is None else None, num_prompt)
+                    for part in ids.split(micro_batch)
+                ]
             advantage, returns = advantages(torch.cat(parts), reward)
         for rows in torch.arange(len(ids)).split(micro_batch):
             states = _states(policy, ids[rows], num_prompt)
             target = found.tokens[rows].reshape(-1)
-            log_prob = policy.scores(states.reshape(len(target), -1), target, frozenset({"log_prob"}), 1.0)["log_prob"].view(len(rows), -1)
+            log_prob = policy.scores(states.reshape(len(target), -1), target, frozenset({"log_prob"}), 1.0)[
+                "log_prob"
+            ].view(len(rows), -1)
             if critic is None or advantage is None or returns is None:
                 objective.loss(Scored(log_prob), plan.select(rows)).backward()
                 continue
@@ -119,7 +151,12 @@ def train(way: str, specification: dict[str, Any]) -> dict[str, Any]:
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
     state = [value for entry in optimiser.state.values() for value in entry.values() if isinstance(value, Tensor)]
-    return {"weights": _bytes(parameters), "gradients": gradients, "optimiser": _bytes(state), "peak": measure.memory_bytes("VmHWM") - after_import}
+    return {
+        "weights": _bytes(parameters),
+        "gradients": gradients,
+        "optimiser": _bytes(state),
+        "peak": measure.memory_bytes("VmHWM") - after_import,
+    }
 
 
 def _states(policy: Backbone, ids: Tensor, num_prompt: int) -> Tensor:
@@ -146,7 +183,10 @@ def main(
     console.print(describe())
     for name in size or list(SIZES):
         with tempfile.TemporaryDirectory() as folder:
-            task = build(SIZES[name], "fixed", SIZES[name].num_prompts, Path(folder)) | {"folder": folder, "micro_batch": micro_batch}
+            task = build(SIZES[name], "fixed", SIZES[name].num_prompts, Path(folder)) | {
+                "folder": folder,
+                "micro_batch": micro_batch,
+            }
             found: dict[str, list[dict[str, int]]] = {way: [] for way in WAYS}
             for _ in range(repeats):
                 for way in WAYS:
@@ -158,7 +198,12 @@ def _process(specification: dict[str, Any]) -> dict[str, int]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "specification.json"
         path.write_text(json.dumps(specification))
-        done = subprocess.run([sys.executable, __file__, "--worker", str(path)], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        done = subprocess.run(
+            [sys.executable, __file__, "--worker", str(path)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
     if done.returncode != 0:
         raise SystemExit(done.stderr[-4000:])
     return json.loads(done.stdout.splitlines()[-1])
@@ -167,8 +212,8 @@ def _process(specification: dict[str, Any]) -> dict[str, int]:
 def _show(name: str, task: dict[str, Any], found: dict[str, list[dict[str, int]]]) -> None:
     console.rule(f"{name}: {task['num_parameters']:,} parameters, vocabulary {task['vocabulary']:,}")
     console.print(
-        f"{task['num_prompts']} prompts of {task['prompt_tokens']} tokens x {task['group_size']} members of {task['completion_tokens']} tokens, "
-        f"{task['micro_batch']} members a pass, fp32, one thread; MiB"
+        f"{task['num_prompts']} prompts of {task['prompt_tokens']} tokens x {task['group_size']} members of"
+        f" {task['completion_tokens']} tokens, {task['micro_batch']} members a pass, fp32, one thread; MiB"
     )
     table = Table("", "weights", "gradients", "optimiser", "peak above import", "peak / grpo's")
     base = [run["peak"] for run in found["grpo"]]

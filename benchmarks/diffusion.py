@@ -1,12 +1,14 @@
-"""Seconds per sampled-and-trained image beside a plain loop in the manner of ddpo-pytorch, on the same model, in one run.
+"""Seconds per sampled-and-trained image beside a plain loop in the manner of ddpo-pytorch, on the same model, in one
+run.
 
     python benchmarks/diffusion.py [--updates 4] [--repeats 3]
 
-Both sides draw 160 images (10 prompts, groups of 16) with 10 transitions, reward them, and make one update of a small DiT on 8 x 8 pixels: the model of
-`groupwise train diffusion`. The plain loop samples batch by batch, keeps latents and log-probs, then trains image batch by image batch and transition by
-transition, all of them, accumulating one gradient. It is measured with batches of 8 (ddpo-pytorch's `config/dgx.py`) and of all 160 images (its best
-case). Ours is `domain.sample`, `reward`, the objective and `backward`, as the training loop calls them. Each side runs in a process of its own,
-alternating; one thread, fp32, no KL, no reference.
+Both sides draw 160 images (10 prompts, groups of 16) with 10 transitions, reward them, and make one update of a small
+DiT on 8 x 8 pixels: the model of `groupwise train diffusion`. The plain loop samples batch by batch, keeps latents and
+log-probs, then trains image batch by image batch and transition by transition, all of them, accumulating one gradient.
+It is measured with batches of 8 (ddpo-pytorch's `config/dgx.py`) and of all 160 images (its best case). Ours is
+`domain.sample`, `reward`, the objective and `backward`, as the training loop calls them. Each side runs in a process of
+its own, alternating; one thread, fp32, no KL, no reference.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ SIDES = ("groupwise", "plain_8", "plain_160")
 
 
 def plain(batch: int) -> Callable[[], None]:
-    """ddpo-pytorch's loop, with the same model, noise levels and transitions; nothing of Groupwise but the fresh weights."""
+    """ddpo-pytorch's loop, with the same model, noise levels and transitions; nothing of Groupwise but the fresh
+    weights.
+    """
     import torch
     from torch import Tensor
 
@@ -95,10 +99,15 @@ def ours() -> Callable[[], None]:
     # In place of the classifier, which would be computed as well.
     reward = "domain.rewards.asked={kind='callable',path='diffusion:brightness'}"
     changes = ["divergence.kind=none", reward, sampler, f"domain.num_steps={STEPS}", "stages=[]"]
-    experiment = load_experiment("diffusion", [*changes, f"train.prompts_per_step={PROMPTS}", f"train.group_size={GROUP}"])
+    experiment = load_experiment(
+        "diffusion", [*changes, f"train.prompts_per_step={PROMPTS}", f"train.group_size={GROUP}"]
+    )
     (recipe,) = job_of(experiment).recipes
     domain, streams, world = open_domain(experiment), Streams(0), World()
-    optimiser, reference = build_optimiser(recipe.optimiser, domain.module), ReferencePolicy(AbsentReference(), domain.module)
+    optimiser, reference = (
+        build_optimiser(recipe.optimiser, domain.module),
+        ReferencePolicy(AbsentReference(), domain.module),
+    )
     state = TrainState(Progress(), recipe.objective.init(), optimiser, reference, domain.module)
 
     def update() -> None:
@@ -144,7 +153,10 @@ def measure(side: str, updates: int) -> dict[str, float]:
     for _ in range(updates):
         update()
     images = updates * PROMPTS * GROUP
-    found = {"cpu_ms_per_image": 1000 * (time.process_time() - cpu) / images, "wall_ms_per_image": 1000 * (time.perf_counter() - wall) / images}
+    found = {
+        "cpu_ms_per_image": 1000 * (time.process_time() - cpu) / images,
+        "wall_ms_per_image": 1000 * (time.perf_counter() - wall) / images,
+    }
     return found | {"peak_mib": (memory_bytes("VmHWM") - before) / 2**20}
 
 
@@ -160,15 +172,22 @@ def main() -> None:
         return
     from machine import describe
 
-    size = f"{PROMPTS * GROUP} images of {STEPS} transitions an update, {given.updates} updates, {given.repeats} processes a side"
+    size = (
+        f"{PROMPTS * GROUP} images of {STEPS} transitions an update, {given.updates} updates, {given.repeats} processes"
+        " a side"
+    )
     print(f"{describe()}; one thread, fp32; {size}")
     found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
     for _ in range(given.repeats):
         for side in SIDES:
             command = [sys.executable, __file__, "--side", side, "--updates", str(given.updates)]
-            output = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent).stdout
+            output = subprocess.run(
+                command, capture_output=True, text=True, check=True, cwd=Path(__file__).parent
+            ).stdout
             found[side].append(json.loads(output.splitlines()[-1]))
-    medians = {side: {name: statistics.median(each[name] for each in runs) for name in runs[0]} for side, runs in found.items()}
+    medians = {
+        side: {name: statistics.median(each[name] for each in runs) for name in runs[0]} for side, runs in found.items()
+    }
     print(f"{'':12s} {'CPU ms/image':>22s} {'wall ms/image':>14s} {'peak MiB':>9s} {'ours / its CPU':>15s}")
     for side, own in medians.items():
         low, high = (pick(each["cpu_ms_per_image"] for each in found[side]) for pick in (min, max))
@@ -177,7 +196,10 @@ def main() -> None:
         print(f"{side:12s} {spread:>22s} {own['wall_ms_per_image']:14.2f} {own['peak_mib']:9.0f} {ratio:15.2f}")
     if not given.no_write:
         RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps({"command": "python benchmarks/diffusion.py", "machine": describe(), "runs": found}, indent=1) + "\n")
+        RESULTS.write_text(
+            json.dumps({"command": "python benchmarks/diffusion.py", "machine": describe(), "runs": found}, indent=1)
+            + "\n"
+        )
 
 
 if __name__ == "__main__":

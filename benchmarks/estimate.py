@@ -2,8 +2,9 @@
 
     python benchmarks/estimate.py
 
-`default` is the step of `groupwise train language` on its model, by GRPO with and without a reference; `20m` a Qwen3-shaped model of 20
-million parameters with a vocabulary of 32,000, prompts and completions of 64 tokens. Rewards always differ, so every member learns.
+`default` is the step of `groupwise train language` on its model, by GRPO with and without a reference; `20m` a
+Qwen3-shaped model of 20 million parameters with a vocabulary of 32,000, prompts and completions of 64 tokens. Rewards
+always differ, so every member learns.
 """
 
 from __future__ import annotations
@@ -22,10 +23,15 @@ from groupwise.estimate.work import Step
 from groupwise.experiment import load_experiment, run
 
 
-def experiment(shape: Mapping[str, int], words: int, length: int, new: int, prompts: int, group: int, **more: Any) -> dict[str, Any]:
+def experiment(
+    shape: Mapping[str, int], words: int, length: int, new: int, prompts: int, group: int, **more: Any
+) -> dict[str, Any]:
     """A step of a model with fresh weights whose prompts have `length` words of a vocabulary of about `words`."""
     count = max(2 * prompts, -(-words // length)) + 1
-    texts = [" ".join(f"w{(length * place + word) % words}" for word in range(length - 1)) + f" n{place}" for place in range(count)]
+    texts = [
+        " ".join(f"w{(length * place + word) % words}" for word in range(length - 1)) + f" n{place}"
+        for place in range(count)
+    ]
     return {
         "name": "estimated",
         "method": more.pop("method", "bnpo"),
@@ -56,7 +62,9 @@ SIZES = {
     "default, 16 x 8 members, 10 + 10 tokens": experiment(SMALL, 32, 10, 10, 16, 8),
     "the same, four updates a batch": experiment(SMALL, 32, 10, 10, 16, 8, updates_per_batch=4),
     "the same, with a reference": experiment(SMALL, 32, 10, 10, 16, 8, method="grpo"),
-    "20m, 4 x 8 members, 64 + 64 tokens, 8 in a pass": experiment(LARGE, 32_000, 64, 64, 4, 8, micro_batch_members=8, num_steps=3),
+    "20m, 4 x 8 members, 64 + 64 tokens, 8 in a pass": experiment(
+        LARGE, 32_000, 64, 64, 4, 8, micro_batch_members=8, num_steps=3
+    ),
 }
 
 
@@ -68,7 +76,9 @@ def train(table: Mapping[str, Any], out: Path) -> None:
 
 def main() -> None:
     machine = calibrated(train, say=print)
-    print(f"{machine.name}; the fit misses its own measurements by (in the middle, at most) {dict(machine.residuals)}\n")
+    print(
+        f"{machine.name}; the fit misses its own measurements by (in the middle, at most) {dict(machine.residuals)}\n"
+    )
     print("| step | part | foretold, s | measured, s | ratio |\n|---|---|---|---|---|")
     for name, table in SIZES.items():
         with tempfile.TemporaryDirectory() as folder:

@@ -2,12 +2,13 @@
 
     python benchmarks/gpu.py                                   every part, on CUDA
     python benchmarks/gpu.py --only language --only qwen_lora  some of them
-    python benchmarks/gpu.py --device cpu --tiny               the same program on a CPU, with small shapes: how it is tried where there is no GPU
+    python benchmarks/gpu.py --device cpu --tiny               the same program on a CPU, with small shapes: how it is
+    tried where there is no GPU
 
-Parts are the default runs of the four domains, shortened; the tests marked `gpu`; and ten steps of a model of Qwen2.5-0.5B's shape with random
-weights (nothing is downloaded), as LoRA and with all weights in bfloat16, and with all weights in fp32 under autocast. Each is a process of its own,
-so that one that breaks, hangs or loses the device leaves the others alone. Where Python has Groupwise's dependencies and a torch with CUDA, it runs
-without an installation.
+Parts are the default runs of the four domains, shortened; the tests marked `gpu`; and ten steps of a model of
+Qwen2.5-0.5B's shape with random weights (nothing is downloaded), as LoRA and with all weights in bfloat16, and with all
+weights in fp32 under autocast. Each is a process of its own, so that one that breaks, hangs or loses the device leaves
+the others alone. Where Python has Groupwise's dependencies and a torch with CUDA, it runs without an installation.
 
 The exit status is 0 where everything went well, 1 where something broke, 2 where there is no CUDA device.
 """
@@ -26,7 +27,16 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS = {"language": 90, "qwen_lora": 100, "qwen_full": 100, "tests": 150, "qwen_autocast": 100, "diffusion": 90, "restoration": 90, "selection": 120}
+SECONDS = {
+    "language": 90,
+    "qwen_lora": 100,
+    "qwen_full": 100,
+    "tests": 150,
+    "qwen_autocast": 100,
+    "diffusion": 90,
+    "restoration": 90,
+    "selection": 120,
+}
 """Each part's deadline, in the order in which they run: what is new on a GPU first."""
 Result = dict[str, Any]
 
@@ -37,8 +47,16 @@ def main(arguments: list[str] | None = None) -> int:
     import torch
 
     if asked.device == "cuda" and not torch.cuda.is_available():
-        built = "is built without CUDA" if torch.version.cuda is None else "sees none (is there a driver, and is CUDA_VISIBLE_DEVICES set?)"
-        print(f"there is no CUDA device: PyTorch {torch.__version__} {built}; docs/guide/install.md says how to get one with CUDA", file=sys.stderr)
+        built = (
+            "is built without CUDA"
+            if torch.version.cuda is None
+            else "sees none (is there a driver, and is CUDA_VISIBLE_DEVICES set?)"
+        )
+        print(
+            f"there is no CUDA device: PyTorch {torch.__version__} {built}; docs/guide/install.md says how to get one"
+            " with CUDA",
+            file=sys.stderr,
+        )
         return 2
     folder = asked.out.resolve()
     folder.mkdir(parents=True, exist_ok=True)
@@ -58,11 +76,20 @@ def main(arguments: list[str] | None = None) -> int:
 def options() -> argparse.ArgumentParser:
     """What the command takes."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", action="append", choices=list(SECONDS), help="this part; can be given again (default: all)")
+    parser.add_argument(
+        "--only", action="append", choices=list(SECONDS), help="this part; can be given again (default: all)"
+    )
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--tiny", action="store_true", help="small shapes and few steps")
-    parser.add_argument("--seconds", type=float, default=480.0, help="after which nothing runs any more (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=ROOT / "runs" / "gpu", help="folder for gpu.json and each part's output (default: %(default)s)")
+    parser.add_argument(
+        "--seconds", type=float, default=480.0, help="after which nothing runs any more (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "runs" / "gpu",
+        help="folder for gpu.json and each part's output (default: %(default)s)",
+    )
     return parser
 
 
@@ -75,7 +102,12 @@ def machine(device: str) -> dict[str, str]:
     wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     missing = [name for entry in wanted if not _installed(name := entry.partition(">")[0])]
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
-    about = {"device": name, "torch": torch.__version__, "cuda": torch.version.cuda or "none", "python": sys.version.split()[0]}
+    about = {
+        "device": name,
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda or "none",
+        "python": sys.version.split()[0],
+    }
     return about | ({"not installed": ", ".join(missing)} if missing else {})
 
 
@@ -95,12 +127,23 @@ def part(name: str, folder: Path, device: str, tiny: bool, seconds: float) -> Re
     if seconds <= 0:
         return {**result, "why": "not run: the time was over (--seconds)"}
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONUNBUFFERED": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src"), str(ROOT / "benchmarks"), str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    command = [sys.executable, str(ROOT / "benchmarks" / "gpu_part.py"), name, str(folder), device, *(["--tiny"] if tiny else [])]
+    environment["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(ROOT / "src"), str(ROOT / "benchmarks"), str(ROOT), os.environ.get("PYTHONPATH", "")])
+    )
+    command = [
+        sys.executable,
+        str(ROOT / "benchmarks" / "gpu_part.py"),
+        name,
+        str(folder),
+        device,
+        *(["--tiny"] if tiny else []),
+    ]
     start = time.monotonic()
     with log.open("w") as stream:
         try:
-            status = subprocess.run(command, stdout=stream, stderr=subprocess.STDOUT, env=environment, cwd=ROOT, timeout=seconds).returncode
+            status = subprocess.run(
+                command, stdout=stream, stderr=subprocess.STDOUT, env=environment, cwd=ROOT, timeout=seconds
+            ).returncode
             ended = f"ended with status {status}" if status >= 0 else f"ended by signal {-status}"
         except subprocess.TimeoutExpired:
             ended = f"did not end within {seconds:.0f} s"
@@ -119,7 +162,14 @@ def cells(result: Result) -> list[str]:
     rates = result.get("tokens_per_second", {})
     numbers = [f"{rates[name]:,.0f}" if name in rates else "" for name in ("sampling", "scoring", "update")]
     peak = f"{result['peak_mib']:,.0f}" if "peak_mib" in result else ""
-    return [result["part"], "ok" if result["ok"] else "BROKE", f"{result['seconds']:.1f}", *numbers, peak, result.get("why", "")[:200]]
+    return [
+        result["part"],
+        "ok" if result["ok"] else "BROKE",
+        f"{result['seconds']:.1f}",
+        *numbers,
+        peak,
+        result.get("why", "")[:200],
+    ]
 
 
 def line(result: Result) -> str:
@@ -132,7 +182,9 @@ def table(results: list[Result]) -> str:
     """All results, a row each."""
     rows = [list(HEADS), *map(cells, results)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADS))]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows)
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
 
 
 if __name__ == "__main__":

@@ -3,10 +3,11 @@
     python benchmarks/head.py            # vocabulary 151,936, hidden 896, 2,048 positions
     python benchmarks/head.py --small    # a smoke test of a few seconds; its ratios mean nothing
 
-One pass is the log-probs of every position and the gradients with respect to hidden states and weight. The variants take turns in one process for the
-times. Full logits are written in three ways, and the best of them is the peer. Each variant's memory is the peak of a process of its own, over the level
-after its imports. What every variant must hold (hidden states, weight, and the gradients of both) is then taken off: the rest is what the method itself
-adds. Linux only.
+One pass is the log-probs of every position and the gradients with respect to hidden states and weight. The variants
+take turns in one process for the times. Full logits are written in three ways, and the best of them is the peer. Each
+variant's memory is the peak of a process of its own, over the level after its imports. What every variant must hold
+(hidden states, weight, and the gradients of both) is then taken off: the rest is what the method itself adds. Linux
+only.
 """
 
 from __future__ import annotations
@@ -57,7 +58,9 @@ class Case:
         """Log-probs, and the gradient with respect to the hidden states; the weight's is in its ``.grad``."""
         self.hidden.grad = self.weight.grad = None
         if variant == "known_cotangent":
-            scores, gradient = token_scores_backward(self.hidden, self.weight, self.target, {"log_prob": self.cotangent})
+            scores, gradient = token_scores_backward(
+                self.hidden, self.weight, self.target, {"log_prob": self.cotangent}
+            )
             return scores["log_prob"], gradient
         if variant == "chunked":
             log_prob = token_scores(self.hidden, self.weight, self.target)["log_prob"]
@@ -100,7 +103,9 @@ def agreement(size: dict[str, int]) -> dict[str, float]:
     for variant in VARIANTS[1:]:
         other, other_gradient = case.run(variant)
         pairs = ((other, value), (other_gradient, gradient), (case.weight.grad, weight_gradient))
-        worst[variant] = max(((a - b).abs().max() / b.abs().max()).item() for a, b in pairs if a is not None and b is not None)
+        worst[variant] = max(
+            ((a - b).abs().max() / b.abs().max()).item() for a, b in pairs if a is not None and b is not None
+        )
     return worst
 
 
@@ -148,20 +153,28 @@ def main() -> None:
         "command": "python benchmarks/head.py" + (" --small" if arguments.small else ""),
         "size": size,
         "dtype": "float32",
-        "machine": {"processor": processor(), "threads": 1, "torch": torch.__version__, "python": platform.python_version()},
+        "machine": {
+            "processor": processor(),
+            "threads": 1,
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
         "held_bytes": memory[PEERS[0]]["held"],
         "peer_in_time": fastest,
         "peer_in_memory": leanest,
         "variants": rows,
     }
     print(f"ratios are to {fastest} in time and to {leanest} in memory, the best of the full logits")
-    print(f"{'variant':<16} {'seconds':>8} {'ratio':>6} {'range':>13} {'peak MB':>8} {'extra MB':>9} {'ratio':>7} {'difference':>11}")
+    print(
+        f"{'variant':<16} {'seconds':>8} {'ratio':>6} {'range':>13} {'peak MB':>8} {'extra MB':>9} {'ratio':>7}"
+        f" {'difference':>11}"
+    )
     for variant, row in rows.items():
         low, high = row["time_ratio_range"]
         peak, extra = row["peak_over_import_bytes"] / 1e6, row["extra_bytes"] / 1e6
         print(
-            f"{variant:<16} {row['seconds_median']:>8.3f} {row['time_ratio_median']:>6.2f} {low:>6.2f}-{high:<6.2f} {peak:>8.0f} "
-            f"{extra:>9.0f} {row['extra_ratio']:>7.4f} {row['largest_relative_difference']:>11.1e}"
+            f"{variant:<16} {row['seconds_median']:>8.3f} {row['time_ratio_median']:>6.2f} {low:>6.2f}-{high:<6.2f}"
+            f" {peak:>8.0f} {extra:>9.0f} {row['extra_ratio']:>7.4f} {row['largest_relative_difference']:>11.1e}"
         )
     if not arguments.small:
         path = Path(__file__).parent / "results" / "head.json"

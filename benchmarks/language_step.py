@@ -1,4 +1,5 @@
-"""One training step of a language model: Groupwise beside TRL's GRPOTrainer, alternating in one run, each in a process of its own.
+"""One training step of a language model: Groupwise beside TRL's GRPOTrainer, alternating in one run, each in a process
+of its own.
 
 python benchmarks/language_step.py                     both sizes, fixed and spread lengths
 python benchmarks/language_step.py --size default --updates 2 --repeats 1
@@ -37,7 +38,9 @@ ALTERNATIVES: dict[str, dict[str, Any]] = {
     "as measured": {},
 }
 FINALISTS = ("as measured", "static cache", "bf16")
-"""Settings of TRL so near to each other that the machine of the day decides; each size and kind of lengths begins with a heat between them."""
+"""Settings of TRL so near to each other that the machine of the day decides; each size and kind of lengths begins with
+a heat between them.
+"""
 TARGETS = {("time", "default"): 0.5, ("time", "20m"): 0.5, ("memory", "20m"): 0.8}
 
 console = Console(width=max(100, Console().width))
@@ -50,9 +53,14 @@ def main(
     updates: Annotated[int, typer.Option(min=1, help="Measured steps in each process.")] = 4,
     warm_up: Annotated[int, typer.Option(min=1, help="Steps before them.")] = 1,
     repeats: Annotated[int, typer.Option(min=1, help="Processes of each side, alternating.")] = 3,
-    micro_batch: Annotated[int | None, typer.Option(help="Members in one pass, on both sides.", show_default="8 at 20m, all at default")] = None,
+    micro_batch: Annotated[
+        int | None, typer.Option(help="Members in one pass, on both sides.", show_default="8 at 20m, all at default")
+    ] = None,
     prompt_tokens: Annotated[int | None, typer.Option(min=2, help="Another length of prompts than the size's.")] = None,
-    completion_tokens: Annotated[int | None, typer.Option(min=2, help="Another length of completions; spread ones have half of it as their mean.")] = None,
+    completion_tokens: Annotated[
+        int | None,
+        typer.Option(min=2, help="Another length of completions; spread ones have half of it as their mean."),
+    ] = None,
     threads: Annotated[int, typer.Option(min=1, help="Threads a process uses.")] = 1,
     tune: Annotated[bool, typer.Option(help="Measure TRL alone, under other settings.")] = False,
     out: Annotated[Path | None, typer.Option(help="Where every number is written as JSON.")] = None,
@@ -64,16 +72,33 @@ def main(
     for name in size or list(SIZES):
         shape = SIZES[name]
         shape = replace(shape, prompt_tokens=prompt_tokens or shape.prompt_tokens)
-        shape = replace(shape, completion_tokens=completion_tokens, mean_tokens=completion_tokens / 2) if completion_tokens else shape
+        shape = (
+            replace(shape, completion_tokens=completion_tokens, mean_tokens=completion_tokens / 2)
+            if completion_tokens
+            else shape
+        )
         for kind in lengths or ["fixed", "spread"]:
             with tempfile.TemporaryDirectory() as folder:
                 task = build(shape, kind, 64, Path(folder))
-                specification = {**task, "folder": folder, "num_updates": updates, "num_warm_up": warm_up, "num_threads": threads}
+                specification = {
+                    **task,
+                    "folder": folder,
+                    "num_updates": updates,
+                    "num_warm_up": warm_up,
+                    "num_threads": threads,
+                }
                 specification["micro_batch"] = micro_batch or MICRO_BATCH[name]
                 _announce(name, kind, specification, updates, repeats)
-                record = {"size": name, "lengths": kind, "task": {key: value for key, value in specification.items() if key != "folder"}}
+                record = {
+                    "size": name,
+                    "lengths": kind,
+                    "task": {key: value for key, value in specification.items() if key != "folder"},
+                }
                 if tune:
-                    record["trl"] = {label: _measure("trl", {**specification, **settings}, 0) for label, settings in _alternatives(name, task).items()}
+                    record["trl"] = {
+                        label: _measure("trl", {**specification, **settings}, 0)
+                        for label, settings in _alternatives(name, task).items()
+                    }
                     _show_tuning(record["trl"])
                 else:
                     record["trl_settings"] = label = _heat(specification)
@@ -91,7 +116,16 @@ def set_up_trl() -> None:
         return
     console.print(f"setting up {TRL_ENVIRONMENT.name} with {', '.join(TRL_PACKAGES)}")
     subprocess.run([sys.executable, "-m", "venv", str(TRL_ENVIRONMENT)], check=True)
-    command = [str(TRL_ENVIRONMENT / "bin" / "python"), "-m", "pip", "install", "--quiet", "--constraint", str(ROOT / "constraints.txt"), *TRL_PACKAGES]
+    command = [
+        str(TRL_ENVIRONMENT / "bin" / "python"),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--constraint",
+        str(ROOT / "constraints.txt"),
+        *TRL_PACKAGES,
+    ]
     subprocess.run(command, check=True)
     stamp.touch()
 
@@ -99,7 +133,12 @@ def set_up_trl() -> None:
 def _measure(system: str, specification: Result, repeat: int) -> Result:
     """One side in a process of its own."""
     python = sys.executable if system == "groupwise" else str(TRL_ENVIRONMENT / "bin" / "python")
-    environment = {**os.environ, "OMP_NUM_THREADS": str(specification["num_threads"]), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": str(specification["num_threads"]),
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     environment["PYTHONPATH"] = str(ROOT / "benchmarks")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "specification.json"
@@ -116,7 +155,10 @@ def _heat(specification: Result) -> str:
     short = {**specification, "num_updates": min(specification["num_updates"], 5)}
     seconds = {label: min(_measure("trl", {**short, "trl": ALTERNATIVES[label]}, 0)["cpu"]) for label in FINALISTS}
     fastest = min(seconds, key=lambda label: seconds[label])
-    console.print(f"TRL's heat, CPU s: {', '.join(f'{label} {spent:.3f}' for label, spent in seconds.items())}; it goes on with: {fastest}")
+    console.print(
+        f"TRL's heat, CPU s: {', '.join(f'{label} {spent:.3f}' for label, spent in seconds.items())}; it goes on with:"
+        f" {fastest}"
+    )
     return fastest
 
 
@@ -131,7 +173,11 @@ def _alternate(ours: Result, theirs: Result, repeats: int) -> dict[str, list[Res
 
 def _alternatives(name: str, task: Result) -> dict[str, Result]:
     members = SIZES[name].num_prompts * SIZES[name].group_size
-    choices = {f"micro-batch {count}": {"micro_batch": count} for count in (2, 4, 8, 16, 32, 64) if members % count == 0 and count <= members}
+    choices = {
+        f"micro-batch {count}": {"micro_batch": count}
+        for count in (2, 4, 8, 16, 32, 64)
+        if members % count == 0 and count <= members
+    }
     # The settings as they are measured come again at the end: how far the two differ is how far to trust the table.
     return choices | {label: {"trl": settings} for label, settings in ALTERNATIVES.items()}
 
@@ -139,12 +185,17 @@ def _alternatives(name: str, task: Result) -> dict[str, Result]:
 def _announce(name: str, kind: str, task: Result, updates: int, repeats: int) -> None:
     shape = f"completions of {task['completion_tokens']} tokens"
     if kind == "spread":
-        shape = f"completions that end with chance {task['end_chance']:.4f} after every token, at most {task['completion_tokens']}"
+        shape = (
+            f"completions that end with chance {task['end_chance']:.4f} after every token, at most"
+            f" {task['completion_tokens']}"
+        )
     console.rule(f"{name}: {task['num_parameters']:,} parameters, vocabulary {task['vocabulary']:,}, {kind} lengths")
-    prompts = f"{task['num_prompts']} prompts of {'' if kind == 'fixed' else 'half to all of '}{task['prompt_tokens']} tokens"
+    prompts = (
+        f"{task['num_prompts']} prompts of {'' if kind == 'fixed' else 'half to all of '}{task['prompt_tokens']} tokens"
+    )
     console.print(
-        f"{prompts} x {task['group_size']} members, {shape}; {task['micro_batch'] or 'all'} members a pass, {task['num_threads']} thread(s), fp32; "
-        f"{updates} steps in each of {repeats} processes a side"
+        f"{prompts} x {task['group_size']} members, {shape}; {task['micro_batch'] or 'all'} members a pass,"
+        f" {task['num_threads']} thread(s), fp32; {updates} steps in each of {repeats} processes a side"
     )
 
 
@@ -178,19 +229,29 @@ def _show(name: str, record: Result) -> None:
         table.add_row(part, _spread(theirs[part], digits), _spread(ours[part], digits), _spread(ratios, 2))
     console.print(table)
     console.print("; ".join(results[0]["system"] for results in (record["trl"], record["groupwise"])))
-    counts = {system: statistics.mean(count for result in record[system] for count in result["num_tokens"]) for system in ("trl", "groupwise")}
+    counts = {
+        system: statistics.mean(count for result in record[system] for count in result["num_tokens"])
+        for system in ("trl", "groupwise")
+    }
     console.print(f"tokens sampled a step: TRL {counts['trl']:.0f}, Groupwise {counts['groupwise']:.0f}")
     for (what, size), target in TARGETS.items():
         if size == name:
             part = "step, s" if what == "time" else "peak memory, MiB"
             found = statistics.median(own / other for own, other in zip(ours[part], theirs[part], strict=True))
-            console.print(f"{what}: {found:.2f} of TRL's, asked for at most {target}: {'reached' if found <= target else 'not reached'}")
+            console.print(
+                f"{what}: {found:.2f} of TRL's, asked for at most {target}:"
+                f" {'reached' if found <= target else 'not reached'}"
+            )
 
 
 def _show_tuning(found: dict[str, Result]) -> None:
     table = Table("TRL with", "step, s", "step, CPU s", "sampling, s", "update, s", "peak memory, MiB")
     for label, result in found.items():
-        table.add_row(label, *(f"{_median(result, part):.3f}" for part in ("step", "cpu", "sampling", "update")), f"{result['peak_bytes'] / 2**20:.0f}")
+        table.add_row(
+            label,
+            *(f"{_median(result, part):.3f}" for part in ("step", "cpu", "sampling", "update")),
+            f"{result['peak_bytes'] / 2**20:.0f}",
+        )
     console.print(table)
 
 

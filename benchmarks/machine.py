@@ -12,6 +12,11 @@ def describe() -> str:
     import torch
 
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor())
+    name = next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
     cores = len(os.sched_getaffinity(0))
-    return f"{name}, {cores} cores, load {os.getloadavg()[0]:.1f} before; Python {platform.python_version()}, torch {torch.__version__}"
+    return (
+        f"{name}, {cores} cores, load {os.getloadavg()[0]:.1f} before; Python {platform.python_version()}, torch"
+        f" {torch.__version__}"
+    )

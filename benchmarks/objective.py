@@ -1,12 +1,14 @@
-"""The objective's own cost: prepare + plan + loss + backward of every preset beside GRPO written by hand in ten lines of torch, in one run.
+"""The objective's own cost: prepare + plan + loss + backward of every preset beside GRPO written by hand in ten lines
+of torch, in one run.
 
     python benchmarks/objective.py [--members 256] [--decisions 1024] [--rounds 25] [--presets ema balanced]
 
-One thread, fp32. By hand is the least that anybody writes: z-score inside the group, clip at 0.2, mask (as floats, ready), token mean, no reference. It is
-checked to give the loss and gradient of the preset `bnpo`, which is the same method. By hand and preset alternate, and every ratio is of two runs that followed
-each other: printed are its median and quartiles over rounds in wall time, and its median in CPU time. Two further columns: the ratio to the same by
-hand with a KL to a reference and the mean of member means, which is the preset `grpo` in full; and the ratio to by hand when all metrics are read as well,
-percentiles included, as a training step does that is logged.
+One thread, fp32. By hand is the least that anybody writes: z-score inside the group, clip at 0.2, mask (as floats,
+ready), token mean, no reference. It is checked to give the loss and gradient of the preset `bnpo`, which is the same
+method. By hand and preset alternate, and every ratio is of two runs that followed each other: printed are its median
+and quartiles over rounds in wall time, and its median in CPU time. Two further columns: the ratio to the same by hand
+with a KL to a reference and the mean of member means, which is the preset `grpo` in full; and the ratio to by hand when
+all metrics are read as well, percentiles included, as a training step does that is logged.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ def by_hand(rewards: Tensor, group_size: int, log_prob: Tensor, old: Tensor, mas
     return -(surrogate * mask).sum() / mask.sum()
 
 
-def by_hand_with_kl(rewards: Tensor, group_size: int, log_prob: Tensor, old: Tensor, mask: Tensor, reference: Tensor) -> Tensor:
+def by_hand_with_kl(
+    rewards: Tensor, group_size: int, log_prob: Tensor, old: Tensor, mask: Tensor, reference: Tensor
+) -> Tensor:
     """GRPO in ten lines of torch: clip 0.2, k3 at 0.04, mean of member means."""
     grouped = rewards.view(-1, group_size)
     spread = grouped.std(1, keepdim=True).clamp(min=1e-6)
@@ -57,19 +61,29 @@ def by_hand_with_kl(rewards: Tensor, group_size: int, log_prob: Tensor, old: Ten
 
 
 class Batch:
-    """One random batch: log-probs, an old policy and a reference 0.1 nats away, lengths from half to full, groups of eight."""
+    """One random batch: log-probs, an old policy and a reference 0.1 nats away, lengths from half to full, groups of
+    eight.
+    """
 
     group_size = 8
 
     def __init__(self, members: int, decisions: int) -> None:
         torch.manual_seed(0)
         self.log_prob = -0.5 - torch.rand(members, decisions) * 3
-        self.old, self.reference, self.behaviour = ((self.log_prob + 0.1 * torch.randn_like(self.log_prob)).clamp(max=0) for _ in range(3))
+        self.old, self.reference, self.behaviour = (
+            (self.log_prob + 0.1 * torch.randn_like(self.log_prob)).clamp(max=0) for _ in range(3)
+        )
         self.mask = torch.arange(decisions)[None] < torch.randint(decisions // 2, decisions + 1, (members, 1))
         self.rewards = torch.rand(members).round(decimals=1)
         self.group = torch.arange(members) // self.group_size
-        self.scores = {name: torch.rand(members, decisions) for name in ("entropy", "score_norm", "exact_divergence", "mean_shift")}
-        self.stored = {"reference_log_prob": self.reference, "behaviour_log_prob": self.behaviour, "step_size": torch.ones(members, decisions)}
+        self.scores = {
+            name: torch.rand(members, decisions) for name in ("entropy", "score_norm", "exact_divergence", "mean_shift")
+        }
+        self.stored = {
+            "reference_log_prob": self.reference,
+            "behaviour_log_prob": self.behaviour,
+            "step_size": torch.ones(members, decisions),
+        }
 
     def hand(self, kl: bool) -> Callable[[], tuple[Tensor, Tensor]]:
         mask = self.mask.float()
@@ -89,11 +103,15 @@ class Batch:
     def preset(self, name: str, read: bool = False) -> Callable[[], tuple[Tensor, Tensor]]:
         objective = Objective.preset(name)
         needed: dict[str, Any] = {name: value for name, value in self.scores.items() if name in objective.requires}
-        beside: dict[str, Any] = {name: value for name, value in self.stored.items() if name in objective.requires_rollouts}
+        beside: dict[str, Any] = {
+            name: value for name, value in self.stored.items() if name in objective.requires_rollouts
+        }
 
         def run() -> tuple[Tensor, Tensor]:
             leaf = self.log_prob.clone().requires_grad_()
-            batch = objective.prepare(Rollouts(self.group, self.mask, self.old, {"reward": self.rewards}, **beside), objective.init())
+            batch = objective.prepare(
+                Rollouts(self.group, self.mask, self.old, {"reward": self.rewards}, **beside), objective.init()
+            )
             plan = objective.plan(batch)
             scored = Scored(leaf, **{name: value.clone().requires_grad_() for name, value in needed.items()})
             if objective.scope == "batch":
@@ -126,7 +144,9 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=256)
     parser.add_argument("--decisions", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--presets", nargs="*", default=None, help="all presets, and `dapo` under every overlay, if not given")
+    parser.add_argument(
+        "--presets", nargs="*", default=None, help="all presets, and `dapo` under every overlay, if not given"
+    )
     parser.add_argument("--no-write", action="store_true", help="leave benchmarks/results alone")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -137,7 +157,8 @@ def main() -> None:
         torch.testing.assert_close(run(), batch.preset(same)(), rtol=1e-4, atol=1e-9)
     names = given.presets or [*method_names(), *(f"dapo+{overlay}" for overlay in overlay_names())]
     presets = {name: (batch.preset(name), batch.preset(name, read=True)) for name in names}
-    # A process that holds a model has freed larger blocks than these tensors; the allocator then no longer gives every one back to the system.
+    # A process that holds a model has freed larger blocks than these tensors; the allocator then no longer gives every
+    # one back to the system.
     torch.empty(7 << 20).fill_(0)
     for run in (hand, with_kl, *(each for pair in presets.values() for each in pair)):
         seconds(run)
@@ -147,11 +168,16 @@ def main() -> None:
         for name, (run, logged) in presets.items():
             plain, mine, full, again, read = (seconds(each) for each in (hand, run, with_kl, hand, logged))
             base.append(1000 * plain[0])
-            for column, ratio in zip(COLUMNS, (mine[0] / plain[0], mine[1] / plain[1], mine[0] / full[0], read[0] / again[0]), strict=True):
+            for column, ratio in zip(
+                COLUMNS, (mine[0] / plain[0], mine[1] / plain[1], mine[0] / full[0], read[0] / again[0]), strict=True
+            ):
                 ratios[name][column].append(ratio)
     table = {name: {column: spread(values) for column, values in each.items()} for name, each in ratios.items()}
     print(machine)
-    print(f"[{given.members} x {given.decisions}] fp32, one thread, {given.rounds} rounds; by hand: median {statistics.median(base):.2f} ms")
+    print(
+        f"[{given.members} x {given.decisions}] fp32, one thread, {given.rounds} rounds; by hand: median"
+        f" {statistics.median(base):.2f} ms"
+    )
     print(f"ratio to GRPO by hand; target {TARGET}")
     print(f"{'preset':24s} {'wall':>6s} {'quartiles':>14s} {'CPU':>6s} {'to KL by hand':>14s} {'metrics read':>13s}")
     for name, row in sorted(table.items(), key=lambda item: item[1]["wall"]["median"]):

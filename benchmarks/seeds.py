@@ -4,9 +4,10 @@
     python benchmarks/seeds.py --only language --only diffusion --seeds 3 # make seeds ARGS="--only language --seeds 3"
     python benchmarks/seeds.py --table                                    # the tables again, from what is there
 
-A run is `groupwise train NAME seed=S` with its controls, in a process and with a cache of its own, so that its CPU seconds hold the warm-up. Each one
-that ended, well or badly, is a line of `results/seeds.jsonl`, with what `groupwise doctor` says of it; the same command leaves it out and goes on with the
-next. A line counts for the configuration that it was measured with: where the experiment's file says something else by now, its runs are made again.
+A run is `groupwise train NAME seed=S` with its controls, in a process and with a cache of its own, so that its CPU
+seconds hold the warm-up. Each one that ended, well or badly, is a line of `results/seeds.jsonl`, with what `groupwise
+doctor` says of it; the same command leaves it out and goes on with the next. A line counts for the configuration that
+it was measured with: where the experiment's file says something else by now, its runs are made again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,14 @@ NEED_A_MODEL = ("diffusion_prompts", "source_002", "source_003")
 """Experiments on a model folder of one's own: there is none to measure them with."""
 ORDER = (
     *("source_004", "language", "source_003_small", "selection_text", "restoration", "diffusion", "diffusion_jpeg"),
-    *("source_000", "source_000_restoration", "selection", "guess_the_number", "source_004_rewards", "restoration_codec"),
+    *(
+        "source_000",
+        "source_000_restoration",
+        "selection",
+        "guess_the_number",
+        "source_004_rewards",
+        "restoration_codec",
+    ),
     *("language_countdown", "source_001_improved", "source_001_progressive", "language_knights"),
     *("source_004_advantage", "source_004_weights", "source_004_modes"),
     *("source_004_adaptive", "source_004_legacy_then", "source_004_shots"),
@@ -40,7 +48,9 @@ ORDER = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Makes the runs that are missing and writes the tables; returns the exit status: 1 where a run of those asked for ended badly."""
+    """Makes the runs that are missing and writes the tables; returns the exit status: 1 where a run of those asked for
+    ended badly.
+    """
     asked = options().parse_args(arguments)
     names = asked.only or list(ORDER)
     wanted = [(name, seed) for name in names for seed in range(asked.first_seed, asked.first_seed + asked.seeds)]
@@ -48,7 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not asked.table:
         made = {_place(row) for row in seeds_table.read(asked.lines)}
         missing = [(name, seed) for name, seed in wanted if (name, seed, fingerprint(name)) not in made]
-        print(f"{len(wanted) - len(missing)} of {len(wanted)} runs are there; {len(missing)} to make, each within {asked.minutes:g} minutes", flush=True)
+        print(
+            f"{len(wanted) - len(missing)} of {len(wanted)} runs are there; {len(missing)} to make, each within"
+            f" {asked.minutes:g} minutes",
+            flush=True,
+        )
         for place, (name, seed) in enumerate(missing, 1):
             row = measured(name, seed, asked.runs / f"{Path(name).stem}-{seed}", 60 * asked.minutes, keep=asked.keep)
             _append(asked.lines, row)
@@ -66,7 +80,12 @@ def current(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     Args:
         rows: lines of `seeds.jsonl`.
     """
-    return [row for row in rows if (Path(row["experiment"]).is_file() or row["experiment"] in shipped()) and row["config"] == fingerprint(row["experiment"])]
+    return [
+        row
+        for row in rows
+        if (Path(row["experiment"]).is_file() or row["experiment"] in shipped())
+        and row["config"] == fingerprint(row["experiment"])
+    ]
 
 
 def _append(lines: Path, row: dict[str, Any]) -> None:
@@ -83,10 +102,23 @@ def _place(row: dict[str, Any]) -> tuple[str, int, str]:
 def options() -> argparse.ArgumentParser:
     """What the command takes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", type=_experiment, metavar="NAME", help="an experiment, or a .toml file; may be repeated")
+    parser.add_argument(
+        "--only",
+        action="append",
+        type=_experiment,
+        metavar="NAME",
+        help="an experiment, or a .toml file; may be repeated",
+    )
     parser.add_argument("--seeds", type=_positive, default=10, help="how many")
-    parser.add_argument("--first-seed", type=_seed, default=10, help="the first of them; nothing was tuned on 10 and above")
-    parser.add_argument("--minutes", type=_minutes, default=60.0, help="a run that has not ended by then is ended, and that is its result")
+    parser.add_argument(
+        "--first-seed", type=_seed, default=10, help="the first of them; nothing was tuned on 10 and above"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=_minutes,
+        default=60.0,
+        help="a run that has not ended by then is ended, and that is its result",
+    )
     parser.add_argument("--table", action="store_true", help="make no run, only the tables")
     parser.add_argument("--keep", action="store_true", help="keep the run folders")
     parser.add_argument("--runs", type=Path, default=Path("runs/seeds"), help="where the run folders go")

@@ -45,17 +45,37 @@ def measured(name: str, seed: int, folder: Path, seconds: float, *, keep: bool) 
     for left in (folder, cache):
         shutil.rmtree(left, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    row: dict[str, Any] = {"experiment": name, "seed": seed, "config": fingerprint(name), "date": time.strftime("%Y-%m-%d"), "machine": describe()}
-    environment = {**os.environ, "GROUPWISE_CACHE": str(cache.resolve()), "OMP_NUM_THREADS": "1", "COLUMNS": "200", "TOKENIZERS_PARALLELISM": "false"}
+    row: dict[str, Any] = {
+        "experiment": name,
+        "seed": seed,
+        "config": fingerprint(name),
+        "date": time.strftime("%Y-%m-%d"),
+        "machine": describe(),
+    }
+    environment = {
+        **os.environ,
+        "GROUPWISE_CACHE": str(cache.resolve()),
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "200",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
     begin, used = time.monotonic(), _cpu_seconds()
     row["exit"], said = _called(["train", name, f"seed={seed}", "--out", str(folder)], environment, seconds)
     row |= {"cpu_seconds": round(_cpu_seconds() - used, 1), "seconds": round(time.monotonic() - begin, 1)}
     if row["exit"] != 0:
-        row["error"] = f"did not end within {seconds:g} s" if row["exit"] is None else (said.strip().splitlines() or [""])[-1][:300]
+        row["error"] = (
+            f"did not end within {seconds:g} s"
+            if row["exit"] is None
+            else (said.strip().splitlines() or [""])[-1][:300]
+        )
     row |= _ends(folder) if (folder / "summary.json").is_file() else {}
     if (folder / "metrics.jsonl").is_file():
         row["doctor_exit"], told = _called(["doctor", str(folder), "--json"], environment, 600)
-        row["findings"] = [finding["rule"] for finding in json.loads(told)["runs"][0]["findings"] if finding["holds"] and finding["severity"] != "note"]
+        row["findings"] = [
+            finding["rule"]
+            for finding in json.loads(told)["runs"][0]["findings"]
+            if finding["holds"] and finding["severity"] != "note"
+        ]
     shutil.rmtree(cache, ignore_errors=True)
     if not keep:
         shutil.rmtree(folder, ignore_errors=True)
@@ -65,7 +85,9 @@ def measured(name: str, seed: int, folder: Path, seconds: float, *, keep: bool) 
 def _called(words: list[str], environment: dict[str, str], seconds: float) -> tuple[int | None, str]:
     """Exit status, none past the deadline, and what was said; nothing of the command outlives this call."""
     command = [sys.executable, "-c", "from groupwise.cli import main; main()", *words]
-    process = subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    process = subprocess.Popen(
+        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
     try:
         said, _ = process.communicate(timeout=seconds)
         return process.returncode, said
@@ -83,7 +105,11 @@ def _ends(folder: Path) -> dict[str, Any]:
     controls = {}
     for path in sorted((folder / "controls").glob("*/summary.json")):
         name, above = path.parent.name, summary.get("controls", {})
-        controls[name] = {"end": _rounded(evaluated(path.parent, "after")), "above": above.get(name, {}), "steps": read_json(path)["steps"]}
+        controls[name] = {
+            "end": _rounded(evaluated(path.parent, "after")),
+            "above": above.get(name, {}),
+            "steps": read_json(path)["steps"],
+        }
     ends = {"start": _rounded(evaluated(folder, "before")), "end": _rounded(evaluated(folder, "after"))}
     return {**{key: summary[key] for key in ("metric", "before", "after", "steps")}, **ends, "controls": controls}
 

@@ -26,7 +26,8 @@ ALSO = {
     "restoration_codec": ("restored/codec_ssim", "restored/psnr"),
     "selection": tuple(f"selected/accuracy_{shots}" for shots in range(1, 5)),
 }
-"""Held-out metrics that stand beside the deciding one, before -> after; those that a run did not report are left out."""
+"""Held-out metrics that stand beside the deciding one, before -> after; those that a run did not report are left out.
+"""
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -53,14 +54,35 @@ def document(rows: Sequence[Row], order: Sequence[str], need_a_model: Sequence[s
         need_a_model: those that ask for a model folder.
     """
     names = dict.fromkeys([*order, *(row["experiment"] for row in rows)])
-    by_name = {name: sorted((row for row in rows if row["experiment"] == name), key=lambda row: row["seed"]) for name in names}
-    heads = ["experiment", "seeds", "metric", "before", "after", "above its controls by", "doctor, at the end", "CPU s", "exit"]
+    by_name = {
+        name: sorted((row for row in rows if row["experiment"] == name), key=lambda row: row["seed"]) for name in names
+    }
+    heads = [
+        "experiment",
+        "seeds",
+        "metric",
+        "before",
+        "after",
+        "above its controls by",
+        "doctor, at the end",
+        "CPU s",
+        "exit",
+    ]
     lines = [
         "# Shipped experiments with seeds that nobody tuned on",
         "",
-        "Written by `make seeds`, which makes the runs that are missing: `groupwise train NAME seed=S` with its controls, every run in a process and with",
-        "a cache of its own. A number is the mean over seeds (the lowest to the highest). Behind a control's name stand its own score, how much the run is",
-        "above it with its 95 % interval over seeds, and with how many seeds the run alone, over its held-out prompts, is told to be above it or below.",
+        (
+            "Written by `make seeds`, which makes the runs that are missing: `groupwise train NAME seed=S` with its"
+            " controls, every run in a process and with"
+        ),
+        (
+            "a cache of its own. A number is the mean over seeds (the lowest to the highest). Behind a control's name"
+            " stand its own score, how much the run is"
+        ),
+        (
+            "above it with its 95 % interval over seeds, and with how many seeds the run alone, over its held-out"
+            " prompts, is told to be above it or below."
+        ),
         "CPU seconds are those of the whole command, on a machine that computed other things as well.",
         "",
         _row(heads),
@@ -68,7 +90,10 @@ def document(rows: Sequence[Row], order: Sequence[str], need_a_model: Sequence[s
         *(_row(_summary(name, measured)) for name, measured in by_name.items()),
         *(_row([f"`{name}`", "asks for a `--model` of yours", *[""] * 7]) for name in need_a_model),
         "",
-        *(f"Measured on {machine}." for machine in sorted({re.sub(r", load \S+ before", "", row["machine"]) for row in rows})),
+        *(
+            f"Measured on {machine}."
+            for machine in sorted({re.sub(r", load \S+ before", "", row["machine"]) for row in rows})
+        ),
     ]
     for name, measured in by_name.items():
         if measured:
@@ -92,7 +117,9 @@ def _summary(name: str, rows: Sequence[Row]) -> list[str]:
         "; ".join(_control(control, ended) for control in _controls(ended)) or ("no control" if ended else ""),
         ", ".join(f"`{rule}` {count} of {len(rows)}" for rule, count in findings.most_common()) or "nothing",
         spread([row["cpu_seconds"] for row in rows], digits=0),
-        ", ".join(f"{_exit(status)}: {count} of {len(rows)}" for status, count in Counter(row["exit"] for row in rows).items()),
+        ", ".join(
+            f"{_exit(status)}: {count} of {len(rows)}" for status, count in Counter(row["exit"] for row in rows).items()
+        ),
     ]
 
 
@@ -108,7 +135,12 @@ def _control(name: str, rows: Sequence[Row]) -> str:
     gaps = {seed: control["above"][metric] for seed, control in measured.items() if metric in control["above"]}
     if not gaps:
         return told
-    scores = [score for row in rows for score in (row["after"], row["controls"].get(name, {}).get("end", {}).get(metric)) if score is not None]
+    scores = [
+        score
+        for row in rows
+        for score in (row["after"], row["controls"].get(name, {}).get("end", {}).get(metric))
+        if score is not None
+    ]
     bounds = difference_bounds(score_bounds(load_experiment(rows[0]["experiment"]).table(), metric, scores))
     over = bootstrap({seed: {metric: gap[0]} for seed, gap in gaps.items()}).within(bounds)
     above, below = sum(low > 0 for _, low, _ in gaps.values()), sum(high < 0 for _, _, high in gaps.values())
@@ -121,7 +153,16 @@ def _seeds(name: str, rows: Sequence[Row]) -> list[str]:
     also = [metric for metric in ALSO.get(name, ()) if any(metric in row["end"] for row in ended)]
     controls = _controls(ended)
     metric = ended[0]["metric"] if ended else "metric"
-    heads = ["seed", f"{metric}, before", "after", *(f"{each}, before → after" for each in also), *controls, "doctor", "CPU s", "exit"]
+    heads = [
+        "seed",
+        f"{metric}, before",
+        "after",
+        *(f"{each}, before → after" for each in also),
+        *controls,
+        "doctor",
+        "CPU s",
+        "exit",
+    ]
     lines = [_row(heads), "|" + "---|" * len(heads)]
     for row in rows:
         start, end, beside = row.get("start", {}), row.get("end", {}), row.get("controls", {})
@@ -178,7 +219,11 @@ def line(row: Row) -> str:
     Args:
         row: its line.
     """
-    beside = "".join(f"  {name} {number(control['end'].get(row['metric']))}" for name, control in row.get("controls", {}).items())
-    score = f"{row['metric']} {number(row['before'])} -> {number(row['after'])}{beside}" if "metric" in row else "no result"
+    beside = "".join(
+        f"  {name} {number(control['end'].get(row['metric']))}" for name, control in row.get("controls", {}).items()
+    )
+    score = (
+        f"{row['metric']} {number(row['before'])} -> {number(row['after'])}{beside}" if "metric" in row else "no result"
+    )
     ended = f"{row['cpu_seconds']:.0f} CPU s  exit {_exit(row['exit'], row.get('error'))}"
     return f"{row['experiment']} seed {row['seed']}: {score}  doctor: {_findings(row)}  {ended}"

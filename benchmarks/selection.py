@@ -1,7 +1,8 @@
 """Several seeds of `groupwise train selection` as one table: `python benchmarks/selection.py RUN RUN ... [--out FILE]`.
 
-Baselines do not depend on the seed. `ours` is the mean over seeds, beside the lowest and the highest; `lead` is the mean difference to each baseline, beside
-the lowest lower end of the seeds' paired intervals, which redraw images and rules.
+Baselines do not depend on the seed. `ours` is the mean over seeds, beside the lowest and the highest; `lead` is the
+mean difference to each baseline, beside the lowest lower end of the seeds' paired intervals, which redraw images and
+rules.
 """
 
 from __future__ import annotations
@@ -20,17 +21,32 @@ def gathered(runs: list[Path]) -> dict[str, Any]:
     Args:
         runs: run folders, one a seed.
     """
-    tables = [{name: json.loads((run / "tables" / f"{name}.json").read_text()) for name in ("baselines", "lead")} for run in runs]
-    rows: dict[str, Any] = {row[0]: [cell["mean"] for cell in row[1:]] for row in tables[0]["baselines"]["rows"] if not row[0].startswith("ours")}
-    ours = [[cell["mean"] for cell in next(row for row in each["baselines"]["rows"] if row[0] == "ours")[1:]] for each in tables]
+    tables = [
+        {name: json.loads((run / "tables" / f"{name}.json").read_text()) for name in ("baselines", "lead")}
+        for run in runs
+    ]
+    rows: dict[str, Any] = {
+        row[0]: [cell["mean"] for cell in row[1:]]
+        for row in tables[0]["baselines"]["rows"]
+        if not row[0].startswith("ours")
+    }
+    ours = [
+        [cell["mean"] for cell in next(row for row in each["baselines"]["rows"] if row[0] == "ours")[1:]]
+        for each in tables
+    ]
     names = [row[0] for row in tables[0]["lead"]["rows"]]
-    lead = {name: [next(row[1:] for row in each["lead"]["rows"] if row[0] == name) for each in tables] for name in names}
+    lead = {
+        name: [next(row[1:] for row in each["lead"]["rows"] if row[0] == name) for each in tables] for name in names
+    }
     return {
         "columns": tables[0]["baselines"]["columns"][1:],
         "baselines": rows,
         "ours": {"mean": _over(ours, _mean), "lowest": _over(ours, min), "highest": _over(ours, max), "seeds": ours},
         "lead": {
-            name: {"mean": _over([[cell["mean"] for cell in row] for row in found], _mean), "low": _over([[cell["low"] for cell in row] for row in found], min)}
+            name: {
+                "mean": _over([[cell["mean"] for cell in row] for row in found], _mean),
+                "low": _over([[cell["low"] for cell in row] for row in found], min),
+            }
             for name, found in lead.items()
         },
         "seconds": [json.loads((run / "summary.json").read_text())["seconds"] for run in runs],
@@ -56,10 +72,17 @@ def main() -> None:
     for name, values in found["baselines"].items():
         print(f"| {name} | " + " | ".join(f"{value:.3f}" for value in values) + " |")
     own = found["ours"]
-    cells = [f"{mean:.3f} ({low:.3f} to {high:.3f})" for mean, low, high in zip(own["mean"], own["lowest"], own["highest"], strict=True)]
+    cells = [
+        f"{mean:.3f} ({low:.3f} to {high:.3f})"
+        for mean, low, high in zip(own["mean"], own["lowest"], own["highest"], strict=True)
+    ]
     print(f"| ours, {len(arguments.runs)} seeds | " + " | ".join(cells) + " |")
     for name, lead in found["lead"].items():
-        print(f"| lead over {name} | " + " | ".join(f"{mean:+.3f} (> {low:+.3f})" for mean, low in zip(lead["mean"], lead["low"], strict=True)) + " |")
+        print(
+            f"| lead over {name} | "
+            + " | ".join(f"{mean:+.3f} (> {low:+.3f})" for mean, low in zip(lead["mean"], lead["low"], strict=True))
+            + " |"
+        )
     if arguments.out is not None:
         write_file(arguments.out, json.dumps(found, indent=1) + "\n")
 

@@ -3,8 +3,8 @@
 groupwise compare source_004_rewards --out runs/source_004_rewards
 groupwise compare source_004_rewards advantage.kind=centred \\
     --vary domain.rewards.vqa.mode.kind=hard_plus_soft,hard_plus_soft_v2,legacy --out runs/source_004_gap
-groupwise compare source_004_rewards domain.rewards.vqa.mode.kind=legacy --vary domain.model.num_layers=1,2,3 --out runs/source_004_layers
-python benchmarks/selection_grids.py runs/source_004_* [--out benchmarks/results/source_004.json]
+groupwise compare source_004_rewards domain.rewards.vqa.mode.kind=legacy --vary domain.model.num_layers=1,2,3 --out
+runs/source_004_layers python benchmarks/selection_grids.py runs/source_004_* [--out benchmarks/results/source_004.json]
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from groupwise.checkpoint import write_file
 
 
 def gathered(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What a grid's `results.json` says of each variant: seeds, and held-out VQA accuracy with its interval and difference from the first.
+    """What a grid's `results.json` says of each variant: seeds, and held-out VQA accuracy with its interval and
+    difference from the first.
 
     Args:
         results: what the file holds.
@@ -65,7 +66,11 @@ def main() -> None:
     parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
-    found: dict[str, Any] = json.loads(arguments.out.read_text(encoding="utf-8")) if arguments.out is not None and arguments.out.is_file() else {}
+    found: dict[str, Any] = (
+        json.loads(arguments.out.read_text(encoding="utf-8"))
+        if arguments.out is not None and arguments.out.is_file()
+        else {}
+    )
     for folder in arguments.folders:
         results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
         # By the folder: one experiment, changed on the command line, makes several grids.

@@ -1,4 +1,6 @@
-"""Groupwise's side of `language_step.py`: a real experiment through `groupwise.train`, its JSON result printed as the last line."""
+"""Groupwise's side of `language_step.py`: a real experiment through `groupwise.train`, its JSON result printed as the
+last line.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,10 @@ def main(specification: dict[str, Any]) -> dict[str, Any]:
         "cpu": measure.differences(measure.CPU)[skip - 1 : -1],
         "sampling": [row["seconds/sampling"] for row in steps],
         "update": [row["seconds/update"] for row in steps],
-        "num_tokens": [round(row["completions/mean_length"] * specification["num_prompts"] * specification["group_size"]) for row in steps],
+        "num_tokens": [
+            round(row["completions/mean_length"] * specification["num_prompts"] * specification["group_size"])
+            for row in steps
+        ],
         "peak_bytes": peak - after_import,
     }
 

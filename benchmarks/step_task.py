@@ -1,8 +1,9 @@
 """What both sides of `language_step.py` are given: one model folder, one file of prompts, one reward.
 
-The models have random weights, so the time does not depend on what was learned. How long a completion gets is set by the model itself:
-every token's embedding holds the same large number in its first dimension, so the first dimension of the last hidden state is nearly
-constant, and the end token's row reads only that. Its size is fitted until a completion ends with the chance asked for (zero for fixed lengths).
+The models have random weights, so the time does not depend on what was learned. How long a completion gets is set by
+the model itself: every token's embedding holds the same large number in its first dimension, so the first dimension of
+the last hidden state is nearly constant, and the end token's row reads only that. Its size is fitted until a completion
+ends with the chance asked for (zero for fixed lengths).
 """
 
 from __future__ import annotations
@@ -92,9 +93,19 @@ def build(size: Size, lengths: str, num_prompts: int, folder: Path) -> dict[str,
     draw = random.Random(0)
     with (folder / "prompts.jsonl").open("w") as stream:
         for _ in range(num_prompts):
-            tokens = size.prompt_tokens if lengths == "fixed" else draw.randint(size.prompt_tokens // 2, size.prompt_tokens)
-            stream.write(json.dumps({"prompt": " ".join(f"w{draw.randrange(size.vocabulary - 2)}" for _ in range(tokens))}) + "\n")
-    return {**asdict(size), "lengths": lengths, "num_parameters": sum(p.numel() for p in model.parameters()), "end_chance": measured}
+            tokens = (
+                size.prompt_tokens if lengths == "fixed" else draw.randint(size.prompt_tokens // 2, size.prompt_tokens)
+            )
+            stream.write(
+                json.dumps({"prompt": " ".join(f"w{draw.randrange(size.vocabulary - 2)}" for _ in range(tokens))})
+                + "\n"
+            )
+    return {
+        **asdict(size),
+        "lengths": lengths,
+        "num_parameters": sum(p.numel() for p in model.parameters()),
+        "end_chance": measured,
+    }
 
 
 def _set_end_chance(model: Any, chance: float, size: Size) -> float:

@@ -1,4 +1,6 @@
-"""TRL's side of `language_step.py`: runs in TRL's own environment, reads a JSON specification, prints a JSON result as its last line."""
+"""TRL's side of `language_step.py`: runs in TRL's own environment, reads a JSON specification, prints a JSON result as
+its last line.
+"""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 groupwise compare source_000 --out runs/study_language
 groupwise compare source_000_restoration --out runs/study_restoration
 python benchmarks/study.py runs/study_language runs/study_restoration
-python benchmarks/study.py --stability benchmarks/results/study_language.json     # which method's seeds end closest together
-python benchmarks/study.py --stability runs/study_language
+python benchmarks/study.py --stability benchmarks/results/study_language.json     # which method's seeds end closest
+together python benchmarks/study.py --stability runs/study_language
 """
 
 from __future__ import annotations
@@ -60,8 +60,9 @@ def markdown(results: Mapping[str, Any]) -> str:
 
 
 def stability(results: Mapping[str, Any]) -> str:
-    """How far each method's seeds end from each other, the closest first: the standard deviation over seeds with its 95 % interval (of normal scores), and the
-    `p` of an F test of its variance against GRPO's, times the number of comparisons.
+    """How far each method's seeds end from each other, the closest first: the standard deviation over seeds with its 95
+    % interval (of normal scores), and the `p` of an F test of its variance against GRPO's, times the number of
+    comparisons.
 
     Args:
         results: what `results.json` holds.
@@ -78,7 +79,10 @@ def stability(results: Mapping[str, Any]) -> str:
     """
     from scipy.stats import chi2, f
 
-    lines = ["| method | after | standard deviation over seeds | 95 % interval | p against `grpo`, corrected | seeds |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| method | after | standard deviation over seeds | 95 % interval | p against `grpo`, corrected | seeds |",
+        "|---|---|---|---|---|---|",
+    ]
     # What the comparison holds is the variance of the mean.
     variances = {row["variant"]: row["after"]["spread"]["seeds"] * len(row["seeds"]) for row in results["rows"]}
     first, others = results["rows"][0], len(results["rows"]) - 1
@@ -90,19 +94,27 @@ def stability(results: Mapping[str, Any]) -> str:
             ratio, against = variance / variances[first["variant"]], len(first["seeds"]) - 1
             chance = f"{min(1.0, 2 * others * min(f.cdf(ratio, free, against), f.sf(ratio, free, against))):.3f}"
         name = row["variant"].partition("=")[2]
-        lines.append(f"| `{name}` | {row['after']['mean']:.3f} | {variance**0.5:.3f} | {low:.3f} to {high:.3f} | {chance} | {len(row['seeds'])} |")
+        lines.append(
+            f"| `{name}` | {row['after']['mean']:.3f} | {variance**0.5:.3f} | {low:.3f} to {high:.3f} | {chance} |"
+            f" {len(row['seeds'])} |"
+        )
     return "\n".join(lines)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("places", type=Path, nargs="+", metavar="PLACE", help="what compare left: its folder, or its results.json")
+    parser.add_argument(
+        "places", type=Path, nargs="+", metavar="PLACE", help="what compare left: its folder, or its results.json"
+    )
     parser.add_argument("--stability", action="store_true", help="the spread over seeds in place of the scores")
     asked = parser.parse_args()
     for place in asked.places:
         results = json.loads((place / "results.json" if place.is_dir() else place).read_text(encoding="utf-8"))
         prompts = results.get("evaluated_on", "held-out prompts")
-        print(f"{results['experiment']}, {results['metric']} on {prompts}\n\n{(stability if asked.stability else markdown)(results)}\n")
+        print(
+            f"{results['experiment']}, {results['metric']} on"
+            f" {prompts}\n\n{(stability if asked.stability else markdown)(results)}\n"
+        )
 
 
 if __name__ == "__main__":

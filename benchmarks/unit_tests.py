@@ -2,8 +2,8 @@
 
     python benchmarks/unit_tests.py --beside OTHER/src
 
-Each side runs in processes of its own, alternating; every process runs batches of programs, and the time of a batch is its own and that of all that it started.
-Linux only.
+Each side runs in processes of its own, alternating; every process runs batches of programs, and the time of a batch is
+its own and that of all that it started. Linux only.
 """
 
 from __future__ import annotations
@@ -19,14 +19,19 @@ from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent.parent / "src"
 _CODE = "def add(a, b): return a + b\nprint(3)"
-_TESTS = {"a test apart (two processes)": "assert add(1, 2) == 3", "input and output (one process)": {"input": "", "output": "3"}}
+_TESTS = {
+    "a test apart (two processes)": "assert add(1, 2) == 3",
+    "input and output (one process)": {"input": "", "output": "3"},
+}
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def _seconds() -> float:
     """Processor time of this process, of those it has waited for, and of those that still run for it, with theirs."""
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    fields = [Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:15] for process in ("self", *children)]
+    fields = [
+        Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:15] for process in ("self", *children)
+    ]
     return sum(int(ticks) for four in fields for ticks in four) / _TICKS
 
 
@@ -65,14 +70,25 @@ def main() -> None:
     taken: dict[str, dict[str, list[float]]] = {side: {name: [] for name in _TESTS} for side in sides}
     for _ in range(given.repeats):
         for side, source in sides.items():
-            command = [sys.executable, __file__, "--measure", f"--programs={given.programs}", f"--batches={given.batches}"]
-            done = subprocess.run(command, env=os.environ | {"PYTHONPATH": str(source)}, capture_output=True, text=True, check=True)
+            command = [
+                sys.executable,
+                __file__,
+                "--measure",
+                f"--programs={given.programs}",
+                f"--batches={given.batches}",
+            ]
+            done = subprocess.run(
+                command, env=os.environ | {"PYTHONPATH": str(source)}, capture_output=True, text=True, check=True
+            )
             for name, values in json.loads(done.stdout).items():
                 taken[side][name] += values
     for name in _TESTS:
         for side in sides:
             values = taken[side][name]
-            print(f"{name:32} {side:6} {statistics.median(values):6.1f} ms of CPU a program ({min(values):.1f} to {max(values):.1f}, {len(values)} batches)")
+            print(
+                f"{name:32} {side:6} {statistics.median(values):6.1f} ms of CPU a program ({min(values):.1f} to"
+                f" {max(values):.1f}, {len(values)} batches)"
+            )
 
 
 if __name__ == "__main__":

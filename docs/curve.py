@@ -1,4 +1,6 @@
-"""Draws a metric over the steps that sample, one line a run: `python docs/curve.py reward runs/a runs/b > curve.svg`."""
+"""Draws a metric over the steps that sample, one line a run: `python docs/curve.py reward runs/a runs/b >
+curve.svg`.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +33,22 @@ def draw(metric: str, curves: Sequence[tuple[str, Sequence[float]]]) -> str:
     shapes = [f'<text x="{LEFT}" y="{HEIGHT - 4}">{metric} over {last} steps</text>']
     for tick in (low, (low + high) / 2, high):
         shapes.append(
-            f'<line x1="{LEFT}" x2="{WIDTH - 10}" y1="{y(tick):.1f}" y2="{y(tick):.1f}" stroke="#ccc"/><text x="4" y="{y(tick) + 4:.1f}">{tick:.2f}</text>'
+            f'<line x1="{LEFT}" x2="{WIDTH - 10}" y1="{y(tick):.1f}" y2="{y(tick):.1f}" stroke="#ccc"/><text x="4"'
+            f' y="{y(tick) + 4:.1f}">{tick:.2f}</text>'
         )
     for place, (name, curve) in enumerate(curves):
         colour = COLOURS[place % len(COLOURS)]
         points = " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in enumerate(curve))
         shapes.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
         shapes.append(f'<text x="{WIDTH - 110}" y="{HEIGHT - BOTTOM - 14 - 16 * place}" fill="{colour}">{name}</text>')
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif"'
+        ' font-size="12">'
+    )
     return "\n".join([head, '<rect width="100%" height="100%" fill="white"/>', *shapes, "</svg>"]) + "\n"
 
 
 if __name__ == "__main__":
-    sys.stdout.write(draw(sys.argv[1], [(Path(folder).name, read(Path(folder), sys.argv[1])) for folder in sys.argv[2:]]))
+    sys.stdout.write(
+        draw(sys.argv[1], [(Path(folder).name, read(Path(folder), sys.argv[1])) for folder in sys.argv[2:]])
+    )

@@ -15,7 +15,13 @@ def table() -> str:
     rows = ["| rule | question | what shows it | what it means | what to do |", "|---|---|---|---|---|"]
     for rule in RULES:
         metrics = ", ".join(f"`{metric}`" for metric in rule.reads)
-        cells = (f"`{rule.name}` ({rule.severity})", rule.question, f"{rule.speaks}: {metrics}", rule.means, rule.advice)
+        cells = (
+            f"`{rule.name}` ({rule.severity})",
+            rule.question,
+            f"{rule.speaks}: {metrics}",
+            rule.means,
+            rule.advice,
+        )
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows)
 

@@ -1,7 +1,9 @@
-"""Pages that are read off the code and its data, so that they cannot differ from it: a hook of mkdocs, run by `make docs`.
+"""Pages that are read off the code and its data, so that they cannot differ from it: a hook of mkdocs, run by `make
+docs`.
 
-One page a method (`presets/methods/*.toml`), one table a source of keys (`presets/keys/*.toml`), what the original's order costs (`docs/ordering.py`), and
-references of slots, rewards and experiments. Nothing is written into the tree. Equations become MathML, which browsers draw without a script.
+One page a method (`presets/methods/*.toml`), one table a source of keys (`presets/keys/*.toml`), what the original's
+order costs (`docs/ordering.py`), and references of slots, rewards and experiments. Nothing is written into the tree.
+Equations become MathML, which browsers draw without a script.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
     pages = [{"All methods": "methods/index.md"}, *({name: f"methods/{name}.md"} for name in method_names())]
     pages += [{f"+{name}": f"methods/{name}.md"} for name in overlay_names()]
-    config.nav = [{"Methods": pages} if isinstance(entry, dict) and "Methods" in entry else entry for entry in config.nav or []]
+    config.nav = [
+        {"Methods": pages} if isinstance(entry, dict) and "Methods" in entry else entry for entry in config.nav or []
+    ]
     return config
 
 
@@ -52,7 +56,9 @@ def _equation(latex: str) -> str:
     drawn = "".join(convert(line, display="block") for line in equation_lines(latex.replace("\n", " ")))
     # The name of a function keeps its distance, as LaTeX has it: mu log pi and not mulogpi.
     drawn = re.sub(r"<mi>(log|ln)</mi>", r'<mo lspace="0.17em" rspace="0.17em">\1</mo>', drawn)
-    return f'<div class="equation" style="display: grid; row-gap: 0.8em; overflow-x: auto; padding: 0.3em 0">{drawn}</div>'
+    return (
+        f'<div class="equation" style="display: grid; row-gap: 0.8em; overflow-x: auto; padding: 0.3em 0">{drawn}</div>'
+    )
 
 
 def pages() -> Iterator[tuple[str, str]]:
@@ -87,11 +93,17 @@ def method_index() -> str:
     return "\n\n".join(
         [
             "# Methods",
-            "Every method is data: a file that names its paper and states every slot of the objective. Choose one with `method=NAME`, change a part of it "
-            "with `slot.key=value`, lay an overlay on it with `method=NAME+OVERLAY`. `groupwise methods NAME` prints the same as its page.",
+            (
+                "Every method is data: a file that names its paper and states every slot of the objective. Choose one"
+                " with `method=NAME`, change a part of it with `slot.key=value`, lay an overlay on it with"
+                " `method=NAME+OVERLAY`. `groupwise methods NAME` prints the same as its page."
+            ),
             _table(("method", "in one line", "arXiv"), rows),
             "## Overlays\n\nThey correct for a sampler that is not the policy.",
-            _table(("overlay", "in one line", "arXiv"), [(f"[`+{name}`]({name}.md)", each.summary, _arxiv(each.paper.arxiv)) for name, each in overlays]),
+            _table(
+                ("overlay", "in one line", "arXiv"),
+                [(f"[`+{name}`]({name}.md)", each.summary, _arxiv(each.paper.arxiv)) for name, each in overlays],
+            ),
         ]
     )
 
@@ -111,7 +123,9 @@ def method_page(name: str) -> str:
         _table(("slot", "setting"), [(f"`{slot}`", _setting(value)) for slot, value in slots.items()]),
     ]
     if name != "grpo":
-        rows = [(f"`{key}`", _setting(before), _setting(after)) for key, (before, after) in difference(plain, slots).items()]
+        rows = [
+            (f"`{key}`", _setting(before), _setting(after)) for key, (before, after) in difference(plain, slots).items()
+        ]
         parts += ["## Difference from grpo", _table(("key", "grpo", name), rows) if rows else "None."]
     parts += [
         "## Metrics",
@@ -173,7 +187,9 @@ def _metrics(own: dict[str, str]) -> Iterator[str]:
 
 
 def own_metrics(name: str) -> dict[str, str]:
-    """What a method measures that a region without bounds does not, from a small batch, with the meanings of the page of metrics."""
+    """What a method measures that a region without bounds does not, from a small batch, with the meanings of the page
+    of metrics.
+    """
     from groupwise.objective import Objective
 
     bare = Objective.preset("bnpo", **{"trust.kind": "unbounded"})
@@ -190,7 +206,15 @@ def _measured(objective: Any) -> set[str]:
     wide = torch.full((4, 2), -1.0, dtype=torch.float64)
     mask = torch.ones(4, 2, dtype=torch.bool)
     rewards = {"first": [1.0, 0.0, 1.0, 0.0], "second": [0.0, 1.0, 2.0, 0.0]}
-    rollouts = Rollouts(torch.tensor([0, 0, 1, 1]), mask, wide, rewards, behaviour_log_prob=wide, reference_log_prob=wide, step_size=-wide)
+    rollouts = Rollouts(
+        torch.tensor([0, 0, 1, 1]),
+        mask,
+        wide,
+        rewards,
+        behaviour_log_prob=wide,
+        reference_log_prob=wide,
+        step_size=-wide,
+    )
     batch = objective.prepare(rollouts, objective.init())
     scored = Scored(wide + 0.1, entropy=-wide, exact_divergence=-wide, score_norm=-wide, mean_shift=wide)
     return set(finish(batch.statistics)) | set(finish(objective.loss(scored, objective.plan(batch)).statistics))
@@ -198,7 +222,9 @@ def _measured(objective: Any) -> set[str]:
 
 def _meanings() -> dict[str, str]:
     """Metric -> meaning, from the table of the page of metrics; a cell may hold several names."""
-    rows = re.findall(r"^\| (`.+?) \| (.+?) \|", (DOCS / "guide" / "metrics.md").read_text(encoding="utf-8"), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (`.+?) \| (.+?) \|", (DOCS / "guide" / "metrics.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
     return {metric: meaning for cell, meaning in rows for metric in re.findall(r"`([^`]+)`", cell)}
 
 
@@ -211,10 +237,20 @@ def key_table(table: dict[str, Any]) -> str:
     for section in table["section"]:
         rows = []
         for key in section["key"]:
-            ours = "<br>".join(f"`{path}={_toml(value)}`" for path, value in (key.get("set", {}) | key.get("becomes", {})).items())
-            ours = ours or (f"`{key['ours']}`" if "ours" in key else ", ".join(f"`{name}`" for name in key.get("metrics", [])) or "none")
+            ours = "<br>".join(
+                f"`{path}={_toml(value)}`" for path, value in (key.get("set", {}) | key.get("becomes", {})).items()
+            )
+            ours = ours or (
+                f"`{key['ours']}`"
+                if "ours" in key
+                else ", ".join(f"`{name}`" for name in key.get("metrics", [])) or "none"
+            )
             rows.append((f"`{key['theirs']}`", ours, key.get("note", "")))
-        parts += [f"## {section['title']}", *([section["text"].strip()] if "text" in section else []), _table((table["name"], "Groupwise", "note"), rows)]
+        parts += [
+            f"## {section['title']}",
+            *([section["text"].strip()] if "text" in section else []),
+            _table((table["name"], "Groupwise", "note"), rows),
+        ]
     return "\n\n".join(parts)
 
 
@@ -227,7 +263,10 @@ def objective_reference() -> str:
 
     parts = [
         "# The objective",
-        "One loss made of orthogonal slots. A slot's `kind` chooses what is computed; changing the kind starts that slot from its own defaults.",
+        (
+            "One loss made of orthogonal slots. A slot's `kind` chooses what is computed; changing the kind starts that"
+            " slot from its own defaults."
+        ),
     ]
     for slot, field in Objective.model_fields.items():
         if slot == "name":
@@ -269,12 +308,20 @@ def experiment_reference() -> str:
     from groupwise.objective import Objective
     from groupwise.reward import Reward
 
-    parts = ["# The experiment", "Every key of an experiment file. `groupwise schema` writes the same for editors.", _model(Experiment, level=2)]
+    parts = [
+        "# The experiment",
+        "Every key of an experiment file. `groupwise schema` writes the same for editors.",
+        _model(Experiment, level=2),
+    ]
     seen: set[type] = {Experiment, Objective}
     queue = [model for field in Experiment.model_fields.values() for model in _models(field.annotation)]
     while queue:
         model = queue.pop(0)
-        if model in seen or issubclass(model, Reward) or model.__module__.startswith(("groupwise.objective.", "groupwise.experiment.")):
+        if (
+            model in seen
+            or issubclass(model, Reward)
+            or model.__module__.startswith(("groupwise.objective.", "groupwise.experiment."))
+        ):
             continue
         seen.add(model)
         parts.append(_model(model, level=2))
@@ -314,7 +361,11 @@ def _default(field: Any) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=False)
-    return _setting(value.model_dump(mode="json") if hasattr(value, "model_dump") else value) if field.default_factory is None else "computed"
+    return (
+        _setting(value.model_dump(mode="json") if hasattr(value, "model_dump") else value)
+        if field.default_factory is None
+        else "computed"
+    )
 
 
 def _docstring(text: str) -> Iterator[str]:
@@ -348,7 +399,9 @@ def _argument(model: Any, name: str) -> str:
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    return "\n".join(lines + ["| " + " | ".join(_line(cell).replace("|", "\\|") for cell in row) + " |" for row in rows])
+    return "\n".join(
+        lines + ["| " + " | ".join(_line(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
+    )
 
 
 def _line(text: str) -> str:

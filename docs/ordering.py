@@ -1,4 +1,5 @@
-"""The page that shows what the original's order of computation costs: source 000 as it was (`compat = "verl_rl"`) beside ours, on the same inputs.
+"""The page that shows what the original's order of computation costs: source 000 as it was (`compat = "verl_rl"`)
+beside ours, on the same inputs.
 
 Everything on it is computed by the objective when the documentation is built.
 """
@@ -90,13 +91,19 @@ def measure(objective: Objective, given: Inputs) -> Measured:
 
 def compare(given: Inputs) -> dict[str, tuple[Measured, Measured]]:
     """Method -> (the original's order, ours)."""
-    return {method: (measure(objective_of(method, True), given), measure(objective_of(method, False), given)) for method in METHODS}
+    return {
+        method: (measure(objective_of(method, True), given), measure(objective_of(method, False), given))
+        for method in METHODS
+    }
 
 
 def page() -> str:
     """The page as Markdown."""
     first, later = compare(inputs(0.0, 0.0)), compare(inputs(0.1, 0.1))
-    bad = {method: (original.without_gradient["bad"], ours.without_gradient["bad"]) for method, (original, ours) in first.items()}
+    bad = {
+        method: (original.without_gradient["bad"], ours.without_gradient["bad"])
+        for method, (original, ours) in first.items()
+    }
     silent = f"{bad['temporal_decay'][0]:.0%}"
     parts = {"first": _table(first), "later": _table(later), "figure": figure(bad), "silent": silent}
     return _PAGE.format(groups=NUM_GROUPS, size=GROUP_SIZE, longest=LONGEST, **parts)
@@ -161,16 +168,27 @@ groupwise train source_000 method=balanced compat=verl_rl
 ```
 
 In a run, `zero_gradient_fraction/positive` and `zero_gradient_fraction/negative` are these shares, in every row of `metrics.jsonl`.
-"""
+"""  # noqa: E501
 
 
 def _table(found: dict[str, tuple[Measured, Measured]]) -> str:
-    head = ("method", "innovations", "without gradient, good", "without gradient, bad", "wrong way, good", "wrong way, bad", "gradient norm")
+    head = (
+        "method",
+        "innovations",
+        "without gradient, good",
+        "without gradient, bad",
+        "wrong way, good",
+        "wrong way, bad",
+        "gradient norm",
+    )
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for method, (original, ours) in found.items():
         cells = [f"[`{method}`](../methods/{method}.md)", METHODS[method]]
         for name in ("without_gradient", "wrong_way"):
-            cells += [_pair(f"{getattr(original, name)[sign]:.0%}", f"{getattr(ours, name)[sign]:.0%}") for sign in ("good", "bad")]
+            cells += [
+                _pair(f"{getattr(original, name)[sign]:.0%}", f"{getattr(ours, name)[sign]:.0%}")
+                for sign in ("good", "bad")
+            ]
         cells.append(_pair(f"{original.norm:.2g}", f"{ours.norm:.2g}"))
         lines.append("| " + " | ".join(cells) + " |")
     return "Original → ours.\n\n" + "\n".join(lines)
@@ -189,9 +207,16 @@ def figure(shares: dict[str, tuple[float, float]]) -> str:
         parts.append(f'<text x="{label - 8}" y="{top + 14}" text-anchor="end">{method}</text>')
         for line, (share, opacity) in enumerate(zip(pair, (1.0, 0.35), strict=True)):
             y = top + line * 10
-            parts.append(f'<rect x="{label}" y="{y}" width="{max(share * width, 1):.1f}" height="8" opacity="{opacity}"/>')
-            parts.append(f'<text x="{label + max(share * width, 1) + 6:.1f}" y="{y + 8}" font-size="9">{share:.0%}</text>')
+            parts.append(
+                f'<rect x="{label}" y="{y}" width="{max(share * width, 1):.1f}" height="8" opacity="{opacity}"/>'
+            )
+            parts.append(
+                f'<text x="{label + max(share * width, 1) + 6:.1f}" y="{y + 8}" font-size="9">{share:.0%}</text>'
+            )
     height = len(shares) * row + 8
     title = "Share of the tokens of bad answers without a gradient, first update; dark: the original, light: ours"
-    svg = f'<svg viewBox="0 0 {label + width + 50} {height}" role="img" aria-label="{title}" font-size="12" fill="currentColor">{"".join(parts)}</svg>'
+    svg = (
+        f'<svg viewBox="0 0 {label + width + 50} {height}" role="img" aria-label="{title}" font-size="12"'
+        f' fill="currentColor">{"".join(parts)}</svg>'
+    )
     return f"<figure>{svg}<figcaption>{title}</figcaption></figure>"

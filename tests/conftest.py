@@ -15,7 +15,8 @@ for _variable in ("HF_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "GROUPWISE_CACH
 
 import random  # noqa: E402
 
-# beartype picks the entry of a list that it checks by Python's global generator, whose state runs save and compare: it gets one of its own.
+# beartype picks the entry of a list that it checks by Python's global generator, whose state runs save and compare: it
+# gets one of its own.
 _getrandbits, random.getrandbits = random.getrandbits, random.Random(0).getrandbits
 import beartype  # noqa: E402
 import beartype._check.code.codemain  # noqa: E402, F401
@@ -24,9 +25,22 @@ random.getrandbits = _getrandbits
 
 from jaxtyping import install_import_hook  # noqa: E402
 
-# Every type and shape that these state is checked at every call. What meets mistakes from outside, with errors of its own, is not among them.
+# Every type and shape that these state is checked at every call. What meets mistakes from outside, with errors of its
+# own, is not among them.
 _checked = ["admission", "advantage", "aggregate", "correction", "credit", "divergence", "ratio", "smoothing", "trust"]
-_checked += ["batch", "bounded", "clipping", "counts", "covariance", "decisions", "grouped", "known_gradient", "plan", "prepare", "token_gradient"]
+_checked += [
+    "batch",
+    "bounded",
+    "clipping",
+    "counts",
+    "covariance",
+    "decisions",
+    "grouped",
+    "known_gradient",
+    "plan",
+    "prepare",
+    "token_gradient",
+]
 install_import_hook([f"groupwise.objective.{name}" for name in _checked], "beartype.beartype")
 
 import torch  # noqa: E402

@@ -1,4 +1,6 @@
-"""Texts that no reader of a policy's words may raise, hang, run or print on. Whoever reads such text is tried with all of them."""
+"""Texts that no reader of a policy's words may raise, hang, run or print on. Whoever reads such text is tried with all
+of them.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,9 @@ SHORT: dict[str, str] = {
 LONG: dict[str, str] = {
     "10 MB of one letter": "a" * _MEGABYTES,
     "10 MB of digits": "9" * _MEGABYTES,
-    "10 MB of words": "The number is 4, a-b'c_9 <answer>(1+x)**2</answer> \u00e9 [1, 2] $x$ is a knight. " * (_MEGABYTES // 80),
+    "10 MB of words": (
+        "The number is 4, a-b'c_9 <answer>(1+x)**2</answer> \u00e9 [1, 2] $x$ is a knight. " * (_MEGABYTES // 80)
+    ),
     "10 MB of letters and digits": "a1" * (_MEGABYTES // 2),
     "10 MB of brackets": "(" * _MEGABYTES,
     "10 MB of a sum": "$" + "1+" * (_MEGABYTES // 2) + "1$",

@@ -1,7 +1,8 @@
 """The laws of the objective, stated once over any configuration of its slots.
 
-Kinds are read from the slots' discriminated unions, so a new file in a union is covered the moment it is there. `worlds` gives small batches with
-everything that has ever gone wrong in them: ragged masks with holes, an empty member, a member of one decision, a flat group, a missing reward.
+Kinds are read from the slots' discriminated unions, so a new file in a union is covered the moment it is there.
+`worlds` gives small batches with everything that has ever gone wrong in them: ragged masks with holes, an empty member,
+a member of one decision, a flat group, a missing reward.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ def slot_kinds(slot: str) -> list[type[Config]]:
 
 def name_of(kind: type[Config]) -> str:
     """The tag of a kind."""
-    return str(kind.kind if isinstance(getattr(kind, "kind", None), str) else get_args(kind.model_fields["kind"].annotation)[0])
+    return str(
+        kind.kind if isinstance(getattr(kind, "kind", None), str) else get_args(kind.model_fields["kind"].annotation)[0]
+    )
 
 
 def _options(kind: type[Config]) -> Iterator[Table]:
@@ -63,7 +66,13 @@ def _options(kind: type[Config]) -> Iterator[Table]:
     for key, field in kind.model_fields.items():
         if key == "kind":
             continue
-        values = get_args(field.annotation) if get_origin(field.annotation) is Literal else (True, False) if field.annotation is bool else ()
+        values = (
+            get_args(field.annotation)
+            if get_origin(field.annotation) is Literal
+            else (True, False)
+            if field.annotation is bool
+            else ()
+        )
         for value in values:
             if value != field.default and (name_of(kind), value) not in AS_WRITTEN:
                 yield {key: value}
@@ -76,8 +85,8 @@ BUSY: dict[str, Table] = {
     "kl_cov": {"share": 0.3},
     "dppo": {"threshold": 0.02},
 }
-# Switches that reproduce a published code together with the law it breaks: ties by the order of the members depend on it, and make something of a flat
-# group. Each has tests of its own by hand.
+# Switches that reproduce a published code together with the law it breaks: ties by the order of the members depend on
+# it, and make something of a flat group. Each has tests of its own by hand.
 AS_WRITTEN = {("rank", "order")}
 # Kinds that refuse negative rewards by design.
 NON_NEGATIVE = {"mean_scaled"}
@@ -89,7 +98,10 @@ def slot_tables(slot: str, switches: bool = False) -> list[Table]:
     for kind in slot_kinds(slot):
         changes: list[Table] = [{}, *(_options(kind) if switches else ())]
         busy = BUSY.get(name_of(kind), {})
-        tables += [{name_of(kind): change} if slot == "credit" else {"kind": name_of(kind)} | busy | change for change in changes]
+        tables += [
+            {name_of(kind): change} if slot == "credit" else {"kind": name_of(kind)} | busy | change
+            for change in changes
+        ]
     return tables
 
 
@@ -124,9 +136,15 @@ def pairs(first: str, second: str) -> Iterator[tuple[str, Objective]]:
 
 
 def product(**fixed: Table) -> Iterator[Objective]:
-    """The full product of the kinds of the slots that act in plan and loss, some of them fixed. As `build`, from parts that are validated once."""
+    """The full product of the kinds of the slots that act in plan and loss, some of them fixed. As `build`, from parts
+    that are validated once.
+    """
     base = validate(Objective, BASE, source="law")
-    parts = {slot: [_part(slot, table) for table in ([fixed[slot]] if slot in fixed else slot_tables(slot))] for slot in SLOTS if slot not in BEFORE_PLAN}
+    parts = {
+        slot: [_part(slot, table) for table in ([fixed[slot]] if slot in fixed else slot_tables(slot))]
+        for slot in SLOTS
+        if slot not in BEFORE_PLAN
+    }
     for chosen in itertools.product(*parts.values()):
         objective = base.model_copy(update=dict(zip(parts, chosen, strict=True)))
         refused = "; ".join(refusals(objective))
@@ -148,7 +166,10 @@ def sample(count: int, seed: int) -> Iterator[tuple[str, Objective]]:
     generator = torch.Generator().manual_seed(seed)
     tables = {slot: slot_tables(slot, switches=True) for slot in SLOTS}
     while count > 0:
-        chosen = {slot: options[int(torch.randint(len(options), (1,), generator=generator))] for slot, options in tables.items()}
+        chosen = {
+            slot: options[int(torch.randint(len(options), (1,), generator=generator))]
+            for slot, options in tables.items()
+        }
         objective = build(**chosen)
         if objective is not None:
             count -= 1
@@ -165,7 +186,12 @@ class World:
     tall: Mapping[str, Tensor]
 
     def members(self, rows: Tensor) -> World:
-        return World(self.mask[rows], self.group[rows], {k: v[rows] for k, v in self.wide.items()}, {k: v[rows] for k, v in self.tall.items()})
+        return World(
+            self.mask[rows],
+            self.group[rows],
+            {k: v[rows] for k, v in self.wide.items()},
+            {k: v[rows] for k, v in self.tall.items()},
+        )
 
     def padded(self, width: int) -> World:
         """More masked decisions, holding NaN and infinity."""
@@ -179,12 +205,17 @@ class World:
         return replace(self, mask=mask, wide={name: pad(value) for name, value in self.wide.items()})
 
     def to(self, dtype: torch.dtype) -> World:
-        return replace(self, wide={k: v.to(dtype) for k, v in self.wide.items()}, tall={k: v.to(dtype) for k, v in self.tall.items()})
+        return replace(
+            self,
+            wide={k: v.to(dtype) for k, v in self.wide.items()},
+            tall={k: v.to(dtype) for k, v in self.tall.items()},
+        )
 
     def rollouts(self, density: bool = False, shift: float = 0.0) -> Rollouts:
         tall = {"correct": self.tall["correct"] + shift, "format": self.tall["format"]}
         rewards: dict[str, Any] = {
-            name: [None if value != value else value for value in given.tolist()] if given.isnan().any() else given for name, given in tall.items()
+            name: [None if value != value else value for value in given.tolist()] if given.isnan().any() else given
+            for name, given in tall.items()
         }
         if "map" in self.wide:
             rewards["map"] = self.wide["map"]
@@ -214,7 +245,8 @@ class World:
 
 
 def world(seed: int = 0, spread: float = 0.5, width: int = 5) -> World:
-    """Three groups of 3, 2 and 2 members; the second is flat, member 4 is empty, member 5 has one decision, one reward is missing.
+    """Three groups of 3, 2 and 2 members; the second is flat, member 4 is empty, member 5 has one decision, one reward
+    is missing.
 
     Args:
         seed: of everything.
@@ -241,7 +273,9 @@ def world(seed: int = 0, spread: float = 0.5, width: int = 5) -> World:
     behaviour, reference = old + signed(0.5), log_prob + signed(0.5)
     # All of a decision's log-probs move down together until none is above zero.
     above = torch.stack([log_prob, old, behaviour, reference]).amax(0) + 0.01
-    log_prob, old, behaviour, reference = (value - above.clamp(min=0) for value in (log_prob, old, behaviour, reference))
+    log_prob, old, behaviour, reference = (
+        value - above.clamp(min=0) for value in (log_prob, old, behaviour, reference)
+    )
     wide = {
         "log_prob": log_prob,
         "old": old,
@@ -278,8 +312,14 @@ class Outcome:
 
 def gradients_of(total: Tensor, scored: Scored) -> Gradients:
     leaves = scored.tensors()
-    given = torch.autograd.grad(total, list(leaves.values()), allow_unused=True) if total.requires_grad else [None] * len(leaves)
-    return {name: torch.zeros_like(leaf) if g is None else g for (name, leaf), g in zip(leaves.items(), given, strict=True)}
+    given = (
+        torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+        if total.requires_grad
+        else [None] * len(leaves)
+    )
+    return {
+        name: torch.zeros_like(leaf) if g is None else g for (name, leaf), g in zip(leaves.items(), given, strict=True)
+    }
 
 
 def outcome(objective: Objective, given: World) -> Outcome:
@@ -314,7 +354,9 @@ def same_outcome(actual: Outcome, expected: Outcome, what: str, metrics: bool = 
     if metrics:
         assert actual.metrics.keys() == expected.metrics.keys(), what
         for name, number in expected.metrics.items():
-            assert abs(actual.metrics[name] - number) <= 1e-9 * max(1.0, abs(number)), f"{what}: {name} is {actual.metrics[name]}, not {number}"
+            assert abs(actual.metrics[name] - number) <= 1e-9 * max(1.0, abs(number)), (
+                f"{what}: {name} is {actual.metrics[name]}, not {number}"
+            )
 
 
 def padding(objective: Objective, given: World, whole: Outcome) -> None:
@@ -323,7 +365,9 @@ def padding(objective: Objective, given: World, whole: Outcome) -> None:
     width = given.mask.shape[1]
     for name, gradient in wider.gradients.items():
         assert gradient.dim() < 2 or not gradient[:, width:].any(), f"padding: gradient by {name} on padding"
-    trimmed = {name: gradient[:, :width] if gradient.dim() == 2 else gradient for name, gradient in wider.gradients.items()}
+    trimmed = {
+        name: gradient[:, :width] if gradient.dim() == 2 else gradient for name, gradient in wider.gradients.items()
+    }
     same_outcome(replace(wider, gradients=trimmed), whole, "padding")
 
 
@@ -331,7 +375,11 @@ def member_order(objective: Objective, given: World, whole: Outcome) -> None:
     """Law 2: the order of members changes nothing."""
     order = torch.tensor([5, 0, 3, 6, 2, 4, 1])
     shuffled = outcome(objective, given.members(order))
-    same_outcome(replace(shuffled, gradients={k: v[order.argsort()] for k, v in shuffled.gradients.items()}), whole, "member order")
+    same_outcome(
+        replace(shuffled, gradients={k: v[order.argsort()] for k, v in shuffled.gradients.items()}),
+        whole,
+        "member order",
+    )
 
 
 def micro_batches(objective: Objective, given: World, whole: Outcome, size: int) -> None:
@@ -349,7 +397,9 @@ def micro_batches(objective: Objective, given: World, whole: Outcome, size: int)
 
 
 def slices(objective: Objective, given: World, whole: Outcome) -> None:
-    """Law 2: cotangents are the gradient of the whole, so slices sum to it; scope `decision` also takes slices in `loss`."""
+    """Law 2: cotangents are the gradient of the whole, so slices sum to it; scope `decision` also takes slices in
+    `loss`.
+    """
     plan, scored = plan_of(objective, given), given.scored(gradient=False)
     cotangents = objective.cotangents(scored, plan)
     found = Outcome(cotangents.loss.total, cotangents.scored.tensors(), finish(cotangents.loss.statistics))
@@ -454,12 +504,16 @@ class Unread:
 
 
 def after_prepare(objective: Objective) -> Objective:
-    """The objective without the slots that only `prepare` may read: they reach plan and loss as the tensors of a batch, and no other way."""
+    """The objective without the slots that only `prepare` may read: they reach plan and loss as the tensors of a batch,
+    and no other way.
+    """
     return objective.model_copy(update={slot: Unread(slot) for slot in BEFORE_PLAN})
 
 
 _DEALT = (torch.tensor([5, 0, 6, 2, 1]), torch.tensor([4, 3]))
-"""Two processes' members of `world`, whole groups of it, in an order of their own; the second holds the flat group, which admission may drop."""
+"""Two processes' members of `world`, whole groups of it, in an order of their own; the second holds the flat group,
+which admission may drop.
+"""
 
 
 def dealt(given: World) -> list[World]:
@@ -469,12 +523,16 @@ def dealt(given: World) -> list[World]:
 
 def undealt(parts: Sequence[Tensor], width: int | None = None) -> Tensor:
     """Two processes' values by member, as the whole has them; of decisions the first `width`."""
-    return torch.cat([part if part.dim() == 1 or width is None else part[:, :width] for part in parts])[torch.cat(_DEALT).argsort()]
+    return torch.cat([part if part.dim() == 1 or width is None else part[:, :width] for part in parts])[
+        torch.cat(_DEALT).argsort()
+    ]
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """One batch as plan and loss see it: whole on one process; and dealt to two, its members in another order, with masked decisions added."""
+    """One batch as plan and loss see it: whole on one process; and dealt to two, its members in another order, with
+    masked decisions added.
+    """
 
     given: World
     whole: Batch
@@ -488,7 +546,8 @@ class Prepared:
 
 
 def at_once(objective: Objective, batch: Prepared) -> None:
-    """Law 2 in one comparison: the cotangents of the whole are the gradients of micro-batches on two processes, reordered, padded and filled.
+    """Law 2 in one comparison: the cotangents of the whole are the gradients of micro-batches on two processes,
+    reordered, padded and filled.
 
     Args:
         objective: any; of scope `batch`, whose micro-batches go through cotangents as well.
@@ -506,13 +565,17 @@ def at_once(objective: Objective, batch: Prepared) -> None:
 
 
 def _in_micro_batches(objective: Objective, batch: Prepared) -> list[tuple[Tensor, Gradients]]:
-    """Each process's loss and gradients, one process after the other: the sums of the counts are taken first and then handed to both."""
+    """Each process's loss and gradients, one process after the other: the sums of the counts are taken first and then
+    handed to both.
+    """
     own: list[list[Tensor]] = [[], []]
     for (_, part), counts in zip(batch.dealt, own, strict=True):
         objective.plan(part, reduce=lambda value, counts=counts: counts.append(value) or value, detail=False)
     found = []
     for (mine, part), counts in zip(batch.dealt, own, strict=True):
-        sums = iter(zip(counts, torch.stack([torch.stack(each) for each in zip(*own, strict=True)]).sum(1), strict=True))
+        sums = iter(
+            zip(counts, torch.stack([torch.stack(each) for each in zip(*own, strict=True)]).sum(1), strict=True)
+        )
 
         def reduce(value: Tensor, sums: Iterator[tuple[Tensor, Tensor]] = sums) -> Tensor:
             before, total = next(sums)
@@ -523,7 +586,9 @@ def _in_micro_batches(objective: Objective, batch: Prepared) -> list[tuple[Tenso
         scored, members = mine.scored(), len(plan)
         rows = torch.arange(members + (-members) % 3)
         rows[members:] = -1
-        total = torch.stack([objective.loss(scored.select(each), plan.select(each)).total for each in rows.split(3)]).sum()
+        total = torch.stack(
+            [objective.loss(scored.select(each), plan.select(each)).total for each in rows.split(3)]
+        ).sum()
         found.append((total.detach(), gradients_of(total, scored)))
     return found
 
@@ -534,7 +599,9 @@ def _through_cotangents(objective: Objective, batch: Prepared) -> list[tuple[Ten
 
     def work(rank: int) -> tuple[Tensor, Gradients]:
         mine, own = batch.dealt[rank]
-        found = objective.cotangents(mine.scored(gradient=False), objective.plan(own, reduce=together.reduce(rank), detail=False))
+        found = objective.cotangents(
+            mine.scored(gradient=False), objective.plan(own, reduce=together.reduce(rank), detail=False)
+        )
         return found.loss.total, found.scored.tensors()
 
     return together.run(work)
@@ -544,7 +611,9 @@ def finite_at(objective: Objective, given: World, batch: Batch) -> None:
     """Law 4 of one prepared batch: value and gradients are finite."""
     objective = after_prepare(objective)
     found = objective.cotangents(given.scored(gradient=False), objective.plan(batch, detail=False))
-    numbers = torch.cat([found.loss.total.reshape(1), *(gradient.flatten() for gradient in found.scored.tensors().values())])
+    numbers = torch.cat(
+        [found.loss.total.reshape(1), *(gradient.flatten() for gradient in found.scored.tensors().values())]
+    )
     assert bool(numbers.isfinite().all()), "loss or gradient is not finite"
 
 
@@ -565,14 +634,18 @@ def same_names(objective: Objective, given: World, other: World) -> None:
     def names(rank: int) -> tuple[set[str], set[str]]:
         reduce = together.reduce(rank)
         batch = prepared(objective, worlds[rank], reduce)
-        return set(batch.statistics), set(objective.loss(worlds[rank].scored(), objective.plan(batch, reduce=reduce)).statistics)
+        return set(batch.statistics), set(
+            objective.loss(worlds[rank].scored(), objective.plan(batch, reduce=reduce)).statistics
+        )
 
     one, two = together.run(names)
     assert one == two
 
 
 def extremes() -> list[World]:
-    """Law 4's batches: log-ratios up to 20 nats in fp32 and up to 80 in fp64, and as far as a policy that has left its samples goes."""
+    """Law 4's batches: log-ratios up to 20 nats in fp32 and up to 80 in fp64, and as far as a policy that has left its
+    samples goes.
+    """
     return [world(1, spread=20.0).to(torch.float32), world(2, spread=80.0), world(3, spread=700.0).to(torch.float32)]
 
 

@@ -24,7 +24,11 @@ IMPORTED_AS = {"scikit_learn": "sklearn", "scikit_image": "skimage", "pillow": "
 
 
 def pins() -> dict[str, Version]:
-    lines = [line for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    lines = [
+        line
+        for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+        if line and not line.startswith("#")
+    ]
     return {name.lower().replace("_", "-"): Version(version) for name, version in (line.split("==") for line in lines)}
 
 
@@ -45,13 +49,22 @@ def test_what_is_imported_is_what_is_declared() -> None:
     optional = PROJECT["project"]["optional-dependencies"]
     declared, extras = (
         {IMPORTED_AS.get(name := Requirement(line).name.replace("-", "_"), name) for line in lines}
-        for lines in (PROJECT["project"]["dependencies"], [line for name in ("dspy", "langchain", "ray", "track", "trl") for line in optional[name]])
+        for lines in (
+            PROJECT["project"]["dependencies"],
+            [line for name in ("dspy", "langchain", "ray", "track", "trl") for line in optional[name]],
+        )
     )
     imported = set()
     for path in FILES:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             absolute = isinstance(node, ast.ImportFrom) and not node.level
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""] if absolute else []
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if absolute
+                else []
+            )
             imported |= {name.partition(".")[0] for name in names}
     outside = {name for name in imported if name not in sys.stdlib_module_names and name != "groupwise"} - PARTS
     assert outside - extras == declared
@@ -67,15 +80,25 @@ def test_supported_from_torch_and_transformers_as_promised() -> None:
 def test_what_is_allowed_is_what_the_oldest_environment_has(line: str) -> None:
     requirement = Requirement(line)
     (lowest,) = (each.version for each in requirement.specifier if each.operator == ">=")
-    oldest = {each.name: each for each in map(Requirement, (ROOT / "constraints-oldest.txt").read_text(encoding="utf-8").split("\n")[1:-1])}
-    assert requirement.name in oldest, f"write {requirement.name}=={lowest}.* into constraints-oldest.txt, and run `make oldest`"
-    assert str(oldest[requirement.name].specifier) in (f"=={lowest}.*", f"=={lowest}"), "the oldest environment has the lowest version"
+    oldest = {
+        each.name: each
+        for each in map(Requirement, (ROOT / "constraints-oldest.txt").read_text(encoding="utf-8").split("\n")[1:-1])
+    }
+    assert requirement.name in oldest, (
+        f"write {requirement.name}=={lowest}.* into constraints-oldest.txt, and run `make oldest`"
+    )
+    assert str(oldest[requirement.name].specifier) in (
+        f"=={lowest}.*",
+        f"=={lowest}",
+    ), "the oldest environment has the lowest version"
 
 
 def test_one_version_everywhere() -> None:
     version = PROJECT["project"]["version"]
     assert f"version: {version}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
-    assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE).group(1) == version
+    assert (
+        re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE).group(1) == version
+    )
 
 
 @pytest.mark.parametrize(("target", "stamps"), [("train", [".installed"]), ("test", [".installed", ".installed-dev"])])
@@ -83,7 +106,9 @@ def test_make_installs_once(tmp_path: Path, target: str, stamps: list[str]) -> N
     environment = tmp_path / "environment"
 
     def plan() -> str:
-        return subprocess.run(["make", "-n", target, f"VENV={environment}"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            ["make", "-n", target, f"VENV={environment}"], cwd=ROOT, capture_output=True, text=True, check=True
+        ).stdout
 
     first = plan()
     assert first.count("-m venv") == 1
@@ -113,13 +138,23 @@ def test_make_installs_once(tmp_path: Path, target: str, stamps: list[str]) -> N
     ],
 )
 def test_loads_neither_torch_nor_transformers(module: str) -> None:
-    code = f"import sys, {module}; print([name for name in ('torch', 'transformers', 'peft', 'datasets') if name in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    code = (
+        f"import sys, {module}; print([name for name in ('torch', 'transformers', 'peft', 'datasets') if name in"
+        " sys.modules])"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
 
 
 def test_no_room_is_empty() -> None:
     for folder in {path.parent for path in SOURCE.rglob("*") if "__pycache__" not in path.parts}:
-        lines = [line for file in folder.rglob("*") if file.suffix in (".py", ".toml") for line in file.read_text(encoding="utf-8").splitlines()]
+        lines = [
+            line
+            for file in folder.rglob("*")
+            if file.suffix in (".py", ".toml")
+            for line in file.read_text(encoding="utf-8").splitlines()
+        ]
         assert len(lines) > 10, f"{folder.relative_to(SOURCE)} holds nothing"
 
 
@@ -142,7 +177,12 @@ def test_most_files_are_small() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_nothing_is_pickled(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    assert not re.search(r"^\s*(import|from) (pickle|cloudpickle|dill|marshal|shelve)\b|torch\.save\(|torch\.load\((?!.*weights_only=True)", text, re.MULTILINE)
+    assert not re.search(
+        r"^\s*(import|from)"
+        r" (pickle|cloudpickle|dill|marshal|shelve)\b|torch\.save\(|torch\.load\((?!.*weights_only=True)",
+        text,
+        re.MULTILINE,
+    )
 
 
 def test_a_test_file_mirrors_a_source_file_or_says_what_it_is_about() -> None:
@@ -158,6 +198,15 @@ def test_a_test_file_mirrors_a_source_file_or_says_what_it_is_about() -> None:
 
 
 def test_nobody_is_told_to_install_from_an_index_that_has_no_groupwise() -> None:
-    texts = [path for folder in ("docs", "src", "benchmarks") for path in (ROOT / folder).rglob("*") if path.suffix in (".md", ".py", ".toml", ".html")]
-    told = [path for path in (ROOT / "README.md", *texts) if re.search(r"pip install [^\n]*\bgroupwise\b(?!-)", path.read_text(encoding="utf-8"))]
+    texts = [
+        path
+        for folder in ("docs", "src", "benchmarks")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".md", ".py", ".toml", ".html")
+    ]
+    told = [
+        path
+        for path in (ROOT / "README.md", *texts)
+        if re.search(r"pip install [^\n]*\bgroupwise\b(?!-)", path.read_text(encoding="utf-8"))
+    ]
     assert told == []

@@ -26,4 +26,6 @@ def test_train_is_called_and_imported_from_in_either_order():
 
 def test_importing_the_package_imports_nothing_heavy():
     code = "import groupwise, sys; print(sorted({'torch', 'pydantic', 'transformers'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )

@@ -13,21 +13,26 @@ from groupwise.processes import is_first_process
 
 
 @pytest.mark.parametrize(("rank", "first"), [(None, True), ("0", True), ("1", False)])
-def test_the_first_process_is_alone_or_rank_zero(monkeypatch: pytest.MonkeyPatch, rank: str | None, first: bool) -> None:
+def test_the_first_process_is_alone_or_rank_zero(
+    monkeypatch: pytest.MonkeyPatch, rank: str | None, first: bool
+) -> None:
     monkeypatch.delenv("RANK", raising=False)
     if rank is not None:
         monkeypatch.setenv("RANK", rank)
     assert is_first_process() is first
 
 
-CHILD = "from groupwise.processes import end_with_parent; end_with_parent(); import time; print('begun', flush=True); time.sleep(60)"
+CHILD = (
+    "from groupwise.processes import end_with_parent; end_with_parent(); import time; print('begun', flush=True);"
+    " time.sleep(60)"
+)
 PARENT = f"""
 import os, subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", {CHILD!r}], env={{**os.environ, "GROUPWISE_PARENT": str(os.getpid())}}, stdout=subprocess.PIPE)
 child.stdout.readline()
 print(child.pid, flush=True)
 child.wait()
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a request of Linux")
@@ -41,7 +46,9 @@ def test_a_process_ends_with_the_one_that_started_it() -> None:
     while (state := _state(child)) not in ("", "Z"):
         assert time.monotonic() < until, f"still in state {state}"
         time.sleep(0.05)
-    orphan = subprocess.run([sys.executable, "-c", CHILD], env={**os.environ, "GROUPWISE_PARENT": "1234567"}, capture_output=True)
+    orphan = subprocess.run(
+        [sys.executable, "-c", CHILD], env={**os.environ, "GROUPWISE_PARENT": "1234567"}, capture_output=True
+    )
     assert (orphan.returncode, orphan.stdout) == (-15, b""), "its parent was gone before it could ask"
 
 

@@ -66,7 +66,9 @@ def test_variance_reduction_is_the_sources_and_zero_on_policy() -> None:
     assert finish({"ema": VarianceReduction.of_logs(raw, smoothed, everywhere)}) == pytest.approx(
         {"ema/raw_weights_variance": 1.0, "ema/smoothed_weights_variance": 0.25, "ema/variance_reduction_ratio": 0.75}
     )
-    assert finish({"ema": VarianceReduction.of_logs(raw * 0, raw * 0, everywhere)})["ema/variance_reduction_ratio"] == 0.0
+    assert (
+        finish({"ema": VarianceReduction.of_logs(raw * 0, raw * 0, everywhere)})["ema/variance_reduction_ratio"] == 0.0
+    )
 
 
 def test_percentiles_are_exact_to_a_bin_and_one_on_policy() -> None:
@@ -84,8 +86,12 @@ def test_percentiles_are_exact_to_a_bin_and_one_on_policy() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("clip", [2e-6, 1e-4, 3e-4, 2e-3, 0.2, 1.0])
 def test_percentiles_tell_every_clip_apart(clip: float, dtype: torch.dtype) -> None:
-    """Half of the decisions at the clip, some at twice and half of it on the other side: bins of 0.02 nats read 1 for all of them."""
-    log_ratio = torch.tensor([-clip / 2] * 3 + [0.0] * 7 + [clip] * 80 + [2 * clip] * 10, dtype=dtype)[torch.randperm(100)]
+    """Half of the decisions at the clip, some at twice and half of it on the other side: bins of 0.02 nats read 1 for
+    all of them.
+    """
+    log_ratio = torch.tensor([-clip / 2] * 3 + [0.0] * 7 + [clip] * 80 + [2 * clip] * 10, dtype=dtype)[
+        torch.randperm(100)
+    ]
     parts = [Percentiles.of(part, torch.ones(50, dtype=torch.bool)) for part in log_ratio.split(50)]
     found = finish({"ratio": parts[0] + parts[1]})
     assert found["ratio/p5"] == 1.0
@@ -104,7 +110,9 @@ def test_percentiles_keep_the_order_of_any_values() -> None:
 
 
 def test_what_is_no_number_stops_no_percentile() -> None:
-    found = finish({"ratio": Percentiles.of(torch.tensor([NAN, 0.0, 1.0, float("-inf")]), torch.ones(4, dtype=torch.bool))})
+    found = finish(
+        {"ratio": Percentiles.of(torch.tensor([NAN, 0.0, 1.0, float("-inf")]), torch.ones(4, dtype=torch.bool))}
+    )
     assert (found["ratio/p1"], found["ratio/p50"]) == pytest.approx((math.exp(-4), 1.0))
     assert math.log(found["ratio/p99"]) == pytest.approx(1.0, rel=0.0093)
     assert finish({"ratio": Percentiles.of(torch.tensor([NAN, NAN]), torch.tensor([True, True]))}) == {}
@@ -119,7 +127,11 @@ def test_nothing_gives_no_number() -> None:
 
 def test_numbers_too_large_to_square_stop_nothing() -> None:
     huge, everywhere = torch.tensor([1e300, -1e300, 1e300]).double(), torch.ones(3, dtype=torch.bool)
-    for statistic in (Variance.of(huge, everywhere), Deviation.of(huge, everywhere), EffectiveSampleSize.of_logs(huge.abs().log(), everywhere)):
+    for statistic in (
+        Variance.of(huge, everywhere),
+        Deviation.of(huge, everywhere),
+        EffectiveSampleSize.of_logs(huge.abs().log(), everywhere),
+    ):
         assert list(statistic.finish("x")) in (["x"], [])
     large = torch.full((3,), 600.0, dtype=torch.float64)
     assert EffectiveSampleSize.of_logs(large / 2, everywhere).finish("x") == pytest.approx({"x": 1.0})
@@ -142,7 +154,9 @@ def test_seldom_events_are_counted_or_refused_when_they_are_read() -> None:
         finish(add([{"x": NotFinite.of(twice)}, {"x": NotFinite.of(nowhere)}]))
 
 
-@pytest.mark.parametrize("make", [Mean.of, Variance.of, Variance.about_one, Deviation.of, EffectiveSampleSize.of_logs, Percentiles.of])
+@pytest.mark.parametrize(
+    "make", [Mean.of, Variance.of, Variance.about_one, Deviation.of, EffectiveSampleSize.of_logs, Percentiles.of]
+)
 def test_parts_add_up(make: Callable[[Tensor, Tensor], Statistic]) -> None:
     whole = finish({"x": make(VALUES, WHERE)})
     parts = [{"x": make(VALUES[piece], WHERE[piece])} for piece in (slice(0, 1), slice(1, 4))]

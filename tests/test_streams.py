@@ -22,7 +22,9 @@ def test_seeds_depend_on_run_name_and_every_part_of_the_key() -> None:
 
 def test_generators_start_afresh() -> None:
     streams = Streams(5)
-    assert torch.equal(torch.rand(3, generator=streams.generator("x", 1)), torch.rand(3, generator=streams.generator("x", 1)))
+    assert torch.equal(
+        torch.rand(3, generator=streams.generator("x", 1)), torch.rand(3, generator=streams.generator("x", 1))
+    )
     assert streams.numpy("x", 1).random() == streams.numpy("x", 1).random()
     assert streams.numpy("x", 1).random() != streams.numpy("x", 2).random()
 

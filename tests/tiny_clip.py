@@ -1,4 +1,6 @@
-"""A CLIP of random weights with a tokenizer and an image processor, as folders hold it: small enough to be made in a test."""
+"""A CLIP of random weights with a tokenizer and an image processor, as folders hold it: small enough to be made in a
+test.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,29 @@ IMAGE_SIZE, WIDTH = 8, 12
 def clip_tokenizer(max_length: int = 16) -> Any:
     """A CLIP tokenizer in which every letter is a token, and every letter at a word's end another."""
     words = ["<|startoftext|>", "<|endoftext|>", *ALPHABET, *(letter + "</w>" for letter in ALPHABET)]
-    return CLIPTokenizer(vocab={word: number for number, word in enumerate(words)}, merges=[], model_max_length=max_length)
+    return CLIPTokenizer(
+        vocab={word: number for number, word in enumerate(words)}, merges=[], model_max_length=max_length
+    )
 
 
 def build_clip(folder: Path, projection: int = 6) -> CLIPModel:
     """Writes the folder and returns the model."""
     tokenizer = clip_tokenizer()
-    sizes = {"hidden_size": WIDTH, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "initializer_range": 0.5}
-    text = {**sizes, "vocab_size": len(tokenizer), "max_position_embeddings": 16, "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}
+    sizes = {
+        "hidden_size": WIDTH,
+        "intermediate_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "initializer_range": 0.5,
+    }
+    text = {
+        **sizes,
+        "vocab_size": len(tokenizer),
+        "max_position_embeddings": 16,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": 1,
+    }
     vision = {**sizes, "image_size": IMAGE_SIZE, "patch_size": 4}
     torch.manual_seed(0)
     model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=projection)).eval()

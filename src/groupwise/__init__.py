@@ -20,7 +20,18 @@ if TYPE_CHECKING:
     from groupwise.objective import Objective
     from groupwise.records import Rollouts, Scored
 
-__all__ = ["Config", "Domain", "Experiment", "Objective", "Rollouts", "Scored", "Selector", "load_experiment", "load_run", "train"]
+__all__ = [
+    "Config",
+    "Domain",
+    "Experiment",
+    "Objective",
+    "Rollouts",
+    "Scored",
+    "Selector",
+    "load_experiment",
+    "load_run",
+    "train",
+]
 
 _PLACES = {
     "Config": "groupwise.config",
@@ -45,7 +56,9 @@ class _CallableRoom(ModuleType):
 
 
 class _Package(ModuleType):
-    """This package. The import system hangs a room on it when the room is imported; the room `train` then learns to be called."""
+    """This package. The import system hangs a room on it when the room is imported; the room `train` then learns to be
+    called.
+    """
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "train" and isinstance(value, ModuleType):

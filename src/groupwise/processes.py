@@ -1,4 +1,6 @@
-"""What a process knows of itself before any connection and without torch: which of several it is, whose, and whether its memory ran out."""
+"""What a process knows of itself before any connection and without torch: which of several it is, whose, and whether
+its memory ran out.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ import signal
 PARENT = "GROUPWISE_PARENT"
 """The environment variable in which a process that starts others writes its id for them."""
 
-_NO_MEMORY = ("can't allocate memory", "cannot allocate memory", "not enough memory", "out of memory", "bad_alloc", "status_alloc_failed")
+_NO_MEMORY = (
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "out of memory",
+    "bad_alloc",
+    "status_alloc_failed",
+)
 """What allocators, the system and C++ say."""
 
 
@@ -29,7 +38,10 @@ def is_out_of_memory(error: BaseException) -> bool:
         error: what was caught.
 
     Example:
-        >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory")), is_out_of_memory(RuntimeError("sizes differ"))
+        >>> (
+        ...     is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory")),
+        ...     is_out_of_memory(RuntimeError("sizes differ")),
+        ... )
         (True, False)
     """
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
@@ -38,7 +50,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def end_with_parent() -> None:
-    """Asks this process to end (SIGTERM: finish the step, save, stop) when the one that started it is gone, however it went.
+    """Asks this process to end (SIGTERM: finish the step, save, stop) when the one that started it is gone, however it
+    went.
 
     Only where `GROUPWISE_PARENT` names that process, and only on Linux; elsewhere nothing happens.
 

@@ -1,4 +1,6 @@
-"""Which processor computes, and with what instructions: on another one libraries take other code, which rounds otherwise."""
+"""Which processor computes, and with what instructions: on another one libraries take other code, which rounds
+otherwise.
+"""
 
 from __future__ import annotations
 

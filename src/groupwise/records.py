@@ -1,6 +1,7 @@
 """The records that travel between the rooms. Axes: `B` members, `T` decisions, `K` 1 or `T`. Log-probs are in nats.
 
-A member is one sample of a group; a decision is one choice with a log-prob; `mask` is true where a decision counts. Masked entries may hold anything.
+A member is one sample of a group; a decision is one choice with a log-prob; `mask` is true where a decision counts.
+Masked entries may hold anything.
 """
 
 from __future__ import annotations
@@ -28,26 +29,32 @@ class Rollouts:
     Args:
         group: `[B]` integers; members with the same number share a prompt.
         mask: `[B, T]` bool, true where a decision counts.
-        old_log_prob: `[B, T]` log-prob (nats) under the full distribution at the sampling temperature; a constant, its graph is cut here as that of the others.
-        rewards: name -> `[B]`, or `[B, T]` for a reward map, or a list in which `None` is a missing reward. NaN and infinity are errors.
+        old_log_prob: `[B, T]` log-prob (nats) under the full distribution at the sampling temperature; a constant, its
+            graph is cut here as that of the others.
+        rewards: name -> `[B]`, or `[B, T]` for a reward map, or a list in which `None` is a missing reward. NaN and
+            infinity are errors.
         reward_weights: name -> weight in the sum; 1 where unnamed.
         behaviour_log_prob: `[B, T]` log-prob under what really sampled (top-p, another engine), where that differs.
         reference_log_prob: `[B, T]` log-prob under the reference policy.
         step_size: `[B, T]` positive, the time step `dt` of a transition, for methods that weigh by it.
         truncated: `[B]` bool, true where a member was cut off by a limit.
-        member: `[B]` integer ids, unique over processes, for methods that draw at random; the place in the batch if not given.
+        member: `[B]` integer ids, unique over processes, for methods that draw at random; the place in the batch if not
+            given.
         density: the log-probs are of densities, which may exceed zero.
         auxiliary_count: name -> `[B]`: what an auxiliary term's sum is divided by (over the whole update).
-        reward_bounds: name -> the lowest and the highest value that the reward can give, 0 and 1 where unnamed. Read by metrics only: what a group must have
-            earned to be all right or all wrong.
-        reward_history: `[B, H]` earlier rewards (their weighted sum) of the member's prompt, oldest first, NaN where there are fewer; for advantages that
-            compare with a prompt's past.
+        reward_bounds: name -> the lowest and the highest value that the reward can give, 0 and 1 where unnamed. Read by
+            metrics only: what a group must have earned to be all right or all wrong.
+        reward_history: `[B, H]` earlier rewards (their weighted sum) of the member's prompt, oldest first, NaN where
+            there are fewer; for advantages that compare with a prompt's past.
 
     Raises:
-        ValueError: a shape or type that does not fit, NaN or infinity where the mask is true, a log-prob above zero that is not a density.
+        ValueError: a shape or type that does not fit, NaN or infinity where the mask is true, a log-prob above zero
+            that is not a density.
 
     Example:
-        >>> rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), torch.zeros(2, 1), {"correct": [1.0, None]})
+        >>> rollouts = Rollouts(
+        ...     torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), torch.zeros(2, 1), {"correct": [1.0, None]}
+        ... )
         >>> rollouts.reward_present["correct"].tolist()
         [True, False]
     """
@@ -70,28 +77,62 @@ class Rollouts:
 
     def __post_init__(self) -> None:
         if not isinstance(self.mask, Tensor) or self.mask.dim() != 2 or self.mask.dtype != torch.bool:
-            write = "mask=mask.bool()" if isinstance(self.mask, Tensor) and self.mask.dim() == 2 else "one row a member, one column a decision"
+            write = (
+                "mask=mask.bool()"
+                if isinstance(self.mask, Tensor) and self.mask.dim() == 2
+                else "one row a member, one column a decision"
+            )
             raise ValueError(f"Rollouts.mask must be a bool tensor [B, T], got {_describe(self.mask)}; write {write}")
         if self.mask.shape[1] == 0:
             raise ValueError("Rollouts.mask has no decisions (T = 0); pad to at least one, with the mask false")
         members = self.mask.shape[0]
-        if not isinstance(self.group, Tensor) or self.group.shape != (members,) or self.group.is_floating_point() or self.group.dtype == torch.bool:
-            raise ValueError(f"Rollouts.group must be an integer tensor [B] with B = {members} as in mask, got {_describe(self.group)}")
+        if (
+            not isinstance(self.group, Tensor)
+            or self.group.shape != (members,)
+            or self.group.is_floating_point()
+            or self.group.dtype == torch.bool
+        ):
+            raise ValueError(
+                f"Rollouts.group must be an integer tensor [B] with B = {members} as in mask, got"
+                f" {_describe(self.group)}"
+            )
         for name in ("old_log_prob", "behaviour_log_prob", "reference_log_prob", "step_size"):
-            _check_decisions(name, getattr(self, name), self.mask, self.density or name == "step_size", required=name == "old_log_prob")
+            _check_decisions(
+                name,
+                getattr(self, name),
+                self.mask,
+                self.density or name == "step_size",
+                required=name == "old_log_prob",
+            )
             if (value := getattr(self, name)) is not None:
                 # What was recorded is constant: with a gradient of its own it would cancel the policy's.
                 object.__setattr__(self, name, value.detach())
         if self.step_size is not None and bool((self.mask & ~(self.step_size > 0)).any()):
-            raise ValueError(f"Rollouts.step_size must be positive where the mask is true; the lowest is {float(self.step_size[self.mask].min()):.6g}")
-        if self.truncated is not None and (not isinstance(self.truncated, Tensor) or self.truncated.shape != (members,) or self.truncated.dtype != torch.bool):
-            raise ValueError(f"Rollouts.truncated must be a bool tensor [B] with B = {members}, got {_describe(self.truncated)}")
-        if self.member is not None and (not isinstance(self.member, Tensor) or self.member.shape != (members,) or self.member.is_floating_point()):
-            raise ValueError(f"Rollouts.member must be an integer tensor [B] with B = {members}, got {_describe(self.member)}")
+            raise ValueError(
+                "Rollouts.step_size must be positive where the mask is true; the lowest is"
+                f" {float(self.step_size[self.mask].min()):.6g}"
+            )
+        if self.truncated is not None and (
+            not isinstance(self.truncated, Tensor)
+            or self.truncated.shape != (members,)
+            or self.truncated.dtype != torch.bool
+        ):
+            raise ValueError(
+                f"Rollouts.truncated must be a bool tensor [B] with B = {members}, got {_describe(self.truncated)}"
+            )
+        if self.member is not None and (
+            not isinstance(self.member, Tensor) or self.member.shape != (members,) or self.member.is_floating_point()
+        ):
+            raise ValueError(
+                f"Rollouts.member must be an integer tensor [B] with B = {members}, got {_describe(self.member)}"
+            )
         values, present = {}, {}
         for name in ("rewards", "reward_weights", "reward_bounds", "auxiliary_count"):
             if not isinstance(getattr(self, name), Mapping):
-                raise ValueError(f"Rollouts.{name} must be a dictionary by name, got {_describe(getattr(self, name))}; write {name}={{'reward': ...}}")
+                raise ValueError(
+                    f"Rollouts.{name} must be a dictionary by name, got {_describe(getattr(self, name))}; write"
+                    f" {name}={{'reward': ...}}"
+                )
         for name, given in self.rewards.items():
             values[name], present[name] = _reward_tensors(name, given, self.mask)
         for name, weight in self.reward_weights.items():
@@ -102,14 +143,27 @@ class Rollouts:
                 raise ValueError(f"Rollouts.{name} names {unknown}, which are no rewards; rewards are {sorted(values)}")
         for name, ends in self.reward_bounds.items():
             if not isinstance(ends, Sequence) or len(ends) != 2 or not ends[0] < ends[1]:
-                raise ValueError(f"Rollouts.reward_bounds[{name!r}] is {ends!r}; write the lowest value and then the highest, for example (0.0, 1.0)")
+                raise ValueError(
+                    f"Rollouts.reward_bounds[{name!r}] is {ends!r}; write the lowest value and then the highest, for"
+                    " example (0.0, 1.0)"
+                )
         for name, count in self.auxiliary_count.items():
             if not isinstance(count, Tensor) or count.shape != (members,):
-                raise ValueError(f"Rollouts.auxiliary_count[{name!r}] must be [B] with B = {members}, got {_describe(count)}")
+                raise ValueError(
+                    f"Rollouts.auxiliary_count[{name!r}] must be [B] with B = {members}, got {_describe(count)}"
+                )
         history = self.reward_history
         if history is not None:
-            if not isinstance(history, Tensor) or history.dim() != 2 or history.shape[0] != members or not history.is_floating_point():
-                raise ValueError(f"Rollouts.reward_history must be a float tensor [B, H] with B = {members}, got {_describe(history)}")
+            if (
+                not isinstance(history, Tensor)
+                or history.dim() != 2
+                or history.shape[0] != members
+                or not history.is_floating_point()
+            ):
+                raise ValueError(
+                    f"Rollouts.reward_history must be a float tensor [B, H] with B = {members}, got"
+                    f" {_describe(history)}"
+                )
             object.__setattr__(self, "reward_history", history.double())
         object.__setattr__(self, "rewards", values)
         object.__setattr__(self, "reward_present", present)
@@ -127,7 +181,9 @@ def _check_decisions(name: str, value: Tensor | None, mask: Tensor, may_exceed_z
     if value is None and not required:
         return
     if not isinstance(value, Tensor) or value.shape != mask.shape or not value.is_floating_point():
-        raise ValueError(f"Rollouts.{name} must be a float tensor of the mask's shape {list(mask.shape)}, got {_describe(value)}")
+        raise ValueError(
+            f"Rollouts.{name} must be a float tensor of the mask's shape {list(mask.shape)}, got {_describe(value)}"
+        )
     if mask.numel() == 0:
         return
     # One pass in the usual case, where what is masked is sound too: an extreme is NaN or infinite where any value is.
@@ -138,15 +194,15 @@ def _check_decisions(name: str, value: Tensor | None, mask: Tensor, may_exceed_z
     if broken.any():
         member, decision = (int(i) for i in broken.nonzero()[0])
         raise ValueError(
-            f"Rollouts.{name}[{member}, {decision}] is {value[member, decision].item()} where the mask is true ({int(broken.sum())} such places); "
-            "a decision that carries no log-prob must be masked out"
+            f"Rollouts.{name}[{member}, {decision}] is {value[member, decision].item()} where the mask is true"
+            f" ({int(broken.sum())} such places); a decision that carries no log-prob must be masked out"
         )
     above = mask & (value > ABOVE_ZERO)
     if not may_exceed_zero and above.any():
         member, decision = (int(i) for i in above.nonzero()[0])
         raise ValueError(
-            f"Rollouts.{name}[{member}, {decision}] is {value[member, decision].item():.6g}, above zero: a log-probability is at most 0. "
-            "Pass log-probs, not probabilities; for densities write density=True"
+            f"Rollouts.{name}[{member}, {decision}] is {value[member, decision].item():.6g}, above zero: a"
+            " log-probability is at most 0. Pass log-probs, not probabilities; for densities write density=True"
         )
 
 
@@ -157,40 +213,60 @@ def _reward_tensors(name: str, given: RewardValues, mask: Tensor) -> tuple[Tenso
         present = torch.ones_like(value, dtype=torch.bool)
     else:
         if isinstance(given, (Real, str)) or not isinstance(given, Iterable):
-            raise ValueError(f"Rollouts.rewards[{name!r}] is {given!r}; give a number a member: a tensor [B], a map [B, T], or a list with None where missing")
+            raise ValueError(
+                f"Rollouts.rewards[{name!r}] is {given!r}; give a number a member: a tensor [B], a map [B, T], or a"
+                " list with None where missing"
+            )
         for place, item in enumerate(given):
             if item is not None and not isinstance(item, Real) and not (isinstance(item, Tensor) and item.dim() == 0):
                 kind = type(item).__name__
-                raise ValueError(f"Rollouts.rewards[{name!r}][{place}] is {item!r} ({kind}); a list holds numbers and None, a map is a tensor [B, T]")
-        value = torch.tensor([0.0 if item is None else float(item) for item in given], dtype=torch.float64, device=mask.device)
+                raise ValueError(
+                    f"Rollouts.rewards[{name!r}][{place}] is {item!r} ({kind}); a list holds numbers and None, a map is"
+                    " a tensor [B, T]"
+                )
+        value = torch.tensor(
+            [0.0 if item is None else float(item) for item in given], dtype=torch.float64, device=mask.device
+        )
         present = torch.tensor([item is not None for item in given], dtype=torch.bool, device=mask.device)
     if value.shape not in ((members,), (members, decisions)):
-        raise ValueError(f"Rollouts.rewards[{name!r}] must be [B] = [{members}] or [B, T] = {[members, decisions]}, got {list(value.shape)}")
+        raise ValueError(
+            f"Rollouts.rewards[{name!r}] must be [B] = [{members}] or [B, T] = {[members, decisions]}, got"
+            f" {list(value.shape)}"
+        )
     counted = present & (mask if value.dim() == 2 else torch.ones_like(present))
     broken = counted & ~value.isfinite()
     if broken.any():
         place = broken.nonzero()[0].tolist()
-        raise ValueError(f"Rollouts.rewards[{name!r}]{place} is {value[tuple(place)].item()}; a reward is finite, or None where it is missing")
+        raise ValueError(
+            f"Rollouts.rewards[{name!r}]{place} is {value[tuple(place)].item()}; a reward is finite, or None where it"
+            " is missing"
+        )
     large = counted & (value.abs() > LARGEST_REWARD)
     if large.any():
         place = large.nonzero()[0].tolist()
-        raise ValueError(f"Rollouts.rewards[{name!r}]{place} is {value[tuple(place)].item():.6g}, whose square overflows; divide the reward, or bound it")
+        raise ValueError(
+            f"Rollouts.rewards[{name!r}]{place} is {value[tuple(place)].item():.6g}, whose square overflows; divide the"
+            " reward, or bound it"
+        )
     return torch.where(counted, value, torch.zeros_like(value)), counted
 
 
 @final
 @dataclass(frozen=True)
 class Scored:
-    """What a domain returns when it rescores decisions under the live policy. Only `log_prob` is always there; the others when `objective.requires` names them.
+    """What a domain returns when it rescores decisions under the live policy. Only `log_prob` is always there; the
+    others when `objective.requires` names them.
 
     Args:
-        log_prob: `[B, T]` nats, with gradient. NaN or infinite where the mask is true is an error that names the place; a training run leaves such a decision
-            out and counts it (`objective.plan(..., not_finite="counted")`). Above zero it is an error unless the rollouts are of densities.
+        log_prob: `[B, T]` nats, with gradient. NaN or infinite where the mask is true is an error that names the place;
+            a training run leaves such a decision out and counts it (`objective.plan(..., not_finite="counted")`). Above
+            zero it is an error unless the rollouts are of densities.
         entropy: `[B, T]` nats, with gradient.
         exact_divergence: `[B, T]` nats, the exact divergence from the reference per decision, with gradient.
         score_norm: `[B, T]` norm of the score (gradient of the log-prob by the distribution's own parameters).
-        mean_shift: `[B, T]` `mean(eps (mu - mu_old))` over the dimensions of a Gaussian transition `mu_old + sigma sqrt(dt) eps`, with gradient: how far its
-            mean has moved along the noise that was drawn (`ratio.kind = "transition"`).
+        mean_shift: `[B, T]` `mean(eps (mu - mu_old))` over the dimensions of a Gaussian transition `mu_old + sigma
+            sqrt(dt) eps`, with gradient: how far its mean has moved along the noise that was drawn (`ratio.kind =
+            "transition"`).
         auxiliary: name -> `[B]` per-member sums of an auxiliary loss, with gradient.
     """
 
@@ -203,14 +279,25 @@ class Scored:
 
     def tensors(self) -> dict[str, Tensor]:
         """The fields that are there, auxiliary terms as `auxiliary.NAME`."""
-        there = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "auxiliary" and getattr(self, f.name) is not None}
+        there = {
+            f.name: getattr(self, f.name)
+            for f in fields(self)
+            if f.name != "auxiliary" and getattr(self, f.name) is not None
+        }
         return there | {f"auxiliary.{name}": value for name, value in self.auxiliary.items()}
 
     @staticmethod
     def from_tensors(tensors: Mapping[str, Tensor]) -> Scored:
         """The inverse of `tensors`."""
         plain: dict[str, Any] = {name: value for name, value in tensors.items() if not name.startswith("auxiliary.")}
-        return Scored(**plain, auxiliary={name.removeprefix("auxiliary."): value for name, value in tensors.items() if name.startswith("auxiliary.")})
+        return Scored(
+            **plain,
+            auxiliary={
+                name.removeprefix("auxiliary."): value
+                for name, value in tensors.items()
+                if name.startswith("auxiliary.")
+            },
+        )
 
     def select(self, rows: Int[Tensor, " N"]) -> Scored:
         """Some members. A negative row is filler and repeats member 0."""

@@ -1,4 +1,6 @@
-"""What a server answers, read with limits: so many seconds, so many bytes on the wire and unpacked, JSON that is no trap."""
+"""What a server answers, read with limits: so many seconds, so many bytes on the wire and unpacked, JSON that is no
+trap.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,10 @@ async def post(client: Any, url: str, body: Mapping[str, Any], *, seconds: float
     # What is not packed cannot unpack into more than was sent.
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     try:
-        async with asyncio.timeout(seconds), client.stream("POST", url, content=json.dumps(body).encode(), headers=headers) as answer:
+        async with (
+            asyncio.timeout(seconds),
+            client.stream("POST", url, content=json.dumps(body).encode(), headers=headers) as answer,
+        ):
             content = Unpacked(answer.headers.get("content-encoding", "identity"), max_bytes)
             async for chunk in answer.aiter_raw():
                 content.add(chunk)

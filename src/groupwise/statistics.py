@@ -1,7 +1,7 @@
 """Additive statistics: sums that add over micro-batches and processes, and become numbers only when they are logged.
 
-A statistic keeps what it measures, without its graph, and sums it when it is first read: when parts are added, or logged. A loop that logs nothing pays
-nothing, and nothing waits for a device until `finish`.
+A statistic keeps what it measures, without its graph, and sums it when it is first read: when parts are added, or
+logged. A loop that logs nothing pays nothing, and nothing waits for a device until `finish`.
 """
 
 from __future__ import annotations
@@ -87,13 +87,19 @@ class Mean(Statistic):
 
     @staticmethod
     def of(values: Tensor | Callable[[], Tensor], where: Tensor) -> Mean:
-        """The mean of `values`, or of what it gives when the statistic is read, over the places where `where` is true (NaN elsewhere has no effect)."""
+        """The mean of `values`, or of what it gives when the statistic is read, over the places where `where` is true
+        (NaN elsewhere has no effect).
+        """
         given = values.detach() if isinstance(values, Tensor) else values
-        return Mean(lambda: torch.stack([total(_kept(given if isinstance(given, Tensor) else given(), where)), count(where)]))
+        return Mean(
+            lambda: torch.stack([total(_kept(given if isinstance(given, Tensor) else given(), where)), count(where)])
+        )
 
     @staticmethod
     def share(hits: Tensor | Callable[[], Tensor], where: Tensor, among: Tensor | None = None) -> Mean:
-        """The share of the places of `where` (and `among`, which broadcasts) at which `hits`, or what it gives when the statistic is read, holds."""
+        """The share of the places of `where` (and `among`, which broadcasts) at which `hits`, or what it gives when the
+        statistic is read, holds.
+        """
 
         def sums() -> Tensor:
             places = where if among is None else both(where, among)
@@ -136,9 +142,11 @@ ABOVE_ZERO = 1e-3
 
 @final
 class AboveZero(Statistic):
-    """How many log-probs of discrete decisions lie above zero. None may: reading the number of any is an error, and of none no number.
+    """How many log-probs of discrete decisions lie above zero. None may: reading the number of any is an error, and of
+    none no number.
 
-    Devices that work ahead are not waited for: there the check is a sum like any other, and the error comes when a step is logged.
+    Devices that work ahead are not waited for: there the check is a sum like any other, and the error comes when a step
+    is logged.
     """
 
     @staticmethod
@@ -171,7 +179,9 @@ class Events(Statistic):
 
 @final
 class NotFinite(Statistic):
-    """The same of log-probs that are no number or infinite, where nobody asked to count them: reading the number of any is an error."""
+    """The same of log-probs that are no number or infinite, where nobody asked to count them: reading the number of any
+    is an error.
+    """
 
     @staticmethod
     def of(where: Tensor) -> NotFinite:
@@ -181,8 +191,9 @@ class NotFinite(Statistic):
     def finish(self, name: str) -> dict[str, float]:
         if (number := int(self.sums)) > 0:
             raise ValueError(
-                f"Scored.log_prob is not finite at {number} valid decisions; a decision that carries no log-prob must be masked out in Rollouts.mask. "
-                "To leave such decisions out and count them write objective.plan(..., not_finite='counted')"
+                f"Scored.log_prob is not finite at {number} valid decisions; a decision that carries no log-prob must"
+                " be masked out in Rollouts.mask. To leave such decisions out and count them write objective.plan(...,"
+                " not_finite='counted')"
             )
         return {}
 
@@ -205,7 +216,9 @@ def _variance(count: float, total: float, squares: float) -> float:
 
 @final
 class Variance(Statistic):
-    """The variance of all values, `mean(x^2) - mean(x)^2`: give values about zero, a constant less, where their spread is small."""
+    """The variance of all values, `mean(x^2) - mean(x)^2`: give values about zero, a constant less, where their spread
+    is small.
+    """
 
     @staticmethod
     def of(values: Tensor, where: Tensor) -> Variance:
@@ -241,7 +254,9 @@ class Deviation(Statistic):
 
 @final
 class VarianceReduction(Statistic):
-    """Source 000's smoothing metrics: both variances and `1 - var(smoothed) / var(raw)`, which is 0 where `var(raw) = 0`."""
+    """Source 000's smoothing metrics: both variances and `1 - var(smoothed) / var(raw)`, which is 0 where `var(raw) =
+    0`.
+    """
 
     @staticmethod
     def of_logs(log_raw: Tensor, log_smoothed: Tensor, where: Tensor) -> VarianceReduction:
@@ -263,7 +278,9 @@ class VarianceReduction(Statistic):
 
 @final
 class EffectiveSampleSize(Statistic):
-    """`(sum w)^2 / (count sum w^2)`: 1 where all weights are equal, towards `1 / count` where one carries everything."""
+    """`(sum w)^2 / (count sum w^2)`: 1 where all weights are equal, towards `1 / count` where one carries
+    everything.
+    """
 
     @staticmethod
     def of_logs(log_weight: Tensor, where: Tensor) -> EffectiveSampleSize:
@@ -288,7 +305,8 @@ def _histogram(log_values: Tensor, where: Tensor) -> Tensor:
     size = log_values.abs().clamp_(max=_EDGE).div_(_FINEST)
     # asinh by its definition: the library's own is ten times as slow, and more exact than a bin needs.
     even = size.square().add_(1).sqrt_().add_(size).log_().copysign_(log_values)
-    # Half a bin more, so that the integer part is the nearest bin; what `where` leaves out and what is no number goes to one bin more, which is dropped.
+    # Half a bin more, so that the integer part is the nearest bin; what `where` leaves out and what is no number goes
+    # to one bin more, which is dropped.
     scaled = even.div_(_BIN).add_((_NUM_BINS - 1) / 2 + 0.5).clamp_(0.5, _NUM_BINS - 0.5)
     kept = torch.where(where, scaled, torch.full((), _NUM_BINS + 0.5, dtype=scaled.dtype, device=scaled.device))
     bins = kept.nan_to_num_(nan=_NUM_BINS + 0.5).to(torch.int64).reshape(-1)
@@ -298,9 +316,11 @@ def _histogram(log_values: Tensor, where: Tensor) -> Tensor:
 
 @final
 class Percentiles(Statistic):
-    """Percentiles of a log-ratio from a histogram whose bins are even in `asinh(log-ratio / 1e-7)`: each is right to 1 % of the log-ratio, or to 1e-9 nats.
+    """Percentiles of a log-ratio from a histogram whose bins are even in `asinh(log-ratio / 1e-7)`: each is right to 1
+    % of the log-ratio, or to 1e-9 nats.
 
-    So methods that clip at 1e-6 are seen as well as those that clip at 0.2. Beyond 4 nats values count in the outer bins.
+    So methods that clip at 1e-6 are seen as well as those that clip at 0.2. Beyond 4 nats values count in the outer
+    bins.
     """
 
     PERCENTS = (1, 5, 50, 95, 99)
@@ -315,9 +335,13 @@ class Percentiles(Statistic):
         if total < 1:
             return {}
         cumulative = (self.sums.cumsum(0) / total).contiguous()
-        where = torch.searchsorted(cumulative, torch.tensor([p / 100 for p in self.PERCENTS], dtype=torch.float64, device=cumulative.device))
+        where = torch.searchsorted(
+            cumulative, torch.tensor([p / 100 for p in self.PERCENTS], dtype=torch.float64, device=cumulative.device)
+        )
         centres = _FINEST * ((where.clamp(max=_NUM_BINS - 1) - (_NUM_BINS - 1) // 2).double() * _BIN).sinh()
-        return {f"{name}/p{percent}": value for percent, value in zip(self.PERCENTS, centres.exp().tolist(), strict=True)}
+        return {
+            f"{name}/p{percent}": value for percent, value in zip(self.PERCENTS, centres.exp().tolist(), strict=True)
+        }
 
 
 def add(parts: Iterable[Mapping[str, Statistic]]) -> dict[str, Statistic]:

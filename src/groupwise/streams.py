@@ -1,4 +1,6 @@
-"""Named random streams: every draw is keyed by (seed, name, ids), so resuming a run needs its counters and nothing else."""
+"""Named random streams: every draw is keyed by (seed, name, ids), so resuming a run needs its counters and nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ _SEED_BITS = 63
 class Streams:
     """Stateless random streams of one run.
 
-    `seed(name, *key) = blake2b(run seed, name, key)`, so that a draw depends on what it is for and never on what was drawn before it.
+    `seed(name, *key) = blake2b(run seed, name, key)`, so that a draw depends on what it is for and never on what was
+    drawn before it.
 
     Args:
         seed: the seed of the run, any integer.
@@ -47,7 +50,9 @@ class Streams:
 
 
 def seed_everything(seed: int) -> None:
-    """Seeds the global generators (python, numpy, torch, every CUDA device), which only dropout and third-party code should use."""
+    """Seeds the global generators (python, numpy, torch, every CUDA device), which only dropout and third-party code
+    should use.
+    """
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
@@ -69,7 +74,9 @@ def capture() -> dict[str, Any]:
 
 
 def restore(captured: dict[str, Any]) -> None:
-    """Puts the global generators back to a captured state; a CUDA state is left out where there is no CUDA device now."""
+    """Puts the global generators back to a captured state; a CUDA state is left out where there is no CUDA
+    device now.
+    """
     version, internal, gauss = captured["python"]
     random.setstate((version, tuple(internal), gauss))
     name, keys, position, has_gauss, cached = captured["numpy"]

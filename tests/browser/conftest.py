@@ -40,12 +40,16 @@ class Opened:
 Open = Callable[..., Opened]
 
 
-# For a module at a time: as long as one is open, a loop of events runs in this thread, and no other test can start its own.
+# For a module at a time: as long as one is open, a loop of events runs in this thread, and no other test can start its
+# own.
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     path = shutil.which("chromium")
     if path is None:
-        pytest.fail("chromium is not on the PATH, and the report is tested in a real browser; run `make browser`, which installs it")
+        pytest.fail(
+            "chromium is not on the PATH, and the report is tested in a real browser; run `make browser`, which"
+            " installs it"
+        )
     with sync_playwright() as playwright:
         arguments = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
         opened = playwright.chromium.launch(executable_path=path, args=arguments)
@@ -60,13 +64,22 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
 
     def opened(runs: list[Run] | Path, *, size: tuple[int, int] = (1360, 900), scheme: Any = "light") -> Opened:
         path = runs if isinstance(runs, Path) else write_page(runs, tmp_path / "report.html")
-        contexts.append(browser.new_context(color_scheme=scheme, viewport={"width": size[0], "height": size[1]}, reduced_motion="reduce"))
+        contexts.append(
+            browser.new_context(
+                color_scheme=scheme, viewport={"width": size[0], "height": size[1]}, reduced_motion="reduce"
+            )
+        )
         found = Opened(contexts[-1].new_page())
         found.page.set_default_timeout(20_000)
         found.page.on("console", lambda message: found.said.append(f"{message.type}: {message.text}"))
         found.page.on("pageerror", lambda error: found.said.append(f"error: {error}"))
         own = path.resolve().as_uri()
-        found.page.on("request", lambda request: found.asked.append(request.url) if request.url != own and not request.url.startswith("data:") else None)
+        found.page.on(
+            "request",
+            lambda request: (
+                found.asked.append(request.url) if request.url != own and not request.url.startswith("data:") else None
+            ),
+        )
         found.page.goto(own)
         found.page.wait_for_function("document.documentElement.dataset.ready")
         return found

@@ -1,4 +1,6 @@
-"""The report's page in a real browser: clicked through, from the keyboard, light and dark, narrow and wide, with hostile texts, and large."""
+"""The report's page in a real browser: clicked through, from the keyboard, light and dark, narrow and wide, with
+hostile texts, and large.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,18 @@ from groupwise.runs import Run, read_run
 def compared(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     """Two methods with two seeds each, a credit that is not uniform, and two parts of the reward."""
     home = tmp_path_factory.mktemp("compared")
-    rewards = {"short": {"kind": "soft_overlong", "max_length": 8, "cache_length": 8}, "correct": {"kind": "exact_answer", "weight": 2.0}}
-    settings: list[tuple[str, dict[str, Any]]] = [("grpo", {}), ("temporal_decay", {"credit.temporal_decay.gamma": 0.7})]
+    rewards = {
+        "short": {"kind": "soft_overlong", "max_length": 8, "cache_length": 8},
+        "correct": {"kind": "exact_answer", "weight": 2.0},
+    }
+    settings: list[tuple[str, dict[str, Any]]] = [
+        ("grpo", {}),
+        ("temporal_decay", {"credit.temporal_decay.gamma": 0.7}),
+    ]
     return [
-        runs.language(home / f"{method}-{seed}", method=method, seed=seed, rewards=rewards, **objective) for method, objective in settings for seed in (0, 1)
+        runs.language(home / f"{method}-{seed}", method=method, seed=seed, rewards=rewards, **objective)
+        for method, objective in settings
+        for seed in (0, 1)
     ]
 
 
@@ -155,7 +165,16 @@ def test_groups_are_browsed_from_the_keyboard(open_page: Open, compared: list[Ru
     page.keyboard.press("ArrowDown")
     chosen = "[...document.querySelectorAll('.item')].indexOf(document.activeElement)"
     assert page.evaluate(chosen) == 0
-    for key, place in (("ArrowDown", 1), ("j", 2), ("k", 1), ("End", 8), ("ArrowDown", 8), ("Home", 0), ("ArrowUp", 0), ("PageDown", 8)):
+    for key, place in (
+        ("ArrowDown", 1),
+        ("j", 2),
+        ("k", 1),
+        ("End", 8),
+        ("ArrowDown", 8),
+        ("Home", 0),
+        ("ArrowUp", 0),
+        ("PageDown", 8),
+    ):
         page.keyboard.press(key)
         assert page.evaluate(chosen) == place, key
         assert page.locator(".item").nth(place).get_attribute("aria-selected") == "true"
@@ -205,20 +224,36 @@ def test_held_out_prompts_are_shown_before_and_after(open_page: Open, compared: 
     opened = open_page([compared[0], runs.pictures(tmp_path / "drawing")])
     page = to_groups(opened)
     # The drawing run has no prompts apart from those it trains on.
-    assert [text.partition(": ")[0] for text in page.locator("select option").all_text_contents()][2:] == ["Held-out prompts", "Training prompts"]
+    assert [text.partition(": ")[0] for text in page.locator("select option").all_text_contents()][2:] == [
+        "Held-out prompts",
+        "Training prompts",
+    ]
     page.locator("select").select_option("2")
-    assert page.locator("[data-filter]").evaluate_all("(all) => all.map((each) => each.dataset.filter)") == ["all", "better", "worse", "same"]
+    assert page.locator("[data-filter]").evaluate_all("(all) => all.map((each) => each.dataset.filter)") == [
+        "all",
+        "better",
+        "worse",
+        "same",
+    ]
     assert "held-out prompts, before (step 0) and after (step 3), by greedy/" in opened.text("#groups .sample")
     assert set(page.locator(".item .where b").all_text_contents()) == {"greedy", "sampled"}
     whens = page.locator(".member .tag.when").all_text_contents()
     assert whens == sorted(whens, reverse=True)
     assert set(whens) == {"before", "after"}
     assert "prompts" in opened.text("#groups .found")
-    assert re.search(r"before, step 0: \S+after, step 3: \S+", opened.page.locator(".detail .facts").text_content() or "")
+    assert re.search(
+        r"before, step 0: \S+after, step 3: \S+", opened.page.locator(".detail .facts").text_content() or ""
+    )
     for name in ("better", "worse", "same"):
         page.locator(f"[data-filter={name}]").click()
-        pairs = [tuple(float(each.replace("−", "-")) for each in text.split(" → ")) for text in page.locator(".item .where .tag").all_text_contents()]
-        assert all({"better": before < after, "worse": before > after, "same": before == after}[name] for before, after in pairs)
+        pairs = [
+            tuple(float(each.replace("−", "-")) for each in text.split(" → "))
+            for text in page.locator(".item .where .tag").all_text_contents()
+        ]
+        assert all(
+            {"better": before < after, "worse": before > after, "same": before == after}[name]
+            for before, after in pairs
+        )
     page.locator("select").select_option("3")
     assert page.locator("[data-filter=same]").get_attribute("aria-pressed") == "true"
     page.locator("[data-filter=all]").click()
@@ -230,10 +265,14 @@ def test_held_out_prompts_are_shown_before_and_after(open_page: Open, compared: 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 820, 1360])
-def test_every_width_fits_and_every_text_can_be_read(open_page: Open, compared: list[Run], scheme: str, width: int) -> None:
+def test_every_width_fits_and_every_text_can_be_read(
+    open_page: Open, compared: list[Run], scheme: str, width: int
+) -> None:
     opened = open_page(compared, size=(width, 800), scheme=scheme)
     page = to_groups(opened)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing pushes the page wider than the window"
+    assert page.evaluate("document.documentElement.scrollWidth") <= width, (
+        "nothing pushes the page wider than the window"
+    )
     contrasts = page.evaluate(CONTRASTS)
     assert len(contrasts) > 20
     poor = [each for each in contrasts if each[0] < 4.5]
@@ -271,7 +310,7 @@ CONTRASTS = """() => {
     if (opacity === 1) found.set(`${name}|${colour}|${behind.join()}`, [contrast, name, node.textContent.trim().slice(0, 40), colour, behind.pop()]);
   }
   return [...found.values()];
-}"""
+}"""  # noqa: E501
 
 
 def test_colours_follow_the_system_and_the_button(open_page: Open, compared: list[Run]) -> None:
@@ -294,7 +333,16 @@ def test_colours_follow_the_system_and_the_button(open_page: Open, compared: lis
 
 def test_hostile_texts_are_texts(open_page: Open, tmp_path: Path) -> None:
     long = "x" * 20_000
-    member = {"group": 0, "prompt": NASTY, "text": NASTY, "key": NASTY, "reward": 1.0, "advantage": 1.0, "rewards": {NASTY: 1.0, "b": 0.0}, NASTY: NASTY}
+    member = {
+        "group": 0,
+        "prompt": NASTY,
+        "text": NASTY,
+        "key": NASTY,
+        "reward": 1.0,
+        "advantage": 1.0,
+        "rewards": {NASTY: 1.0, "b": 0.0},
+        NASTY: NASTY,
+    }
     records = [
         member,
         {**member, "tokens": [NASTY, long, "", "\n", "a"], "token_log_prob": [-1.0, -2.0, None, -0.5, 0.0]},
@@ -302,7 +350,10 @@ def test_hostile_texts_are_texts(open_page: Open, tmp_path: Path) -> None:
     ]
     config = {"name": NASTY, "description": NASTY, "seed": 0, NASTY: {NASTY: NASTY}}
     run = written(
-        tmp_path / "run", rows=[{"step": step, "stage": NASTY + str(step), NASTY: step, "reward": 1.0} for step in (1, 2, 3)], members=records, config=config
+        tmp_path / "run",
+        rows=[{"step": step, "stage": NASTY + str(step), NASTY: step, "reward": 1.0} for step in (1, 2, 3)],
+        members=records,
+        config=config,
     )
     other = written(tmp_path / "other", config={**config, "name": NASTY + "2"})
     opened = open_page([run, other], size=(700, 900))
@@ -328,8 +379,14 @@ def test_a_policy_inside_the_page_stops_what_is_not_its_own(open_page: Open, com
     opened = open_page([compared[0]])
     page = opened.page
     for change in (
-        "() => { const node = document.createElement('script'); node.textContent = 'window.pwned = 1'; document.body.append(node); }",
-        "() => { document.body.insertAdjacentHTML('beforeend', '<img src=\"https://example.org/a.png\" onerror=\"window.pwned = 1\">'); }",
+        (
+            "() => { const node = document.createElement('script'); node.textContent = 'window.pwned = 1';"
+            " document.body.append(node); }"
+        ),
+        (
+            "() => { document.body.insertAdjacentHTML('beforeend', '<img src=\"https://example.org/a.png\""
+            ' onerror="window.pwned = 1">\'); }'
+        ),
     ):
         with page.expect_console_message():
             page.evaluate(change)
@@ -371,5 +428,7 @@ def test_five_thousand_steps_of_64_members_open_within_two_seconds(open_page: Op
     page.locator("figure.chart:has-text('Gradient norm')").scroll_into_view_if_needed()
     page.locator("figure.chart:has-text('Gradient norm') svg path.mean").first.wait_for()
     page.locator("figure.chart:has-text('Gradient norm') svg").hover(position={"x": 110, "y": 60})
-    assert "1,000" in page.locator("figure.chart:has-text('Gradient norm') svg").text_content(), "the spike of step 1234 is on the axis"
+    assert "1,000" in page.locator("figure.chart:has-text('Gradient norm') svg").text_content(), (
+        "the spike of step 1234 is on the axis"
+    )
     quiet(opened)

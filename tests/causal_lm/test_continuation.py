@@ -23,7 +23,10 @@ def plain(model, prompt, own):
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 30, 10_000])
-@pytest.mark.parametrize(("family", "dtype", "tolerance"), [("qwen3", torch.float64, 1e-9), ("gpt2", torch.float64, 1e-9), ("gemma2", torch.float32, 2e-4)])
+@pytest.mark.parametrize(
+    ("family", "dtype", "tolerance"),
+    [("qwen3", torch.float64, 1e-9), ("gpt2", torch.float64, 1e-9), ("gemma2", torch.float32, 2e-4)],
+)
 def test_every_row_equals_a_plain_forward(model_of, family, dtype, tolerance, batch_tokens):
     model = model_of(family, dtype)
     found = continuation_log_probs(Backbone(model), PROMPTS, CONTINUATIONS, batch_tokens=batch_tokens)
@@ -34,7 +37,9 @@ def test_every_row_equals_a_plain_forward(model_of, family, dtype, tolerance, ba
 def test_dropout_is_off_and_the_mode_comes_back(model_of):
     model = model_of("gpt2", torch.float64, resid_pdrop=0.5, embd_pdrop=0.5).train()
     backbone = Backbone(model)
-    assert continuation_log_probs(backbone, PROMPTS, CONTINUATIONS) == continuation_log_probs(backbone, PROMPTS, CONTINUATIONS)
+    assert continuation_log_probs(backbone, PROMPTS, CONTINUATIONS) == continuation_log_probs(
+        backbone, PROMPTS, CONTINUATIONS
+    )
     assert model.training
     assert all(parameter.grad is None for parameter in model.parameters())
 

@@ -17,7 +17,9 @@ def test_it_is_said_of_mixtures_alone(family: str) -> None:
         pytest.skip("not in this transformers")
     sizes: dict[str, Any] = {**DECODERS, **RECURRENT}[family]
     said = router_remark(CONFIG_MAPPING[family](**sizes, **COMMON))
-    assert bool(said) == (family in {"mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "deepseek_v3", "jamba", "qwen3_next"})
+    assert bool(said) == (
+        family in {"mixtral", "qwen2_moe", "qwen3_moe", "gpt_oss", "deepseek_v3", "jamba", "qwen3_next"}
+    )
     if family == "mixtral":
         assert "a mixture of 4 experts, whose router learns from the objective alone" in said
         assert "router_aux_loss_coef = 0.001 in its config.json has no effect" in said

@@ -11,7 +11,14 @@ from groupwise.causal_lm import decode
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.fused import FusedDecoder
 
-SIZES = {"vocab_size": 31, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64}
+SIZES = {
+    "vocab_size": 31,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+}
 IDS = {"eos_token_id": 1, "bos_token_id": None, "pad_token_id": 0}
 CONFIGS = {
     "qwen3": Qwen3Config(**SIZES, **IDS, num_key_value_heads=2, head_dim=6, rms_norm_eps=1e-2),
@@ -59,7 +66,9 @@ def test_every_step_equals_a_forward_of_the_whole_row(name, padded):
     position, alive = lengths.repeat_interleave(2), [0, 1, 2, 3]
     for step in range(6):
         for place, member in enumerate(alive):
-            torch.testing.assert_close(hidden[place], model.model(torch.tensor([rows[member]])).last_hidden_state[0, -1], rtol=1e-4, atol=2e-5)
+            torch.testing.assert_close(
+                hidden[place], model.model(torch.tensor([rows[member]])).last_hidden_state[0, -1], rtol=1e-4, atol=2e-5
+            )
         if step == 2:
             keep = torch.tensor([3, 0])
             decoder.select(keep)
@@ -78,7 +87,9 @@ def test_what_it_does_not_compute_goes_through_the_model(model_of):
     assert not FusedDecoder.serves(Backbone(model_of("llama", torch.float64)))
     assert not FusedDecoder.serves(Backbone(model_of("llama", torch.bfloat16)))
     assert not FusedDecoder.serves(Backbone(model_of("llama", hidden_act="gelu")))
-    assert not FusedDecoder.serves(Backbone(model_of("llama", rope_parameters={"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0})))
+    assert not FusedDecoder.serves(
+        Backbone(model_of("llama", rope_parameters={"rope_type": "dynamic", "rope_theta": 100.0, "factor": 2.0}))
+    )
     sliding = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}
     assert not FusedDecoder.serves(Backbone(model_of("qwen3", **sliding)))
     assert not FusedDecoder.serves(Backbone(get_peft_model(model_of("llama"), LoraConfig(target_modules=["v_proj"]))))

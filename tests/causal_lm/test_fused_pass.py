@@ -19,7 +19,9 @@ def test_values_and_gradients_equal_the_models_own(name):
     backbone = Backbone(model)
     g = torch.Generator().manual_seed(1)
     tokens = torch.randint(2, 31, (4, 7), generator=g)
-    rows = [torch.cat([torch.tensor(prompt), row[:n]]) for prompt, row, n in zip(PROMPTS, tokens, FED.tolist(), strict=True)]
+    rows = [
+        torch.cat([torch.tensor(prompt), row[:n]]) for prompt, row, n in zip(PROMPTS, tokens, FED.tolist(), strict=True)
+    ]
     wanted = [torch.randn(int(n) + 1, 16, generator=g) for n in FED]
 
     def gradients(states):
@@ -27,7 +29,10 @@ def test_values_and_gradients_equal_the_models_own(name):
         sum((s * w).sum() for s, w in zip(states, wanted, strict=True)).backward()
         return {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
 
-    theirs = [model.model(row[None]).last_hidden_state[0, len(prompt) - 1 :] for row, prompt in zip(rows, PROMPTS, strict=True)]
+    theirs = [
+        model.model(row[None]).last_hidden_state[0, len(prompt) - 1 :]
+        for row, prompt in zip(rows, PROMPTS, strict=True)
+    ]
     expected = gradients(theirs)
     assert packing.can_pack(backbone)
     assert fused_pass.serves(backbone)

@@ -57,7 +57,15 @@ def test_values_worked_out_by_hand():
     assert scores["score_norm"].item() == pytest.approx(math.sqrt(0.75**2 + 0.75**2), abs=1e-14)
 
 
-@pytest.mark.parametrize("options", [{}, {"temperature": 0.7}, {"softcap": 2.0, "temperature": 1.3}, {"softcap": 1.5, "scale": 3.0, "temperature": 0.6}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"temperature": 0.7},
+        {"softcap": 2.0, "temperature": 1.3},
+        {"softcap": 1.5, "scale": 3.0, "temperature": 0.6},
+    ],
+)
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("requires", SUBSETS, ids=lambda s: "+".join(sorted(s)))
 def test_equal_to_the_plain_computation(requires, bias, options):
@@ -67,7 +75,9 @@ def test_equal_to_the_plain_computation(requires, bias, options):
     assert scores.keys() == expected.keys()
     for name in requires:
         torch.testing.assert_close(scores[name], expected[name], rtol=0, atol=1e-10)
-    for ours, theirs in zip(gradients(scores, cotangents, (h, w, b)), gradients(expected, cotangents, (h, w, b)), strict=True):
+    for ours, theirs in zip(
+        gradients(scores, cotangents, (h, w, b)), gradients(expected, cotangents, (h, w, b)), strict=True
+    ):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
 
 
@@ -91,11 +101,19 @@ def test_known_cotangents_equal_to_the_plain_computation(requires, bias, options
 
 def test_gradcheck():
     h, w, b, y, _ = case(num=3, hidden=2, vocabulary=8, bias=True)
-    assert torch.autograd.gradcheck(lambda h, w, b: tuple(token_scores(h, w, y, FIELDS, bias=b, temperature=0.9, softcap=3.0).values()), (h, w, b))
+    assert torch.autograd.gradcheck(
+        lambda h, w, b: tuple(token_scores(h, w, y, FIELDS, bias=b, temperature=0.9, softcap=3.0).values()), (h, w, b)
+    )
 
 
 @settings(max_examples=25, deadline=None)
-@given(num=st.integers(1, 9), vocabulary=st.integers(2, 30), memory=st.integers(1, 4000), scale=st.floats(0.01, 30), seed=st.integers(0, 99))
+@given(
+    num=st.integers(1, 9),
+    vocabulary=st.integers(2, 30),
+    memory=st.integers(1, 4000),
+    scale=st.floats(0.01, 30),
+    seed=st.integers(0, 99),
+)
 def test_no_tile_size_changes_the_result(num, vocabulary, memory, scale, seed):
     h, w, _, y, cotangents = case(seed, num=num, vocabulary=vocabulary)
     expected = token_scores(h, w, y, FIELDS, scale=scale)
@@ -133,7 +151,11 @@ def test_autocast_does_not_reach_the_head():
 
 
 def test_a_certain_token_has_norm_zero_and_finite_gradients():
-    h, w, y = torch.ones(1, 1, dtype=torch.float64, requires_grad=True), torch.tensor([[900.0], [0.0]], dtype=torch.float64), torch.tensor([0])
+    h, w, y = (
+        torch.ones(1, 1, dtype=torch.float64, requires_grad=True),
+        torch.tensor([[900.0], [0.0]], dtype=torch.float64),
+        torch.tensor([0]),
+    )
     scores = token_scores(h, w, y, FIELDS)
     assert [scores[name].item() for name in FIELDS] == [0, 0, 0]
     (gradient,) = torch.autograd.grad(sum(scores.values()).sum(), [h])

@@ -38,7 +38,10 @@ def test_a_folder_comes_back_as_it_was_saved(folder):
 
 
 def test_the_saved_tokenizer_keeps_ids_and_white_space(folder):
-    ours, theirs = character_tokenizer("abcdog \n\t", words=["cab", "ca"], special=["<|user|>"]), AutoTokenizer.from_pretrained(folder)
+    ours, theirs = (
+        character_tokenizer("abcdog \n\t", words=["cab", "ca"], special=["<|user|>"]),
+        AutoTokenizer.from_pretrained(folder),
+    )
     ids = ours(TEXT)["input_ids"]
     assert theirs(TEXT)["input_ids"] == ids
     assert theirs.decode(ids) == ours.decode(ids) == TEXT
@@ -62,14 +65,20 @@ def test_random_weights_leave_the_global_generator_alone():
     ("spoil", "message"),
     [
         (lambda f: (f / "config.json").unlink(), r"no config\.json"),
-        (lambda f: (f / "config.json").rename(f / "adapter_config.json"), "an adapter without its model; merge it once"),
+        (
+            lambda f: (f / "config.json").rename(f / "adapter_config.json"),
+            "an adapter without its model; merge it once",
+        ),
         (lambda f: edit(f / "config.json", intermediate_size=7), r"other shapes than its config\.json says"),
         (lambda f: (f / "tokenizer.json").unlink(), "no tokenizer in it"),
         (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), r"pickle files \(\.bin\)"),
         (lambda f: (f / "model.safetensors").unlink(), "no weights"),
         (lambda f: (f / "model.safetensors").write_bytes(b"not safetensors"), "cannot load"),
         (lambda f: edit(f / "config.json", model_type="bert"), "cannot load|lack"),
-        (lambda f: edit(f / "config.json", num_hidden_layers=3, layer_types=["full_attention"] * 3), r"lack \d+ tensors \(model\.layers\.2"),
+        (
+            lambda f: edit(f / "config.json", num_hidden_layers=3, layer_types=["full_attention"] * 3),
+            r"lack \d+ tensors \(model\.layers\.2",
+        ),
         (lambda f: edit(f / "config.json", vocab_size=5), "other shapes than"),
     ],
 )
@@ -96,7 +105,9 @@ def test_a_missing_folder_is_not_looked_for_on_the_hub(tmp_path):
 def test_a_name_of_a_hub_that_does_not_answer_is_an_error_at_once(monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(ConfigError, match=r"'somebody/small': there is no such folder here, .* the hub cannot be reached"):
+    with pytest.raises(
+        ConfigError, match=r"'somebody/small': there is no such folder here, .* the hub cannot be reached"
+    ):
         check_folder("somebody/small")
 
 
@@ -112,7 +123,9 @@ def test_pad_falls_back_to_eos_and_eos_to_the_model(folder):
 
 
 def test_lora_trains_only_the_adapter_and_saves_merged(folder, tmp_path):
-    loaded = load(CausalLMConfig(path=str(folder), lora=LoraConfig(r=2, alpha=8.0, target_modules=("q_proj", "down_proj"))))
+    loaded = load(
+        CausalLMConfig(path=str(folder), lora=LoraConfig(r=2, alpha=8.0, target_modules=("q_proj", "down_proj")))
+    )
     names = [name for name, p in loaded.model.named_parameters() if p.requires_grad]
     assert len(names) == 8
     assert all("lora_" in name for name in names)
@@ -128,7 +141,9 @@ def test_lora_trains_only_the_adapter_and_saves_merged(folder, tmp_path):
     with loaded.model.disable_adapter():
         torch.testing.assert_close(loaded.model(ids).logits, plain, rtol=0, atol=0)
     save(loaded.model, loaded.tokenizer, tmp_path / "merged")
-    torch.testing.assert_close(AutoModelForCausalLM.from_pretrained(tmp_path / "merged")(ids).logits, adapted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(
+        AutoModelForCausalLM.from_pretrained(tmp_path / "merged")(ids).logits, adapted, rtol=1e-5, atol=1e-5
+    )
     assert not list((tmp_path / "merged").glob("adapter*"))
     for name, p in loaded.model.named_parameters():
         assert torch.equal(p, before[name])
@@ -143,7 +158,9 @@ def test_unknown_target_modules_are_named(folder):
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_a_folders_dropout_is_off_unless_it_is_to_be_kept(model_of, tmp_path, family):
-    rates = {"attn_pdrop": 0.5, "resid_pdrop": 0.5, "embd_pdrop": 0.5} if family == "gpt2" else {"attention_dropout": 0.5}
+    rates = (
+        {"attn_pdrop": 0.5, "resid_pdrop": 0.5, "embd_pdrop": 0.5} if family == "gpt2" else {"attention_dropout": 0.5}
+    )
     model_of(family, **rates).save_pretrained(tmp_path)
     character_tokenizer("abc").save_pretrained(tmp_path)
     ids = torch.tensor([[3, 4, 5, 3]])
@@ -152,7 +169,11 @@ def test_a_folders_dropout_is_off_unless_it_is_to_be_kept(model_of, tmp_path, fa
         expected = loaded.model.eval()(ids).logits
         assert torch.equal(loaded.model.train()(ids).logits, expected) is not kept
     loaded = load(CausalLMConfig(path=str(tmp_path), lora=LoraConfig(r=1, dropout=0.5)))
-    assert {module.p for name, module in loaded.model.named_modules() if "lora_dropout" in name and isinstance(module, torch.nn.Dropout)} == {0.5}
+    assert {
+        module.p
+        for name, module in loaded.model.named_modules()
+        if "lora_dropout" in name and isinstance(module, torch.nn.Dropout)
+    } == {0.5}
     save(loaded.model, loaded.tokenizer, tmp_path / "again")
     named = json.loads((tmp_path / "again" / "config.json").read_text())
     assert {name: named[name] for name in rates} == rates
@@ -175,7 +196,14 @@ def test_configuration_imports_neither_torch_nor_transformers():
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("change", [{"num_heads": 4, "num_key_value_heads": 3}, {"hidden_size": 18, "num_heads": 4}, {"hidden_size": 12, "num_heads": 4}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"num_heads": 4, "num_key_value_heads": 3},
+        {"hidden_size": 18, "num_heads": 4},
+        {"hidden_size": 12, "num_heads": 4},
+    ],
+)
 def test_a_shape_that_cannot_be_is_refused(change):
     with pytest.raises(ValueError, match=r"divisor|multiple|even"):
         SmallModelConfig(**change)
@@ -185,7 +213,11 @@ def test_a_shape_that_cannot_be_is_refused(change):
 def test_a_folders_own_code_does_not_run_and_nobody_is_asked(folder, tmp_path, monkeypatch, known):
     marker = tmp_path / "PWNED"
     (folder / "theirs.py").write_text(f"open({str(marker)!r}, 'w')\nclass Theirs: ...\n")
-    classes = {"AutoConfig": "theirs.Theirs", "AutoModelForCausalLM": "theirs.Theirs", "AutoTokenizer": ["theirs.Theirs", None]}
+    classes = {
+        "AutoConfig": "theirs.Theirs",
+        "AutoModelForCausalLM": "theirs.Theirs",
+        "AutoTokenizer": ["theirs.Theirs", None],
+    }
     edit(folder / "config.json", auto_map=classes, **({} if known else {"model_type": "theirs"}))
     edit(folder / "tokenizer_config.json", auto_map=classes, **({} if known else {"tokenizer_class": "Theirs"}))
     # Somebody at the terminal who says yes to everything.

@@ -5,13 +5,28 @@ from __future__ import annotations
 import pytest
 import torch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, CohereConfig, GPTNeoXConfig, GraniteConfig, MistralConfig, MixtralConfig, OlmoConfig
+from transformers import (
+    AutoModelForCausalLM,
+    CohereConfig,
+    GPTNeoXConfig,
+    GraniteConfig,
+    MistralConfig,
+    MixtralConfig,
+    OlmoConfig,
+)
 
 from groupwise.causal_lm import packing, scoring
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.train.activation_checkpointing import checkpoint_activations
 
-SIZES = {"vocab_size": 31, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 64}
+SIZES = {
+    "vocab_size": 31,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+}
 IDS = {"eos_token_id": 1, "bos_token_id": None, "pad_token_id": 0}
 OTHERS = {
     "gpt_neox": GPTNeoXConfig(**SIZES, **IDS),
@@ -85,7 +100,9 @@ def test_attention_with_a_cap_a_bias_or_sinks_is_left_to_the_model(extra):
 
 def test_attention_drops_out_in_training_as_the_model_would():
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_config(MistralConfig(**SIZES, **IDS, num_key_value_heads=2, sliding_window=None, attention_dropout=0.5))
+    model = AutoModelForCausalLM.from_config(
+        MistralConfig(**SIZES, **IDS, num_key_value_heads=2, sliding_window=None, attention_dropout=0.5)
+    )
     backbone, tokens, mask = Backbone(model), torch.arange(2, 10).expand(4, 8), torch.ones(4, 8, dtype=torch.bool)
     assert packing.can_pack(backbone)
     for training in (False, True):

@@ -28,10 +28,19 @@ def rescored(model, prompt, tokens, temperature):
     return torch.log_softmax(logits / temperature, -1)
 
 
-@pytest.mark.parametrize(("family", "dtype", "tolerance"), [("gpt2", torch.float64, 1e-10)] + [(f, torch.float32, 1e-4) for f in FAMILIES])
+@pytest.mark.parametrize(
+    ("family", "dtype", "tolerance"), [("gpt2", torch.float64, 1e-10)] + [(f, torch.float32, 1e-4) for f in FAMILIES]
+)
 def test_kept_fields_equal_a_rescoring_of_each_row(model_of, family, dtype, tolerance):
     model = model_of(family, dtype)
-    out = sample(Backbone(model), PROMPTS, 4, settings(temperature=0.8), range(12), requires=("log_prob", "entropy", "score_norm"))
+    out = sample(
+        Backbone(model),
+        PROMPTS,
+        4,
+        settings(temperature=0.8),
+        range(12),
+        requires=("log_prob", "entropy", "score_norm"),
+    )
     lengths = out.length.tolist()
     assert len(set(lengths)) > 1  # some members left the batch early
     for member, tokens in enumerate(out.token_lists()):
@@ -61,7 +70,9 @@ def test_a_member_depends_only_on_its_prompt_and_seed(model_of):
     assert backwards[::-1] == together
     in_parts = sample(backbone, PROMPTS, 2, settings(), seeds, max_members=2)
     assert in_parts.token_lists() == together
-    torch.testing.assert_close(in_parts.log_prob, sample(backbone, PROMPTS, 2, settings(), seeds).log_prob, rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        in_parts.log_prob, sample(backbone, PROMPTS, 2, settings(), seeds).log_prob, rtol=0, atol=1e-12
+    )
     assert sample(backbone, PROMPTS, 2, settings(), range(6)).token_lists() != together
 
 
@@ -84,7 +95,9 @@ def test_truncated_sampling_records_both_distributions(model_of, truncation):
         left = torch.log_softmax(log_p.masked_fill(~keep, float("-inf")), -1)
         pick = torch.tensor(tokens)[:, None]
         torch.testing.assert_close(out.log_prob[member, : len(tokens)], log_p.gather(1, pick)[:, 0], rtol=0, atol=1e-10)
-        torch.testing.assert_close(out.behaviour_log_prob[member, : len(tokens)], left.gather(1, pick)[:, 0], rtol=0, atol=1e-10)
+        torch.testing.assert_close(
+            out.behaviour_log_prob[member, : len(tokens)], left.gather(1, pick)[:, 0], rtol=0, atol=1e-10
+        )
         differs |= bool((log_p.gather(1, pick) - left.gather(1, pick)).abs().max() > 0.01)
     assert differs
 
@@ -94,7 +107,9 @@ def test_greedy_takes_the_most_likely_token_as_generate_does(model_of):
     out = sample(Backbone(model), PROMPTS, 1, settings(greedy=True, top_k=2), range(3))
     assert out.behaviour_log_prob is None
     for prompt, tokens in zip(PROMPTS, out.token_lists(), strict=True):
-        generated = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=12, attention_mask=torch.ones(1, len(prompt)))
+        generated = model.generate(
+            torch.tensor([prompt]), do_sample=False, max_new_tokens=12, attention_mask=torch.ones(1, len(prompt))
+        )
         assert generated[0, len(prompt) :].tolist() == tokens
 
 
@@ -118,12 +133,21 @@ def test_a_conversation_goes_on_with_masked_environment_tokens(model_of):
         turns.setdefault(member, []).append(turn)
         return answers[member].pop(0) if answers.get(member) else None
 
-    out = sample(Backbone(model), PROMPTS[:2], 2, settings(max_new_tokens=24, max_turn_tokens=4), range(4), continue_with=continue_with)
+    out = sample(
+        Backbone(model),
+        PROMPTS[:2],
+        2,
+        settings(max_new_tokens=24, max_turn_tokens=4),
+        range(4),
+        continue_with=continue_with,
+    )
     rows = out.token_lists()
     first = len(turns[0][0])
     assert rows[0][first : first + 3] == [20, 21, 22]
     assert out.mask[0, : first + 3].tolist() == [True] * first + [False] * 3
-    assert [t for turn in turns[0] for t in turn] == [t for t, m in zip(rows[0], out.mask[0].tolist(), strict=False) if m]
+    assert [t for turn in turns[0] for t in turn] == [
+        t for t, m in zip(rows[0], out.mask[0].tolist(), strict=False) if m
+    ]
     assert len(turns[0]) == 3
     assert len(turns[1]) == 2
     assert len(turns[2]) == 1
@@ -143,7 +167,15 @@ def test_a_conversation_goes_on_with_masked_environment_tokens(model_of):
 
 def test_progress_counts_members(model_of):
     seen = []
-    sample(Backbone(model_of("gpt2")), PROMPTS, 4, settings(), range(12), progress=lambda done, total: seen.append((done, total)), max_members=4)
+    sample(
+        Backbone(model_of("gpt2")),
+        PROMPTS,
+        4,
+        settings(),
+        range(12),
+        progress=lambda done, total: seen.append((done, total)),
+        max_members=4,
+    )
     assert seen == sorted(seen)
     assert seen[-1] == (12, 12)
 
@@ -171,7 +203,12 @@ def test_a_model_that_gives_nan_is_named_instead_of_an_index(model_of, changes):
         model.transformer.ln_f.weight[0] = float("nan")
     with pytest.raises(ConfigError, match="NaN or infinite"):
         Backbone(model)
-    with pytest.raises(DistributionError, match=r"not finite for 4 of 4 members \(first: prompt 0 of the batch, member 0, token 0.*optimiser.learning_rate"):
+    with pytest.raises(
+        DistributionError,
+        match=(
+            r"not finite for 4 of 4 members \(first: prompt 0 of the batch, member 0, token 0.*optimiser.learning_rate"
+        ),
+    ):
         sample(backbone, PROMPTS[:1], 4, settings(**changes), range(4))
 
 
@@ -180,12 +217,19 @@ def test_the_member_whose_numbers_break_is_named_with_its_place(model_of, family
     model = model_of(family)
     backbone = Backbone(model)
     seen = sample(backbone, PROMPTS[:2], 3, settings(), range(6))
-    # Neither ties its head to the embedding, so a token whose embedding is NaN breaks the member that drew it, one token later.
+    # Neither ties its head to the embedding, so a token whose embedding is NaN breaks the member that drew it, one
+    # token later.
     counts = seen.tokens.flatten().bincount(minlength=31)
     member, step, token = next(
-        (m, t, row[t]) for m, row in enumerate(seen.token_lists()) for t in range(len(row) - 1) if counts[row[t]] == 1 and not any(row[t] in p for p in PROMPTS)
+        (m, t, row[t])
+        for m, row in enumerate(seen.token_lists())
+        for t in range(len(row) - 1)
+        if counts[row[t]] == 1 and not any(row[t] in p for p in PROMPTS)
     )
     with torch.no_grad():
         model.get_input_embeddings().weight[token] = float("nan")
-    with pytest.raises(DistributionError, match=rf"for 1 of 6 members \(first: prompt {member // 3} of the batch, member {member % 3}, token {step + 1},"):
+    with pytest.raises(
+        DistributionError,
+        match=rf"for 1 of 6 members \(first: prompt {member // 3} of the batch, member {member % 3}, token {step + 1},",
+    ):
         sample(backbone, PROMPTS[:2], 3, settings(), range(6))

@@ -89,7 +89,9 @@ def test_positions_no_loss_reads_never_reach_the_head(model_of, monkeypatch):
     tokens, mask = case()
     seen = []
     original = backbone.scores
-    monkeypatch.setattr(Backbone, "scores", lambda self, hidden, *rest: (seen.append(len(hidden)), original(hidden, *rest))[1])
+    monkeypatch.setattr(
+        Backbone, "scores", lambda self, hidden, *rest: (seen.append(len(hidden)), original(hidden, *rest))[1]
+    )
     scoring.score(backbone, PROMPTS, tokens, mask)
     assert seen == [int(mask.sum())]
 
@@ -156,7 +158,9 @@ def test_only_the_adapter_gets_a_gradient(model_of):
     assert all("lora_" in name for name in expected)
     model.zero_grad(set_to_none=True)
     scoring.backward(backbone, PROMPTS, tokens, mask, cotangents)
-    torch.testing.assert_close({n: p.grad for n, p in model.named_parameters() if p.grad is not None}, expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        {n: p.grad for n, p in model.named_parameters() if p.grad is not None}, expected, rtol=1e-4, atol=1e-4
+    )
 
 
 def test_an_empty_mask_is_legal_and_bad_shapes_are_named(model_of):
@@ -180,6 +184,7 @@ def test_bf16_weights_give_fp32_fields_of_their_own_rounded_states(model_of, fam
     exact = plain(model_of(family).bfloat16().float(), tokens, mask, 1.0)
     for name in FIELDS:
         assert found[name].dtype == torch.float32
-        # Half precision in the layers, none in the head: nothing is rounded to the 0.03 that bf16 has between 4 and 8 nats.
+        # Half precision in the layers, none in the head: nothing is rounded to the 0.03 that bf16 has between 4 and 8
+        # nats.
         assert 0 < (found[name] - exact[name]).abs().max() < 0.5
     assert (found["log_prob"] != found["log_prob"].bfloat16().float()).sum() > mask.sum() // 2

@@ -31,7 +31,13 @@ def first_end(stops, tokens):
 
 
 @pytest.mark.parametrize(
-    ("text", "stop", "seen"), [("so 答案: yes", "答案", "so 答案"), ("a\n\nb", "\n\n", "a\n\n"), ("x</end>y", "</end>", "x</end>"), ("none", "zz", None)]
+    ("text", "stop", "seen"),
+    [
+        ("so 答案: yes", "答案", "so 答案"),
+        ("a\n\nb", "\n\n", "a\n\n"),
+        ("x</end>y", "</end>", "x</end>"),
+        ("none", "zz", None),
+    ],
 )
 def test_a_text_across_tokens_and_bytes_is_found_at_its_last_token(text, stop, seen):
     tokenizer = byte_tokenizer()
@@ -45,7 +51,14 @@ def test_the_table_spares_decoding_where_nothing_can_end():
     tokenizer = character_tokenizer("abc", words=["bca"])
     stops = Stops([1], ["ab"], tokenizer, 20, torch.device("cpu"))
     ids = tokenizer.convert_tokens_to_ids
-    assert stops.may_end(torch.tensor([ids("a"), ids("b"), ids("c"), ids("bca"), 1, 0])).tolist() == [False, True, False, True, True, False]
+    assert stops.may_end(torch.tensor([ids("a"), ids("b"), ids("c"), ids("bca"), 1, 0])).tolist() == [
+        False,
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]
     assert stops.ends([ids("a"), ids("b")])
     assert stops.ends([ids("a"), ids("bca")])
     assert not stops.ends([ids("b")])
@@ -56,7 +69,12 @@ def test_the_sampler_stops_at_the_first_stop_text_and_calls_it_complete():
     tokenizer = character_tokenizer("ab .\n")
     backbone = Backbone(small_model(SmallModelConfig(hidden_size=16, num_heads=2, max_positions=64), tokenizer, seed=0))
     out = sample(
-        backbone, [tokenizer("ab")["input_ids"]], 200, SamplingConfig(max_new_tokens=30, temperature=9.0, stop=("a.", "\n")), range(200), tokenizer=tokenizer
+        backbone,
+        [tokenizer("ab")["input_ids"]],
+        200,
+        SamplingConfig(max_new_tokens=30, temperature=9.0, stop=("a.", "\n")),
+        range(200),
+        tokenizer=tokenizer,
     )
     texts = [tokenizer.decode(row) for row in out.token_lists()]
     for text, truncated in zip(texts, out.truncated.tolist(), strict=True):

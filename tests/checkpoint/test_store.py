@@ -137,7 +137,13 @@ def test_a_full_disk_says_what_was_kept(tmp_path: Path) -> None:
     """A real file system of 1 MiB, where the machine lets us mount one."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, check=False).returncode != 0:
+    if (
+        os.geteuid() != 0
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, check=False
+        ).returncode
+        != 0
+    ):
         pytest.skip("mounting needs root")
     try:
         store = CheckpointStore(disk / "checkpoints", CheckpointConfig())

@@ -12,7 +12,12 @@ from groupwise.checkpoint import load_tree, save_tree
 
 
 def test_plain_values_and_tensors_return_exactly(tmp_path: Path) -> None:
-    record = {"a": [1, 0.1, None, True, "x", b"\x00\xff"], "b": {"c": (1, (2.5,))}, "nan": -math.inf, "t": torch.tensor([0.1, -0.0], dtype=torch.bfloat16)}
+    record = {
+        "a": [1, 0.1, None, True, "x", b"\x00\xff"],
+        "b": {"c": (1, (2.5,))},
+        "nan": -math.inf,
+        "t": torch.tensor([0.1, -0.0], dtype=torch.bfloat16),
+    }
     save_tree(tmp_path, record)
     loaded = load_tree(tmp_path)
     assert loaded["a"] == record["a"]

@@ -5,7 +5,20 @@ from __future__ import annotations
 
 def test_every_verb_is_there_and_explains_itself(groupwise):
     out = groupwise("--help").out
-    verbs = ["train", "resume", "check", "evaluate", "sample", "compare", "doctor", "export", "experiments", "methods", "schema", "version"]
+    verbs = [
+        "train",
+        "resume",
+        "check",
+        "evaluate",
+        "sample",
+        "compare",
+        "doctor",
+        "export",
+        "experiments",
+        "methods",
+        "schema",
+        "version",
+    ]
     assert all(verb in out for verb in verbs)
     for verb in verbs:
         ended = groupwise(verb, "--help")

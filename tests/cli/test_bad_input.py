@@ -22,7 +22,14 @@ BROKEN = {
     "a run folder that exists": (["TINY", "--out", "RUN"], "holds a run already"),
     "a model folder without a tokenizer": (["TINY", "--model", "MODEL"], "tokenizer"),
     "an empty data set": (
-        ["TINY", "domain.data.source.kind=files", "domain.data.source.paths=[EMPTY]", "domain.demonstrations=null", "stages=[]", "controls={}"],
+        [
+            "TINY",
+            "domain.data.source.kind=files",
+            "domain.data.source.paths=[EMPTY]",
+            "domain.demonstrations=null",
+            "stages=[]",
+            "controls={}",
+        ],
         "empty",
     ),
 }
@@ -36,7 +43,13 @@ def places(tmp_path: Path, tiny_file: Path, finished: Path) -> dict[str, Path]:
     model.mkdir()
     for name in ("config.json", "model.safetensors"):
         shutil.copy(finished / "model" / name, model / name)
-    return {"TINY": tiny_file, "FILE": tmp_path / "file", "EMPTY": tmp_path / "empty.jsonl", "RUN": finished, "MODEL": model}
+    return {
+        "TINY": tiny_file,
+        "FILE": tmp_path / "file",
+        "EMPTY": tmp_path / "empty.jsonl",
+        "RUN": finished,
+        "MODEL": model,
+    }
 
 
 @pytest.mark.parametrize("case", BROKEN)
@@ -54,7 +67,11 @@ def test_a_clear_error_before_anything_is_computed(case: str, groupwise, places:
 
 def test_the_installed_command_says_it_too(tmp_path: Path):
     ended = subprocess.run(
-        [sys.executable, "-m", "groupwise", "train", "langage"], capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "COLUMNS": "60"}
+        [sys.executable, "-m", "groupwise", "train", "langage"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "COLUMNS": "60"},
     )
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.startswith("error: 'langage' is neither a shipped experiment nor a file")
@@ -80,7 +97,13 @@ def test_a_run_folder_that_was_damaged(groupwise, finished: Path, tmp_path: Path
     shutil.copytree(finished, run)
     whole = (run / "config.json").read_text()
     (run / "config.json").write_text(whole[:200])
-    for verb in (["resume"], ["evaluate"], ["sample"], ["export", "--out", tmp_path / "model"], ["train", "--out", tmp_path / "again"]):
+    for verb in (
+        ["resume"],
+        ["evaluate"],
+        ["sample"],
+        ["export", "--out", tmp_path / "model"],
+        ["train", "--out", tmp_path / "again"],
+    ):
         ended = groupwise(verb[0], run, *verb[1:])
         assert (ended.status, "config.json: not valid JSON" in ended.err) == (2, True), (verb, ended)
     (run / "config.json").write_text('{"seed": 0}')
@@ -101,7 +124,9 @@ def test_doctor_reads_broken_rows_as_far_as_they_go(groupwise, finished: Path, t
     run = tmp_path / "run"
     run.mkdir()
     (run / "config.json").write_text("{}")
-    (run / "metrics.jsonl").write_text("not json\n" + '{"groups/flat": 1.0, "frac_reward_zero_std": 1.0, "reward": "high"}\n' * 60)
+    (run / "metrics.jsonl").write_text(
+        "not json\n" + '{"groups/flat": 1.0, "frac_reward_zero_std": 1.0, "reward": "high"}\n' * 60
+    )
     ended = groupwise("doctor", run)
     assert ended.status == 0
     assert "all_flat" in ended.out

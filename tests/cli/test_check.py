@@ -6,7 +6,9 @@ from pathlib import Path
 
 
 def test_one_group_is_shown(groupwise, tiny_file: Path, tmp_path: Path):
-    ended = groupwise("check", tiny_file, "domain.rewards.brief.kind=length", "domain.rewards.brief.target=2", "--prompt", 2)
+    ended = groupwise(
+        "check", tiny_file, "domain.rewards.brief.kind=length", "domain.rewards.brief.target=2", "--prompt", 2
+    )
     assert (ended.status, ended.err) == (0, ""), ended
     lines = ended.out.splitlines()
     assert any(line.startswith("prompt: sort ") for line in lines)
@@ -20,14 +22,26 @@ def test_one_group_is_shown(groupwise, tiny_file: Path, tmp_path: Path):
 
 def test_a_model_before_its_warm_up_is_called_so_and_one_after_it_too(groupwise, tiny_file: Path, tmp_path: Path):
     # A seed of its own: what another test's run kept serves this one as well.
-    assert "the model answers as it is before warm_up, which no earlier run left here" in groupwise("check", tiny_file, "--seed", 604).out
+    assert (
+        "the model answers as it is before warm_up, which no earlier run left here"
+        in groupwise("check", tiny_file, "--seed", 604).out
+    )
     assert groupwise("train", tiny_file, "--seed", 604, "--out", tmp_path / "run", "--no-controls").status == 0
-    assert "the model answers as it is after warm_up, kept from an earlier run" in groupwise("check", tiny_file, "--seed", 604).out
-    assert "the model answers as it is" not in groupwise("check", tiny_file, "stages=[]", "train.num_steps=2", "controls={}").out
+    assert (
+        "the model answers as it is after warm_up, kept from an earlier run"
+        in groupwise("check", tiny_file, "--seed", 604).out
+    )
+    assert (
+        "the model answers as it is"
+        not in groupwise("check", tiny_file, "stages=[]", "train.num_steps=2", "controls={}").out
+    )
 
 
 def test_what_training_would_refuse_is_refused(groupwise, tiny_file: Path):
-    assert "write train.memory_limit_gib = 4" in groupwise("check", tiny_file, "train.micro_batch_members=auto", "train.device=cpu").err
+    assert (
+        "write train.memory_limit_gib = 4"
+        in groupwise("check", tiny_file, "train.micro_batch_members=auto", "train.device=cpu").err
+    )
 
 
 def test_a_prompt_that_is_not_there(groupwise, tiny_file: Path):

@@ -14,7 +14,18 @@ import pytest
 
 @pytest.mark.slow
 def test_a_grid_runs_continues_and_prints_intervals(groupwise, tiny_file: Path, tmp_path: Path):
-    command = ["compare", tiny_file, "--vary", "method=dapo,grpo", "--seeds", 1, "--workers", 2, "--out", tmp_path / "grid"]
+    command = [
+        "compare",
+        tiny_file,
+        "--vary",
+        "method=dapo,grpo",
+        "--seeds",
+        1,
+        "--workers",
+        2,
+        "--out",
+        tmp_path / "grid",
+    ]
     ended = groupwise(*command)
     assert ended.status == 0, ended
     assert "2 variants x 1 seed = 2 runs" in ended.out
@@ -31,20 +42,37 @@ def test_a_grid_runs_continues_and_prints_intervals(groupwise, tiny_file: Path, 
 
 @pytest.mark.slow
 def test_the_seeds_begin_where_they_are_told_to(groupwise, tiny_file: Path, tmp_path: Path):
-    ended = groupwise("compare", tiny_file, "--vary", "trust.high=0.3", "--first-seed", 7, "--seeds", 2, "--out", tmp_path / "grid")
+    ended = groupwise(
+        "compare", tiny_file, "--vary", "trust.high=0.3", "--first-seed", 7, "--seeds", 2, "--out", tmp_path / "grid"
+    )
     assert ended.status == 0, ended
     assert "1 variant x 2 seeds from 7 = 2 runs" in ended.out
     assert json.loads((tmp_path / "grid" / "results.json").read_text())["rows"][0]["seeds"] == [7, 8]
-    assert sorted(path.name for path in (tmp_path / "grid" / "trust.high=0.3").glob("seed-*") if path.is_dir()) == ["seed-7", "seed-8"]
+    assert sorted(path.name for path in (tmp_path / "grid" / "trust.high=0.3").glob("seed-*") if path.is_dir()) == [
+        "seed-7",
+        "seed-8",
+    ]
     assert "--first-seed 7 --seeds 2" in (tmp_path / "grid" / "compare.html").read_text()
 
 
 @pytest.mark.slow
 def test_a_comparison_that_was_killed_leaves_nobody_at_work_and_goes_on(groupwise, tiny_file: Path, tmp_path: Path):
     grid = tmp_path / "grid"
-    command = ["compare", tiny_file, "stages.grpo.num_steps=200", "--vary", "trust.high=0.3", "--seeds", 1, "--out", grid]
+    command = [
+        "compare",
+        tiny_file,
+        "stages.grpo.num_steps=200",
+        "--vary",
+        "trust.high=0.3",
+        "--seeds",
+        1,
+        "--out",
+        grid,
+    ]
     first = grid / "trust.high=0.3" / "seed-0"
-    process = subprocess.Popen([sys.executable, "-m", "groupwise", *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "groupwise", *map(str, command)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     until = time.monotonic() + 120
     while not (first / "checkpoints" / "step-6").exists():
         assert time.monotonic() < until
@@ -65,8 +93,20 @@ def test_a_comparison_that_was_killed_leaves_nobody_at_work_and_goes_on(groupwis
 @pytest.mark.slow
 def test_ctrl_c_says_what_is_finished_and_how_to_go_on(tiny_file: Path, tmp_path: Path):
     grid = tmp_path / "grid"
-    command = ["compare", tiny_file, "stages.grpo.num_steps=2000", "--vary", "trust.high=0.3,0.4", "--seeds", 1, "--out", grid]
-    process = subprocess.Popen([sys.executable, "-m", "groupwise", *map(str, command)], stdout=subprocess.PIPE, text=True)
+    command = [
+        "compare",
+        tiny_file,
+        "stages.grpo.num_steps=2000",
+        "--vary",
+        "trust.high=0.3,0.4",
+        "--seeds",
+        1,
+        "--out",
+        grid,
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "groupwise", *map(str, command)], stdout=subprocess.PIPE, text=True
+    )
     first = grid / "trust.high=0.3" / "seed-0"
     until = time.monotonic() + 120
     while not (first / "checkpoints" / "step-6").exists():
@@ -118,7 +158,10 @@ def test_every_variant_is_read_before_any_runs(groupwise, tiny_file: Path, tmp_p
 
 def test_a_grid_that_cannot_be_made(groupwise, tiny_file: Path, finished: Path):
     assert "write --first-seed 1 --seeds 2" in groupwise("compare", tiny_file, "--vary", "seed=1,2").err
-    assert "'seed=3' has no effect: a comparison runs every variant with the same seeds; write --first-seed N" in groupwise("compare", tiny_file, "seed=3").err
+    assert (
+        "'seed=3' has no effect: a comparison runs every variant with the same seeds; write --first-seed N"
+        in groupwise("compare", tiny_file, "seed=3").err
+    )
     same = groupwise("compare", tiny_file, "--vary", "trust.high=0.3,.3").err
     assert "--vary: 'trust.high=0.3' and 'trust.high=.3' are the same run; leave one of them out" in same
     assert "did you mean num_steps" in groupwise("compare", tiny_file, "--vary", "train.num_stps=1,2").err

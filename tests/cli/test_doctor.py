@@ -48,17 +48,28 @@ def test_several_runs_as_json(groupwise, flat: Path, healthy: Path):
     ended = groupwise("doctor", healthy, flat, "--json")
     assert ended.status == 3
     first, second = json.loads(ended.out)["runs"]
-    assert (first["state"], first["steps"], [found["rule"] for found in first["findings"]]) == ("finished", 30, ["loss_zero"])
+    assert (first["state"], first["steps"], [found["rule"] for found in first["findings"]]) == (
+        "finished",
+        30,
+        ["loss_zero"],
+    )
     assert [found["rule"] for found in second["findings"]] == ["all_flat", "no_update"]
     evidence = second["findings"][0]["evidence"][0]
-    assert (evidence["metric"], evidence["mean"], evidence["steps"][0], evidence["steps"][-1]) == ("frac_reward_zero_std", 1.0, 11, 30)
+    assert (evidence["metric"], evidence["mean"], evidence["steps"][0], evidence["steps"][-1]) == (
+        "frac_reward_zero_std",
+        1.0,
+        11,
+        30,
+    )
     assert "all_truncated" in second["not_judged"]
 
 
 def test_a_folder_of_runs_is_read_run_by_run(groupwise, flat: Path, healthy: Path, tmp_path: Path):
     for name, run in (("a", flat), ("b", healthy)):
         shutil.copytree(run, tmp_path / "runs" / name)
-    assert [Path(run["run"]).name for run in json.loads(groupwise("doctor", tmp_path / "runs", "--json").out)["runs"]] == ["a", "b"]
+    assert [
+        Path(run["run"]).name for run in json.loads(groupwise("doctor", tmp_path / "runs", "--json").out)["runs"]
+    ] == ["a", "b"]
 
 
 def test_a_damaged_run_is_read_as_far_as_it_goes(groupwise, flat: Path, tmp_path: Path):

@@ -10,7 +10,15 @@ from groupwise.experiment import load_experiment
 
 
 def record(key: str, text: str, reward: float | None, mode: str = "greedy", sample: int = 0):
-    return {"key": key, "mode": mode, "sample": sample, "rewards": {"correct": reward}, "num_tokens": 1, "prompt": f"ask {key}", "text": text}
+    return {
+        "key": key,
+        "mode": mode,
+        "sample": sample,
+        "rewards": {"correct": reward},
+        "num_tokens": 1,
+        "prompt": f"ask {key}",
+        "text": text,
+    }
 
 
 def test_texts_are_paired_by_prompt_and_greedy_ones_preferred():
@@ -37,7 +45,14 @@ def test_sampled_texts_serve_where_there_are_no_greedy_ones():
 def test_results_name_every_control_also_one_that_was_left_out(tmp_path: Path):
     (tmp_path / "controls" / "more").mkdir(parents=True)
     (tmp_path / "controls" / "more" / "summary.json").write_text(json.dumps({"after": 0.5}))
-    summary = {"metric": "greedy/correct", "before": 0.25, "after": 0.75, "baseline": 0.5, "seconds": {"update": 3.0, "rewards": 0.1}, "steps": 7}
+    summary = {
+        "metric": "greedy/correct",
+        "before": 0.25,
+        "after": 0.75,
+        "baseline": 0.5,
+        "seconds": {"update": 3.0, "rewards": 0.1},
+        "steps": 7,
+    }
     config = {"controls": {"more": {"description": "More of it."}, "other": {"description": ""}}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert results(tmp_path, summary, config) == [
@@ -74,10 +89,18 @@ def test_advice_names_the_experiment_only_where_its_name_says_all(tmp_path: Path
 def test_what_was_gained_over_a_control_stands_below_it(tmp_path: Path):
     for folder, score in ((tmp_path, 1.0), (tmp_path / "controls" / "more", 0.5)):
         (folder / "rollouts").mkdir(parents=True, exist_ok=True)
-        (folder / "rollouts" / "evaluation-7.jsonl").write_text("".join(json.dumps(record(key, "", score)) + "\n" for key in "ab"))
-        (folder / "summary.json").write_text(json.dumps({"metric": "greedy/correct", "after": score, "steps": 7, "seed": 0}))
+        (folder / "rollouts" / "evaluation-7.jsonl").write_text(
+            "".join(json.dumps(record(key, "", score)) + "\n" for key in "ab")
+        )
+        (folder / "summary.json").write_text(
+            json.dumps({"metric": "greedy/correct", "after": score, "steps": 7, "seed": 0})
+        )
     (tmp_path / "config.json").write_text(json.dumps({"seed": 0}))
     (tmp_path / "environment.json").write_text(json.dumps({"starts": [{"evaluated_on": {"num": 2, "num_trained": 2}}]}))
-    lines = results(tmp_path, {"metric": "greedy/correct", "before": 0.25, "after": 1.0, "steps": 7}, {"controls": {"more": {"description": ""}}})
+    lines = results(
+        tmp_path,
+        {"metric": "greedy/correct", "before": 0.25, "after": 1.0, "steps": 7},
+        {"controls": {"more": {"description": ""}}},
+    )
     assert lines[0] == "Greedy/correct on training prompts: 0.250 before, 1.000 after"
     assert lines[2] == "    above it by greedy/correct +0.5 [+0.5, +0.5]; 95 % over 2 training prompts"

@@ -36,7 +36,11 @@ def test_what_comes_out_of_a_library_is_a_defect():
 
 @pytest.mark.parametrize(("rank", "own", "broken"), [("0", [], [10.0]), ("1", [5.0], [10.0])])
 def test_who_waits_before_it_tells(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: str, own: list[float], broken: list[float]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    rank: str,
+    own: list[float],
+    broken: list[float],
 ) -> None:
     waited: list[float] = []
     monkeypatch.setattr("groupwise.cli.errors.time.sleep", waited.append)
@@ -48,4 +52,7 @@ def test_who_waits_before_it_tells(
     alone = {"init_method": "tcp://127.0.0.1:1", "rank": 1, "world_size": 2, "timeout": timedelta(milliseconds=1)}
     assert report(caught(lambda: dist.init_process_group("gloo", **alone))) == 1
     assert waited == broken
-    assert "the connection to another process broke; where that one ended, what it said says why: Dist" in capsys.readouterr().err
+    assert (
+        "the connection to another process broke; where that one ended, what it said says why: Dist"
+        in capsys.readouterr().err
+    )

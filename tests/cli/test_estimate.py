@@ -21,12 +21,43 @@ QWEN = {
 
 def test_a_model_on_documented_gpus(groupwise, tmp_path: Path):
     (tmp_path / "config.json").write_text(json.dumps(QWEN))
-    ended = groupwise("estimate", "language", "divergence.kind=k3", "--model", tmp_path / "config.json", "--gpu", "H100", "--gpus", 8, "--prompt-tokens", 200)
+    ended = groupwise(
+        "estimate",
+        "language",
+        "divergence.kind=k3",
+        "--model",
+        tmp_path / "config.json",
+        "--gpu",
+        "H100",
+        "--gpus",
+        8,
+        "--prompt-tokens",
+        200,
+    )
     assert ended.status == 0, ended
-    for word in ("494.0 million parameters", "8 x H100, by documented peaks", "sampling", "scoring", "update", "communication", "reference", "held at once"):
+    for word in (
+        "494.0 million parameters",
+        "8 x H100, by documented peaks",
+        "sampling",
+        "scoring",
+        "update",
+        "communication",
+        "reference",
+        "held at once",
+    ):
         assert word in ended.out, word
     assert "extrapolated: H100: documented peaks" in ended.out
-    many = groupwise("estimate", "language", "--model", tmp_path / "config.json", "--gpu", "H100", "--gpus", 64, "train.prompts_per_step=16")
+    many = groupwise(
+        "estimate",
+        "language",
+        "--model",
+        tmp_path / "config.json",
+        "--gpu",
+        "H100",
+        "--gpus",
+        64,
+        "train.prompts_per_step=16",
+    )
     assert "48 of the 64 devices get no prompt: a step has 16; set train.prompts_per_step higher" in many.out
 
 

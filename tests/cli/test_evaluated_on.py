@@ -1,4 +1,6 @@
-"""Nothing trained on is called held-out: not while a run goes on, at its end, by evaluate, on the card, on a page or in a comparison."""
+"""Nothing trained on is called held-out: not while a run goes on, at its end, by evaluate, on the card, on a page or in
+a comparison.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_an_image_that_lies_in_the_folder_twice_is_counted(groupwise, tmp_path: 
     # Of the two in the middle, which are held out, one is a copy of a training image.
     for number, each in enumerate([pixels[0], pixels[1], pixels[2], pixels[3], pixels[0], pixels[5]]):
         Image.fromarray(each).save(tmp_path / "images" / f"image{number}.png")
-    text = DIGITS.replace('kind = "digits"\nnum_train = 12', 'kind = "folder"\nclean = "images"\nchannels = 1\nnum_held_out = 2')
+    text = DIGITS.replace(
+        'kind = "digits"\nnum_train = 12', 'kind = "folder"\nclean = "images"\nchannels = 1\nnum_held_out = 2'
+    )
     (tmp_path / "folder.toml").write_text(text)
     ended = groupwise("train", "folder.toml", "--out", "run")
     assert ended.status == 0, ended

@@ -50,12 +50,21 @@ def test_an_adapters_card_says_so_and_how_it_is_loaded_names_its_base(groupwise,
 
     saved("StableDiffusion3Pipeline", tmp_path / "base")
     (tmp_path / "prompts.txt").write_text("a cat\na dog\n")
-    small = ["train.num_steps=1", "train.group_size=2", "domain.num_steps=2", "domain.evaluation.num_prompts=1", "domain.evaluation.num_images=1"]
+    small = [
+        "train.num_steps=1",
+        "train.group_size=2",
+        "domain.num_steps=2",
+        "domain.evaluation.num_prompts=1",
+        "domain.evaluation.num_images=1",
+    ]
     settings = ["domain.model.lora.rank=2", "domain.guidance=1", "train.prompts_per_step=1", *small]
     ended = groupwise("train", "diffusion", "--model", "base", "--prompts", "prompts.txt", "--out", "run", *settings)
     assert ended.status == 0, ended
     exported = groupwise("export", "run", "--out", "adapter")
-    assert 'diffusers.DiffusionPipeline.from_pretrained("base"), and then pipeline.load_lora_weights("adapter")' in exported.out
+    assert (
+        'diffusers.DiffusionPipeline.from_pretrained("base"), and then pipeline.load_lora_weights("adapter")'
+        in exported.out
+    )
     head = ModelCard.load(tmp_path / "adapter" / "README.md").data.to_dict()
     assert (head["base_model"], head["base_model_relation"], head["library_name"]) == ("base", "adapter", "diffusers")
     assert "lora" in head["tags"]

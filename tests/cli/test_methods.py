@@ -32,7 +32,14 @@ def test_a_narrow_terminal_gets_two_lines_a_method(groupwise, monkeypatch):
 def test_one_in_full(groupwise):
     ended = groupwise("methods", "gspo+tis")
     assert ended.status == 0, ended
-    for part in ("Maximises", "arXiv 2507.18071", "@misc{gspo,", "Difference from grpo", "ratio.kind", "correction.kind"):
+    for part in (
+        "Maximises",
+        "arXiv 2507.18071",
+        "@misc{gspo,",
+        "Difference from grpo",
+        "ratio.kind",
+        "correction.kind",
+    ):
         assert part in ended.out
     assert "did you mean gspo" in groupwise("methods", "gsp").err
 
@@ -89,7 +96,10 @@ def test_overlays_stand_in_the_json_of_all(groupwise):
     assert {"grpo", "+tis", "+mis", "+icepop", "+seq_tis", "+seq_mis", "+geo_rs"} <= set(records)
     for name in ("+tis", "+mis", "+icepop"):
         record = records[name]
-        assert all(record[key] for key in ("title", "equation", "deviations", "paper", "bibtex", "objective", "difference_from_grpo"))
+        assert all(
+            record[key]
+            for key in ("title", "equation", "deviations", "paper", "bibtex", "objective", "difference_from_grpo")
+        )
         assert set(record["objective"]) == {"correction"}
     one = json.loads(groupwise("methods", "grpo+mis", "--json").out)
     assert "k_{i,t}" in one["equation"]

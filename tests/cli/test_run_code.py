@@ -1,4 +1,6 @@
-"""Every verb, on a run folder of somebody else's: what names code is asked about, what needs none does not ask, and nothing runs before the word."""
+"""Every verb, on a run folder of somebody else's: what names code is asked about, what needs none does not ask, and
+nothing runs before the word.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,18 @@ from typing import Any
 import pytest
 from tests.cli.test_restored import DIGITS
 
-ASKED = ["evaluate", "estimate", "check", "resume", "train", "train config.json", "compare", "sample", "estimate --against", "evaluate --experiment"]
+ASKED = [
+    "evaluate",
+    "estimate",
+    "check",
+    "resume",
+    "train",
+    "train config.json",
+    "compare",
+    "sample",
+    "estimate --against",
+    "evaluate --experiment",
+]
 SILENT = ["sample --prompt", "export", "report", "doctor"]
 
 
@@ -30,7 +43,9 @@ def words(verb: str, run: Path) -> list[str]:
 
 @pytest.fixture
 def theirs(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A finished run that names commands in place of functions: as its map, after its steps, as its trust region, as a reward and as a judge."""
+    """A finished run that names commands in place of functions: as its map, after its steps, as its trust region, as a
+    reward and as a judge.
+    """
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("GROUPWISE_RUN_CODE", raising=False)
     run = tmp_path / "theirs"
@@ -38,7 +53,11 @@ def theirs(finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
     table = json.loads((run / "config.json").read_text())
     change(table["domain"])
     table["train"]["callbacks"] = ["os:abort"]
-    table["objective"]["trust"] = {"kind": "callable", "path": "subprocess:Popen", "settings": {"args": ["touch", "PWNED"]}}
+    table["objective"]["trust"] = {
+        "kind": "callable",
+        "path": "subprocess:Popen",
+        "settings": {"args": ["touch", "PWNED"]},
+    }
     (run / "config.json").write_text(json.dumps(table))
     (tmp_path / "rows.jsonl").write_text('{"touch": 1, "PWNED": 2}\n' * 99)
     return run
@@ -57,7 +76,10 @@ def test_a_verb_that_would_run_code_names_all_of_it_and_runs_none(groupwise, the
     assert "domain.data.map = subprocess:check_call" in ended.err
     assert "write --run-code (GROUPWISE_RUN_CODE=1 in a job's template)" in ended.err
     if verb != "sample":
-        assert all(f"{key} = " in ended.err for key in ("trust.path", "train.callbacks[0]", "domain.rewards.r.path", "domain.rewards.j.path"))
+        assert all(
+            f"{key} = " in ended.err
+            for key in ("trust.path", "train.callbacks[0]", "domain.rewards.r.path", "domain.rewards.j.path")
+        )
     assert ended.err.count("\n") == 1
     assert not (tmp_path / "PWNED").exists()
     assert not (tmp_path / "new").exists()
@@ -75,7 +97,9 @@ def test_with_the_word_it_runs(groupwise, theirs: Path, tmp_path: Path):
     assert (tmp_path / "PWNED").exists()
 
 
-def test_with_the_word_in_the_environment_it_runs(groupwise, theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_with_the_word_in_the_environment_it_runs(
+    groupwise, theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("GROUPWISE_RUN_CODE", "1")
     groupwise("sample", theirs)
     assert (tmp_path / "PWNED").exists()
@@ -83,8 +107,12 @@ def test_with_the_word_in_the_environment_it_runs(groupwise, theirs: Path, tmp_p
 
 def test_what_sample_may_run_is_what_it_needs(groupwise, theirs: Path, tmp_path: Path):
     table = json.loads((theirs / "config.json").read_text())
-    (tmp_path / "rows_of_mine.py").write_text("def ask(row):\n    return {'prompt': 'sort 3 1 2 ?', 'answer': '1 2 3', **row}\n")
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"prompt": f"sort {n // 10} {n % 10} 1 ?"}) + "\n" for n in range(99)))
+    (tmp_path / "rows_of_mine.py").write_text(
+        "def ask(row):\n    return {'prompt': 'sort 3 1 2 ?', 'answer': '1 2 3', **row}\n"
+    )
+    (tmp_path / "rows.jsonl").write_text(
+        "".join(json.dumps({"prompt": f"sort {n // 10} {n % 10} 1 ?"}) + "\n" for n in range(99))
+    )
     table["domain"]["data"] |= {"map": "rows_of_mine:ask", "num_train": 20}
     (theirs / "config.json").write_text(json.dumps(table))
     refused = groupwise("sample", theirs)
@@ -111,7 +139,9 @@ class Net(torch.nn.Module):
 """
 
 
-def test_a_network_that_is_code_is_asked_about_with_its_folder(groupwise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_network_that_is_code_is_asked_about_with_its_folder(
+    groupwise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "nets_of_mine.py").write_text(NETWORK)
@@ -129,7 +159,10 @@ def test_a_network_that_is_code_is_asked_about_with_its_folder(groupwise, tmp_pa
     saved = json.loads((tmp_path / "run" / "model" / "network.json").read_text())
     saved["network"] |= {"path": "subprocess:check_call", "arguments": {"popenargs": ["touch", "PWNED"]}}
     (tmp_path / "run" / "model" / "network.json").write_text(json.dumps(saved))
-    elsewhere = [["evaluate", "run/model", "--experiment", "restoration"], ["check", "restoration", "--model", "run/model"]]
+    elsewhere = [
+        ["evaluate", "run/model", "--experiment", "restoration"],
+        ["check", "restoration", "--model", "run/model"],
+    ]
     for command in (["sample", "run"], ["evaluate", "run"], *elsewhere):
         refused = groupwise(*command)
         assert refused.status == 2, refused

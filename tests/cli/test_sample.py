@@ -12,7 +12,10 @@ def test_the_same_question_and_seed_give_the_same_answers(groupwise, finished: P
     assert first.status == 0, first
     assert first.out.count("sort 3 1 2 ?\n") == 4
     assert groupwise("sample", finished, "--prompt", "sort 3 1 2 ?", "--num", 4, "--temperature", 1.5).out == first.out
-    assert groupwise("sample", finished, "--prompt", "sort 3 1 2 ?", "--num", 4, "--temperature", 1.5, "--seed", 1).out != first.out
+    assert (
+        groupwise("sample", finished, "--prompt", "sort 3 1 2 ?", "--num", 4, "--temperature", 1.5, "--seed", 1).out
+        != first.out
+    )
 
 
 def test_without_a_question_training_prompts_are_answered(groupwise, finished: Path):
@@ -32,17 +35,23 @@ def test_without_a_question_training_prompts_are_answered(groupwise, finished: P
         ("selection", None, "\n"),
     ],
 )
-def test_shipped_experiments_answer_without_what_only_training_needs(groupwise, monkeypatch: pytest.MonkeyPatch, name: str, prompt: str | None, shown: str):
+def test_shipped_experiments_answer_without_what_only_training_needs(
+    groupwise, monkeypatch: pytest.MonkeyPatch, name: str, prompt: str | None, shown: str
+):
     from groupwise import load_experiment
     from groupwise.reward import Rewards
 
     stages = [f"stages.{stage.name}.num_steps=1" for stage in load_experiment(name).stages] or ["train.num_steps=1"]
     small = ["domain.source.num_train=256", "domain.evaluation.tables=false"] if name == "selection" else []
-    trained = groupwise("train", name, *stages, *small, "controls={}", "track.console=none", "checkpoint.every=100", "--out", "run")
+    trained = groupwise(
+        "train", name, *stages, *small, "controls={}", "track.console=none", "checkpoint.every=100", "--out", "run"
+    )
     assert trained.status == 0, trained
     opened: list[int] = []
     before = Rewards.__init__
-    monkeypatch.setattr(Rewards, "__init__", lambda self, rewards: (opened.append(len(rewards)), before(self, rewards))[1])
+    monkeypatch.setattr(
+        Rewards, "__init__", lambda self, rewards: (opened.append(len(rewards)), before(self, rewards))[1]
+    )
     for asked in ([], [] if prompt is None else ["--prompt", prompt]):
         ended = groupwise("sample", "run", *asked)
         assert (ended.status, ended.err) == (0, ""), ended

@@ -30,7 +30,9 @@ def validator() -> Draft202012Validator:
 
 @pytest.mark.parametrize("name", shipped())
 def test_every_shipped_file_fits_the_schema(name: str, validator: Draft202012Validator):
-    assert [error.message for error in validator.iter_errors(tomllib.loads((SHIPPED / f"{name}.toml").read_text()))] == []
+    assert [
+        error.message for error in validator.iter_errors(tomllib.loads((SHIPPED / f"{name}.toml").read_text()))
+    ] == []
 
 
 @pytest.mark.parametrize(

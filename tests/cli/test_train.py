@@ -29,7 +29,10 @@ def test_a_saved_configuration_repeats_the_run(groupwise, finished: Path, tmp_pa
     weights = [(folder / "model" / "model.safetensors").read_bytes() for folder in (finished, tmp_path / "again")]
     assert weights[0] == weights[1]
     rows = [
-        [{name: value for name, value in row.items() if not depends_on_machine(name)} for row in read_metrics(folder / "metrics.jsonl")]
+        [
+            {name: value for name, value in row.items() if not depends_on_machine(name)}
+            for row in read_metrics(folder / "metrics.jsonl")
+        ]
         for folder in (finished, tmp_path / "again")
     ]
     assert rows[0] == rows[1]

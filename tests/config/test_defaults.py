@@ -37,13 +37,21 @@ class Whole(Config):
 def test_kinds_are_filled_at_every_depth_where_a_default_has_one():
     tree = {"middle": {"part": {"size": 5}}, "list": [{"part": {"size": 6}}]}
     filled = fill_kinds(Whole, tree)
-    assert filled == {"middle": {"kind": "middle", "part": {"kind": "other", "size": 5}}, "list": [{"part": {"kind": "other", "size": 6}}]}
+    assert filled == {
+        "middle": {"kind": "middle", "part": {"kind": "other", "size": 5}},
+        "list": [{"part": {"kind": "other", "size": 6}}],
+    }
     assert tree == {"middle": {"part": {"size": 5}}, "list": [{"part": {"size": 6}}]}
     assert validate(Whole, tree).middle.part == Other(size=5)
 
 
 def test_what_has_no_default_or_a_kind_or_is_unknown_is_left_alone():
-    tree = {"middle": {"kind": "middle", "parts": {"a": {"size": 5}}}, "free": {"size": 1}, "unknown": {"size": 1}, "list": 3}
+    tree = {
+        "middle": {"kind": "middle", "parts": {"a": {"size": 5}}},
+        "free": {"size": 1},
+        "unknown": {"size": 1},
+        "list": 3,
+    }
     assert fill_kinds(Whole, tree) == tree
 
 

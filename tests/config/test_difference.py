@@ -20,4 +20,8 @@ def test_changed_added_and_removed_keys():
 def test_tables_in_lists_are_told_apart_by_their_place():
     before = {"stages": [{"name": "a", "num_steps": 3}, {"name": "b"}], "stop": ["x"]}
     after = {"stages": [{"name": "a", "num_steps": 4}], "stop": ["y"]}
-    assert difference(before, after) == {"stages[0].num_steps": (3, 4), "stages[1].name": ("b", None), "stop": (["x"], ["y"])}
+    assert difference(before, after) == {
+        "stages[0].num_steps": (3, 4),
+        "stages[1].name": ("b", None),
+        "stop": (["x"], ["y"]),
+    }

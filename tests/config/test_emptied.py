@@ -25,7 +25,11 @@ class Run(Config):
     rewards: dict[str, Plain] = Field(default_factory=dict)
 
 
-BASE = {"loss": {"kind": "chosen", "arguments": {"a": 1}}, "weights": {"x": 1.0}, "rewards": {"r": {"low": 0.1}, "s": {}}}
+BASE = {
+    "loss": {"kind": "chosen", "arguments": {"a": 1}},
+    "weights": {"x": 1.0},
+    "rewards": {"r": {"low": 0.1}, "s": {}},
+}
 
 
 def test_named_entries_go() -> None:

@@ -10,7 +10,10 @@ def test_one_problem_stands_behind_its_source_and_several_below_it():
     other = Problem("", "all of it is wrong", ("x", "y"), "x")
     assert str(ConfigError(one)) == "a.b: is wrong"
     assert str(ConfigError([one], source="f.toml")) == "f.toml: a.b: is wrong"
-    assert str(ConfigError([one, other], source="f.toml")) == "f.toml: 2 problems\n  a.b: is wrong\n  all of it is wrong; allowed: x, y; did you mean x?"
+    assert (
+        str(ConfigError([one, other], source="f.toml"))
+        == "f.toml: 2 problems\n  a.b: is wrong\n  all of it is wrong; allowed: x, y; did you mean x?"
+    )
     assert ConfigError("said").problems == (Problem("", "said"),)
     assert isinstance(ConfigError("said"), ValueError)
 

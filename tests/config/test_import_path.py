@@ -43,7 +43,9 @@ IMPORTERS = {
     "experiment/__init__.py": "rooms of the package",
     "train/__init__.py": "rooms of the package",
 }
-"""Files that import by name. Another one is a door through which a configuration may run code: give it an `ImportPath`, and `user_module`."""
+"""Files that import by name. Another one is a door through which a configuration may run code: give it an `ImportPath`,
+and `user_module`.
+"""
 
 
 class Inner(Config):
@@ -81,14 +83,27 @@ def parts(annotation: Any) -> Iterator[Any]:
 
 
 def test_it_is_found_wherever_it_stands() -> None:
-    tree = {"one": {"path": "a:b"}, "many": [{"path": "c:d"}, {"path": "e.f:g.h"}], "named": {"x": "p:q", "y": {"path": "i:j"}}, "text": "k:l"}
+    tree = {
+        "one": {"path": "a:b"},
+        "many": [{"path": "c:d"}, {"path": "e.f:g.h"}],
+        "named": {"x": "p:q", "y": {"path": "i:j"}},
+        "text": "k:l",
+    }
     found = [(each.key, each.path, each.holder) for each in import_paths(validate(Outer, tree), "outer")]
-    assert [key for key, _, _ in found] == ["outer.one.path", "outer.many[0].path", "outer.many[1].path", "outer.named.y.path"]
+    assert [key for key, _, _ in found] == [
+        "outer.one.path",
+        "outer.many[0].path",
+        "outer.many[1].path",
+        "outer.named.y.path",
+    ]
     assert found[2][1].module == "e.f"
     assert found[2][2] == Inner(path=ImportPath("e.f:g.h"))
 
 
-@pytest.mark.parametrize("text", ["", "a b:c", "a:", ":b", "a:b:c", "os:system('x')", "../a:b", "a.b/c", "a:b\n", "x" * 300, "a..b:c", "a:b.1"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "a b:c", "a:", ":b", "a:b:c", "os:system('x')", "../a:b", "a.b/c", "a:b\n", "x" * 300, "a..b:c", "a:b.1"],
+)
 def test_what_is_no_import_path_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"is no import path; write package\.module:name"):
         validate(Inner, {"path": text})
@@ -140,8 +155,19 @@ def test_nothing_else_of_the_package_imports_by_name() -> None:
     for file in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             called = node.func if isinstance(node, ast.Call) else None
-            name = called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
-            if name in ("import_module", "__import__", "entry_points", "run_module", "run_path", "exec_module", "load_module", "pickle_load"):
+            name = (
+                called.attr if isinstance(called, ast.Attribute) else called.id if isinstance(called, ast.Name) else ""
+            )
+            if name in (
+                "import_module",
+                "__import__",
+                "entry_points",
+                "run_module",
+                "run_path",
+                "exec_module",
+                "load_module",
+                "pickle_load",
+            ):
                 found.add(file.relative_to(SOURCE).as_posix())
     assert found == set(IMPORTERS)
 

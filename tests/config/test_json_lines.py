@@ -39,7 +39,10 @@ def test_what_is_no_such_file_is_named(tmp_path: Path, data: bytes | None, says:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        (rb'{"prompt": "\ud800 1"}', r"line 2: prompt = '\\ud800 1': character 1 is '\\ud800', half of a surrogate pair"),
+        (
+            rb'{"prompt": "\ud800 1"}',
+            r"line 2: prompt = '\\ud800 1': character 1 is '\\ud800', half of a surrogate pair",
+        ),
         (rb'{"turns": [{"content": "a \udfff"}]}', r"line 2: turns\[0\]\.content = .*character 3 is '\\udfff'"),
         (rb'{"\ud800": 1}', r"line 2: .*the key '\\ud800'"),
         (b'{"level": 1' + b"0" * 400 + b"}", "line 2: level = a number of about 400 digits: is beyond 64 bits"),

@@ -35,7 +35,11 @@ def test_values(text: str, value: object):
 
 def test_items_nest_and_the_later_wins():
     items = ["trust.kind=gaussian", "trust.sigma=0.3", "seed=1", "seed=2", "rewards.'my.reward'.weight=2"]
-    assert parse_overrides(items) == {"trust": {"kind": "gaussian", "sigma": 0.3}, "seed": 2, "rewards": {"my.reward": {"weight": 2}}}
+    assert parse_overrides(items) == {
+        "trust": {"kind": "gaussian", "sigma": 0.3},
+        "seed": 2,
+        "rewards": {"my.reward": {"weight": 2}},
+    }
 
 
 def test_an_inline_table_joins_the_keys_beside_it():

@@ -102,13 +102,25 @@ def test_a_pipe_a_device_and_a_file_with_a_hole_are_not_read(tmp_path: Path) -> 
     (tmp_path / "device.toml").symlink_to("/dev/zero")
     (tmp_path / "hole.toml").touch()
     os.truncate(tmp_path / "hole.toml", 2**40)
-    for name, says in (("pipe", "is no file"), ("device", "is no file"), ("hole", "more than the 256 MiB that are read")):
+    for name, says in (
+        ("pipe", "is no file"),
+        ("device", "is no file"),
+        ("hole", "more than the 256 MiB that are read"),
+    ):
         with pytest.raises(ConfigError, match=says):
             read_toml(tmp_path / f"{name}.toml")
 
 
 @pytest.mark.parametrize(
-    "item", ["a=" + "[" * 100_000, "a=" + "9" * 6000, ".".join("a" * 60_000) + "=1", "a=1" + "0" * 400, "name=\udcff", "a=" + '{"b"=' * 90]
+    "item",
+    [
+        "a=" + "[" * 100_000,
+        "a=" + "9" * 6000,
+        ".".join("a" * 60_000) + "=1",
+        "a=1" + "0" * 400,
+        "name=\udcff",
+        "a=" + '{"b"=' * 90,
+    ],
 )
 def test_an_item_of_the_command_line_is_refused_in_a_line(item: str) -> None:
     with pytest.raises(ConfigError) as caught:

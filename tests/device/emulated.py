@@ -1,14 +1,17 @@
-"""A CUDA device that is none: real numbers computed on the CPU, and the errors a GPU would give where tensors of two devices meet.
+"""A CUDA device that is none: real numbers computed on the CPU, and the errors a GPU would give where tensors of two
+devices meet.
 
-Inside `emulated_cuda()` PyTorch says that there is one CUDA device. What is made there or moved there is computed on the CPU, by the same kernels, and
-remembered as lying there, storage by storage. Every operation, of a backward pass too, is then held to CUDA's rules: its tensors lie on one device, but for
+Inside `emulated_cuda()` PyTorch says that there is one CUDA device. What is made there or moved there is computed on
+the CPU, by the same kernels, and remembered as lying there, storage by storage. Every operation, of a backward pass
+too, is then held to CUDA's rules: its tensors lie on one device, but for
 
 - the scalars (tensors without axes) that arithmetic takes from the CPU,
 - the indices that indexing takes from the CPU,
 - copies from one device to the other;
 
-a tensor on the device is no numpy array, and a generator of the CPU draws nothing there. So a `torch.zeros(n)` without a device that meets what the model
-computed is an error in a test of a real run, without a GPU. What cannot be shown: kernels that CUDA lacks or rounds otherwise, its memory, its order of sums.
+a tensor on the device is no numpy array, and a generator of the CPU draws nothing there. So a `torch.zeros(n)` without
+a device that meets what the model computed is an error in a test of a real run, without a GPU. What cannot be shown:
+kernels that CUDA lacks or rounds otherwise, its memory, its order of sums.
 """
 
 from __future__ import annotations
@@ -28,14 +31,46 @@ from torch.utils._pytree import tree_leaves
 CUDA = torch.device("cuda", 0)
 
 _FACTORIES = (
-    *("arange", "as_tensor", "asarray", "empty", "empty_like", "empty_permuted", "empty_strided", "eye", "full", "full_like", "linspace", "logspace"),
-    *("ones", "ones_like", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm", "scalar_tensor", "tensor"),
+    *(
+        "arange",
+        "as_tensor",
+        "asarray",
+        "empty",
+        "empty_like",
+        "empty_permuted",
+        "empty_strided",
+        "eye",
+        "full",
+        "full_like",
+        "linspace",
+        "logspace",
+    ),
+    *(
+        "ones",
+        "ones_like",
+        "rand",
+        "rand_like",
+        "randint",
+        "randint_like",
+        "randn",
+        "randn_like",
+        "randperm",
+        "scalar_tensor",
+        "tensor",
+    ),
     *("tril_indices", "triu_indices", "zeros", "zeros_like"),
 )
 _NEW = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros")
 _COPIES = {"aten.copy_", "aten._copy_from", "aten.set_", "aten.resize_"}
 _INDEXING = {"aten.index", "aten.index_put", "aten.index_put_", "aten._index_put_impl_", "aten._unsafe_index"}
-_TAKES_SCALARS = {"aten.masked_fill", "aten.masked_fill_", "aten.fill", "aten.fill_", "aten.index_put", "aten.index_put_"}
+_TAKES_SCALARS = {
+    "aten.masked_fill",
+    "aten.masked_fill_",
+    "aten.fill",
+    "aten.fill_",
+    "aten.index_put",
+    "aten.index_put_",
+}
 _TAKES_NONE = {"aten.lerp", "aten.lerp_"}
 
 
@@ -51,7 +86,9 @@ def _storage(tensor: torch.Tensor) -> torch.UntypedStorage | None:
 
 
 class _There:
-    """Which storages lie on the device, and which could lie anywhere: those that PyTorch's own operations make inside them, as `one_hot` does."""
+    """Which storages lie on the device, and which could lie anywhere: those that PyTorch's own operations make inside
+    them, as `one_hot` does.
+    """
 
     def __init__(self) -> None:
         self.keys: set[int] = set()
@@ -114,7 +151,11 @@ class _Checked(TorchDispatchMode):
             self._check(func, args, given, on_device, leaves)
         old = {storage._cdata for tensor in given if (storage := _storage(tensor)) is not None}
         result = func(*args, **kwargs)
-        new = [leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor) and (storage := _storage(leaf)) is not None and storage._cdata not in old]
+        new = [
+            leaf
+            for leaf in tree_leaves(result)
+            if isinstance(leaf, torch.Tensor) and (storage := _storage(leaf)) is not None and storage._cdata not in old
+        ]
         for leaf in new:
             if any(on_device):
                 self.there.put(leaf)
@@ -136,8 +177,13 @@ class _Checked(TorchDispatchMode):
         if (torch.Tag.pointwise in func.tags and name not in _TAKES_NONE) or name in _TAKES_SCALARS:
             strangers = [tensor for tensor in strangers if written or tensor.dim()]
         if strangers:
-            shapes = [(list(tensor.shape), "cuda" if there else "cpu") for tensor, there in zip(given, on_device, strict=True)]
-            raise DeviceError(f"{name}: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! {shapes}")
+            shapes = [
+                (list(tensor.shape), "cuda" if there else "cpu") for tensor, there in zip(given, on_device, strict=True)
+            ]
+            raise DeviceError(
+                f"{name}: Expected all tensors to be on the same device, but found at least two devices, cuda:0 and"
+                f" cpu! {shapes}"
+            )
 
 
 def _is_cuda(device: Any) -> bool:
@@ -155,7 +201,10 @@ def _on_cpu(args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any], Any]:
             return torch.device("cpu")
         return value
 
-    arguments, keywords = [plain(value) for value in args], {name: plain(value) for name, value in kwargs.items() if name != "non_blocking"}
+    arguments, keywords = (
+        [plain(value) for value in args],
+        {name: plain(value) for name, value in kwargs.items() if name != "non_blocking"},
+    )
     return arguments, keywords, named[0] if named else None
 
 
@@ -192,7 +241,10 @@ def _patches(there: _There) -> Iterator[Any]:
         @functools.wraps(plain)
         def call(self: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
             if self in there:
-                raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory first.")
+                raise TypeError(
+                    "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host"
+                    " memory first."
+                )
             return plain(self, *args, **kwargs)
 
         return call
@@ -264,7 +316,9 @@ def _machine() -> Iterator[Any]:
     }
     yield from (patch.object(torch.cuda, name, answer) for name, answer in answers.items())
     yield patch.object(torch.accelerator, "is_available", lambda: True)
-    yield patch.object(torch.accelerator, "current_stream", lambda device=None: SimpleNamespace(is_capturing=lambda: False))
+    yield patch.object(
+        torch.accelerator, "current_stream", lambda device=None: SimpleNamespace(is_capturing=lambda: False)
+    )
     yield patch.object(torch.accelerator, "current_accelerator", lambda *_, **__: torch.device("cuda"))
     group = torch._C._group_tensors_by_device_and_dtype
 

@@ -28,23 +28,63 @@ from groupwise.train.device import device_of_process, exactly
 from groupwise.train.distributed import World
 from groupwise.train.progress import Progress
 
-SHARED = {"seed": 7, "train": {"num_steps": 2, "updates_per_batch": 2, "evaluate_every": 1}, "checkpoint": {"every": 1}, "track": {"console": "none"}}
+SHARED = {
+    "seed": 7,
+    "train": {"num_steps": 2, "updates_per_batch": 2, "evaluate_every": 1},
+    "checkpoint": {"every": 1},
+    "track": {"console": "none"},
+}
 
-# What a step may also do, each once: other ways to score, to sample, to keep references and averages, to cut what a pass takes.
+# What a step may also do, each once: other ways to score, to sample, to keep references and averages, to cut what a
+# pass takes.
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "language": ("language", {"method": "grpo", "entropy": 0.01, "reference": {"kind": "ema"}}),
-    "language, of a batch": ("language", {"method": "clip_cov", "trust": {"share": 0.3, "lower": -1.0}, "train": {"minibatches": 2}}),
-    "language, truncated": ("language", {"method": "dapo+tis", "domain": {"sampling": {"top_k": 5, "stop": ["a"]}}, "train": {"micro_batch_members": "auto"}}),
+    "language, of a batch": (
+        "language",
+        {"method": "clip_cov", "trust": {"share": 0.3, "lower": -1.0}, "train": {"minibatches": 2}},
+    ),
+    "language, truncated": (
+        "language",
+        {
+            "method": "dapo+tis",
+            "domain": {"sampling": {"top_k": 5, "stop": ["a"]}},
+            "train": {"micro_batch_members": "auto"},
+        },
+    ),
     "language, by generate": ("language", {"method": "gspo", "domain": {"engine": {"kind": "transformers"}}}),
-    "language, bfloat16": ("language", {"method": "ema", "domain": {"model": {"dtype": "float32"}}, "train": {"autocast": "bfloat16", "deterministic": True}}),
-    "language, resampled": ("language", {"method": "gdpo", "admission": {"kind": "resample", "max_rounds": 2}, "train": {"gradient_checkpointing": True}}),
+    "language, bfloat16": (
+        "language",
+        {
+            "method": "ema",
+            "domain": {"model": {"dtype": "float32"}},
+            "train": {"autocast": "bfloat16", "deterministic": True},
+        },
+    ),
+    "language, resampled": (
+        "language",
+        {
+            "method": "gdpo",
+            "admission": {"kind": "resample", "max_rounds": 2},
+            "train": {"gradient_checkpointing": True},
+        },
+    ),
     "diffusion": ("diffusion", {"method": "flow_grpo"}),
-    "diffusion, exact": ("diffusion", {"method": "source_002", "domain": {"sampler": {"kind": "dance_sde"}, "transitions_at_once": 3}}),
+    "diffusion, exact": (
+        "diffusion",
+        {"method": "source_002", "domain": {"sampler": {"kind": "dance_sde"}, "transitions_at_once": 3}},
+    ),
     "diffusion, guarded": ("diffusion", {"method": "grpo_guard", "train": {"weight_average": {"decay": 0.9}}}),
-    "restoration": ("restoration", {"method": "grpo", "auxiliary": {"supervised": 0.3}, "train": {"demonstrations_per_step": 4}}),
+    "restoration": (
+        "restoration",
+        {"method": "grpo", "auxiliary": {"supervised": 0.3}, "train": {"demonstrations_per_step": 4}},
+    ),
     "restoration, gates": (
         "restoration",
-        {"method": "dapo", "domain": {"policy": {"kind": "pixels", "sigma": 0.1, "block": 8}}, "train": {"l2_to_reference": 0.1}},
+        {
+            "method": "dapo",
+            "domain": {"policy": {"kind": "pixels", "sigma": 0.1, "block": 8}},
+            "train": {"l2_to_reference": 0.1},
+        },
     ),
     "selection": ("selection", {"method": "grpo", "entropy": 0.01}),
     "selection, prefixes": ("selection", {"method": "dapo", "domain": {"prefix": {"discount": 0.5}}}),
@@ -70,7 +110,9 @@ def test_a_run_computes_where_it_was_asked_to(case: str, tmp_path: Path) -> None
     rows = train(*CASES[case], tmp_path)
     assert [row["step"] for row in rows if "loss" in row] == [1, 2]
     assert all(math.isfinite(row["loss"]) and row["num_decisions"] > 0 for row in rows if "loss" in row)
-    assert json.loads((tmp_path / "run" / "environment.json").read_text())["starts"][-1]["device"] == "an emulated device"
+    assert (
+        json.loads((tmp_path / "run" / "environment.json").read_text())["starts"][-1]["device"] == "an emulated device"
+    )
 
 
 def readable(completions: Sequence[Any], **columns: Sequence[Any]) -> list[float]:
@@ -108,7 +150,9 @@ def forgetful(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
             value = getattr(torch, name)
             if name not in ("arange", "empty", "full", "ones", "tensor", "zeros"):
                 return value
-            return lambda *args, **kwargs: value(*args, **{key: given for key, given in kwargs.items() if key != "device"})
+            return lambda *args, **kwargs: value(
+                *args, **{key: given for key, given in kwargs.items() if key != "device"}
+            )
 
     monkeypatch.setattr(module, "torch", Forgetful())
 
@@ -144,7 +188,9 @@ def test_a_checkpoint_keeps_the_devices_own_generator_and_no_others(tmp_path: Pa
 def test_no_gpu_for_a_process_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with emulated_cuda():
         assert device_of_process(torch.device("cuda"), World(local_rank=0)) == torch.device("cuda", 0)
-        with pytest.raises(ConfigError, match="process 2 of this machine has no GPU of its own, PyTorch sees 1; write 1 or fewer"):
+        with pytest.raises(
+            ConfigError, match="process 2 of this machine has no GPU of its own, PyTorch sees 1; write 1 or fewer"
+        ):
             device_of_process(torch.device("cuda"), World(rank=1, size=2, local_rank=1))
 
 
@@ -159,7 +205,11 @@ def test_a_part_lasts_until_the_device_is_done(monkeypatch: pytest.MonkeyPatch) 
 
 def test_settings_of_exactness_are_put_back() -> None:
     def settings() -> tuple[bool, ...]:
-        return torch.backends.cudnn.allow_tf32, torch.are_deterministic_algorithms_enabled(), torch.utils.deterministic.fill_uninitialized_memory
+        return (
+            torch.backends.cudnn.allow_tf32,
+            torch.are_deterministic_algorithms_enabled(),
+            torch.utils.deterministic.fill_uninitialized_memory,
+        )
 
     before = settings()
     with exactly(TrainConfig(deterministic=True), torch.device("cuda")):

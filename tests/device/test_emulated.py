@@ -14,7 +14,9 @@ ALLOWED: dict[str, Callable[[Any, Any], Any]] = {
     "an index of the CPU": lambda there, here: there[torch.tensor([0, 1])],
     "a copy": lambda there, here: there.copy_(here),
     "a slice that is set": lambda there, here: there.__setitem__(slice(0, 1), here[:1]),
-    "made beside it": lambda there, here: there + torch.zeros_like(there) + there.new_ones(3) + torch.ones(3, device=there.device),
+    "made beside it": lambda there, here: (
+        there + torch.zeros_like(there) + there.new_ones(3) + torch.ones(3, device=there.device)
+    ),
     "made by an operation": lambda there, here: torch.nn.functional.one_hot(there.long(), 4) * there[:, None],
     "moved": lambda there, here: there.cpu() + here + (there + here.to(there.device)).to("cpu"),
     "read": lambda there, here: (there.tolist(), there[0].item(), float(there.sum()), bool(there.any())),
@@ -56,7 +58,9 @@ def test_a_module_is_trained_there_as_on_the_cpu() -> None:
             torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
             optimiser.step()
         assert {parameter.device.type for parameter in module.parameters()} == {place}
-        assert {parameter.grad.device.type for parameter in module.parameters() if parameter.grad is not None} == {place}
+        assert {parameter.grad.device.type for parameter in module.parameters() if parameter.grad is not None} == {
+            place
+        }
         return torch.cat([parameter.detach().cpu().reshape(-1) for parameter in module.parameters()])
 
     with emulated_cuda():

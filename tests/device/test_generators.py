@@ -44,6 +44,9 @@ def test_members_draw_the_same_noise_on_every_device(device: torch.device, tmp_p
     try:
         expected = again.sample(prompts, 2, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"}))
         # Drawn and degraded in numpy; the device only adds 256 numbers of at most one in another order.
-        assert abs(total - float(expected.payload["degraded"].double().sum())) <= 256 * 256 * torch.finfo(torch.float64).eps
+        assert (
+            abs(total - float(expected.payload["degraded"].double().sum()))
+            <= 256 * 256 * torch.finfo(torch.float64).eps
+        )
     finally:
         again.close()

@@ -16,13 +16,17 @@ from groupwise.objective.preset import method_names, overlay_names
 from groupwise.objective.smoothing.ema import scan
 
 BOUND = 1e-11
-"""Some thousand operations in fp64, each within 1.1e-16 of its result, and ratios up to e^3 that multiply what came before."""
+"""Some thousand operations in fp64, each within 1.1e-16 of its result, and ratios up to e^3 that multiply what came
+before.
+"""
 METHODS = [*method_names(), *(f"dapo+{name}" for name in overlay_names())]
 
 
 def moved(given: Given, device: torch.device) -> Given:
     there: dict[str, Any] = {name.name: getattr(given, name.name) for name in fields(given)}
-    return replace(given, **{name: value.to(device) for name, value in there.items() if isinstance(value, torch.Tensor)})
+    return replace(
+        given, **{name: value.to(device) for name, value in there.items() if isinstance(value, torch.Tensor)}
+    )
 
 
 def on(name: str, device: torch.device) -> list[torch.Tensor]:
@@ -53,4 +57,6 @@ def test_autocast_is_for_the_model_and_not_for_the_smoothing(device: torch.devic
         cast = scan(ratio, 0.1, start)
     assert cast.dtype == torch.float32
     # An average of numbers near one, of 18 and 17 terms one after the other.
-    torch.testing.assert_close(cast.double(), scan(ratio.double(), 0.1, start.double()), rtol=0, atol=2 * 35 * torch.finfo(torch.float32).eps)
+    torch.testing.assert_close(
+        cast.double(), scan(ratio.double(), 0.1, start.double()), rtol=0, atol=2 * 35 * torch.finfo(torch.float32).eps
+    )

@@ -1,4 +1,6 @@
-"""Whole runs on the device: gone on with, in half precision, in as much memory as there is, in less, and in two processes."""
+"""Whole runs on the device: gone on with, in half precision, in as much memory as there is, in less, and in two
+processes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ ON_CUDA = pytest.mark.parametrize("device", [pytest.param("cuda", marks=pytest.m
 """What the CPU has no way to show."""
 
 
-def train(folder: Path, device: torch.device, *settings: str, family: str = "qwen3", run: str = "run") -> list[dict[str, Any]]:
+def train(
+    folder: Path, device: torch.device, *settings: str, family: str = "qwen3", run: str = "run"
+) -> list[dict[str, Any]]:
     """The rows of a small run."""
     model = folder / "model" if (folder / "model").is_dir() else save_model(folder / "model", family)
     loaded = experiment(model, f"train.device={device.type}", *settings)
@@ -32,7 +36,13 @@ def train(folder: Path, device: torch.device, *settings: str, family: str = "qwe
 
 def test_a_run_that_goes_on_ends_with_the_same_bits(device: torch.device, tmp_path: Path) -> None:
     """Dropout draws from the device's generator; `train.deterministic` takes kernels that repeat their sums."""
-    settings = ["domain.model.dropout=kept", "train.deterministic=true", "train.num_steps=4", "checkpoint.every=2", "optimiser.learning_rate=1e-2"]
+    settings = [
+        "domain.model.dropout=kept",
+        "train.deterministic=true",
+        "train.num_steps=4",
+        "checkpoint.every=2",
+        "optimiser.learning_rate=1e-2",
+    ]
     train(tmp_path, device, *settings, "train.updates_per_batch=2", family="gpt2")
     shutil.copytree(tmp_path / "run", tmp_path / "cut")
     for path in ("checkpoints/step-4", "model"):
@@ -47,19 +57,39 @@ def test_a_run_that_goes_on_ends_with_the_same_bits(device: torch.device, tmp_pa
 HALF = ["domain.model.dtype=bfloat16"]
 
 
-@pytest.mark.parametrize("settings", [HALF, [*HALF, "domain.model.lora.r=2"], ["train.autocast=bfloat16"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "settings", [HALF, [*HALF, "domain.model.lora.r=2"], ["train.autocast=bfloat16"]], ids=" ".join
+)
 def test_half_precision(device: torch.device, tmp_path: Path, settings: list[str]) -> None:
-    found = [row for row in train(tmp_path, device, *settings, "divergence.kind=k3", "divergence.beta=0.1", "entropy=0.01") if "loss" in row]
+    found = [
+        row
+        for row in train(tmp_path, device, *settings, "divergence.kind=k3", "divergence.beta=0.1", "entropy=0.01")
+        if "loss" in row
+    ]
     assert [row["step"] for row in found] == [1, 2]
     assert all(0 < row["grad_norm"] < 1e4 and abs(row["loss"]) < 1e3 for row in found)
     # A rounding of 4e-3 in each of two layers, on logits of tens.
     assert all(row.get("sampling/rescoring_difference/mean", 0.0) < 0.5 for row in found)
 
 
-def test_the_size_of_a_pass_is_measured_on_the_device(device: torch.device, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_size_of_a_pass_is_measured_on_the_device(
+    device: torch.device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     limit = 64.0 if device.type == "cpu" else (torch.cuda.memory_allocated(device) + 512 * 2**20) / 2**30
-    large = ["train.prompts_per_step=8", "train.group_size=32", "domain.sampling.max_new_tokens=40", "divergence.kind=k3"]
-    found = train(tmp_path, device, "train.micro_batch_members=auto", f"train.memory_limit_gib={limit}", *large, "track.console=lines")
+    large = [
+        "train.prompts_per_step=8",
+        "train.group_size=32",
+        "domain.sampling.max_new_tokens=40",
+        "divergence.kind=k3",
+    ]
+    found = train(
+        tmp_path,
+        device,
+        "train.micro_batch_members=auto",
+        f"train.memory_limit_gib={limit}",
+        *large,
+        "track.console=lines",
+    )
     assert "micro-batches of" in capsys.readouterr().out
     sizes = [int(row["micro_batch_members"]) for row in found if "micro_batch_members" in row]
     assert all(1 <= size <= 256 for size in sizes)
@@ -69,7 +99,9 @@ def test_the_size_of_a_pass_is_measured_on_the_device(device: torch.device, tmp_
 
 @ON_CUDA
 def test_memory_that_runs_out_is_told_in_one_line_and_auto_goes_on(device: torch.device, tmp_path: Path) -> None:
-    """With the driver's word on what is free, which is more than PyTorch may take here, `auto` begins with too many and halves."""
+    """With the driver's word on what is free, which is more than PyTorch may take here, `auto` begins with too many and
+    halves.
+    """
     large = ["train.prompts_per_step=8", "train.group_size=512", "domain.sampling.max_new_tokens=40", "entropy=0.01"]
     torch.cuda.empty_cache()
     total = torch.cuda.mem_get_info(device)[1]
@@ -80,7 +112,9 @@ def test_memory_that_runs_out_is_told_in_one_line_and_auto_goes_on(device: torch
         assert len(str(caught.value).splitlines()) == 1
         del caught
         torch.cuda.empty_cache()
-        found = train(tmp_path, device, *large, "train.micro_batch_members=auto", "domain.engine.max_members=64", run="fitted")
+        found = train(
+            tmp_path, device, *large, "train.micro_batch_members=auto", "domain.engine.max_members=64", run="fitted"
+        )
         assert all(row["micro_batch_members"] < 4096 for row in found if "micro_batch_members" in row)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0, device)
@@ -90,11 +124,30 @@ def test_memory_that_runs_out_is_told_in_one_line_and_auto_goes_on(device: torch
 def test_two_processes_train_as_one(device: torch.device, tmp_path: Path) -> None:
     if torch.cuda.device_count() < 2:
         pytest.skip("NCCL joins two GPUs, and there is one")
-    settings = ["domain.model.dtype=float64", "optimiser.eps=1e-2", "train.prompts_per_step=5", "train.updates_per_batch=2", "train.deterministic=true"]
+    settings = [
+        "domain.model.dtype=float64",
+        "optimiser.eps=1e-2",
+        "train.prompts_per_step=5",
+        "train.updates_per_batch=2",
+        "train.deterministic=true",
+    ]
     train(tmp_path, device, *settings)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "groupwise", "train"]
+    torchrun = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        "-m",
+        "groupwise",
+        "train",
+    ]
     done = subprocess.run(
-        [*torchrun, str(tmp_path / "run" / "config.json"), "--out", str(tmp_path / "two")], capture_output=True, text=True, timeout=120, check=False
+        [*torchrun, str(tmp_path / "run" / "config.json"), "--out", str(tmp_path / "two")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "two" / "environment.json").read_text())["starts"][-1]["num_processes"] == 2

@@ -14,17 +14,24 @@ from groupwise.causal_lm.sampler import sample
 PROMPTS = [[5, 6, 7, 8, 9], [12, 13], [4]]
 
 
-# Two layers of sums of 16 products on logits of tens: some hundred roundings of their size. In bfloat16 one rounding is 4e-3 of it.
-@pytest.mark.parametrize(("dtype", "bound"), [(torch.float64, 1e-10), (torch.float32, 1e-3), (torch.bfloat16, 2.0)], ids=str)
+# Two layers of sums of 16 products on logits of tens: some hundred roundings of their size. In bfloat16 one rounding is
+# 4e-3 of it.
+@pytest.mark.parametrize(
+    ("dtype", "bound"), [(torch.float64, 1e-10), (torch.float32, 1e-3), (torch.bfloat16, 2.0)], ids=str
+)
 @pytest.mark.parametrize("family", ["qwen3", "gpt2", "llama"])
-def test_scored_again_it_is_what_was_recorded(device: torch.device, family: str, dtype: torch.dtype, bound: float) -> None:
+def test_scored_again_it_is_what_was_recorded(
+    device: torch.device, family: str, dtype: torch.dtype, bound: float
+) -> None:
     backbone = Backbone(build(family, dtype).to(device))
     settings = SamplingConfig(max_new_tokens=12)
     found = sample(backbone, PROMPTS, 4, settings, list(range(12)), requires=("log_prob", "entropy", "score_norm"))
     assert {value.device for value in found._tensors().values()} == {backbone.device}
     members = [prompt for prompt in PROMPTS for _ in range(4)]
     with torch.no_grad():
-        again = scoring.score(backbone, members, found.tokens, found.mask, requires=frozenset({"log_prob", "entropy", "score_norm"}))
+        again = scoring.score(
+            backbone, members, found.tokens, found.mask, requires=frozenset({"log_prob", "entropy", "score_norm"})
+        )
     for name, recorded in (("log_prob", found.log_prob), ("entropy", found.entropy), ("score_norm", found.score_norm)):
         assert recorded is not None
         gap = (again[name] - recorded).abs()[found.mask]
@@ -34,5 +41,8 @@ def test_scored_again_it_is_what_was_recorded(device: torch.device, family: str,
 def test_the_same_seeds_draw_the_same_tokens_as_on_the_cpu(device: torch.device) -> None:
     """In fp64 a seed's token changes only where two thresholds lie within rounding."""
     settings = SamplingConfig(max_new_tokens=12)
-    found = [sample(Backbone(build("qwen3", torch.float64).to(place)), PROMPTS, 4, settings, list(range(12))) for place in (device, torch.device("cpu"))]
+    found = [
+        sample(Backbone(build("qwen3", torch.float64).to(place)), PROMPTS, 4, settings, list(range(12)))
+        for place in (device, torch.device("cpu"))
+    ]
     assert found[0].token_lists() == found[1].token_lists()

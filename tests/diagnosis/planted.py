@@ -1,4 +1,6 @@
-"""Short real trainings into which one fault was planted: by configuration, by a reward, or by a component. Nothing here writes a row by hand."""
+"""Short real trainings into which one fault was planted: by configuration, by a reward, or by a component. Nothing here
+writes a row by hand.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,12 @@ def noise(seed: int = 0, scale: float = 1.0) -> Callable[[int, Any], float]:
 class Rewarded(ToyDomain):
     """The toy with several rewards, each a function of the share of right actions and of the share of action 0."""
 
-    def __init__(self, pays: Mapping[str, Callable[[float, float], float]], weights: Mapping[str, float] | None = None, judge: str = "") -> None:
+    def __init__(
+        self,
+        pays: Mapping[str, Callable[[float, float], float]],
+        weights: Mapping[str, float] | None = None,
+        judge: str = "",
+    ) -> None:
         super().__init__()
         self.pays, self.weights, self.judges = pays, weights or {}, frozenset({judge} if judge else ())
 
@@ -54,7 +61,11 @@ class Rewarded(ToyDomain):
         right = ((actions == self._target(samples.payload["index"])) & samples.mask).sum(1) / count
         zeros = ((actions == 0) & samples.mask).sum(1) / count
         pairs = list(zip(right.tolist(), zeros.tolist(), strict=True))
-        return RewardTable({name: [pays(*pair) for pair in pairs] for name, pays in self.pays.items()}, self.weights, judges=self.judges)
+        return RewardTable(
+            {name: [pays(*pair) for pair in pairs] for name, pays in self.pays.items()},
+            self.weights,
+            judges=self.judges,
+        )
 
 
 class Overflowing(ToyDomain):
@@ -91,7 +102,11 @@ def experiment(*settings: str, source: str = TINY) -> Callable[[Path], None]:
     def train(folder: Path) -> None:
         file = folder.parent / "experiment.toml"
         file.write_text(source)
-        run_experiment(load_experiment(file, [*settings, "track.rollouts_every=0", "checkpoint.every=1000"]), folder, controls=False)
+        run_experiment(
+            load_experiment(file, [*settings, "track.rollouts_every=0", "checkpoint.every=1000"]),
+            folder,
+            controls=False,
+        )
 
     return train
 
@@ -135,19 +150,37 @@ console = "none"
 """
 
 # The same at a rate that moves nothing, beside a reference: the drift of a policy that stands still is no creep.
-STILL = CONSISTENCY.replace('divergence = { kind = "none" }\n', "").replace('{ kind = "linear", start = 1e-5, end = 3e-2, num_steps = 70 }', "1e-6")
+STILL = CONSISTENCY.replace('divergence = { kind = "none" }\n', "").replace(
+    '{ kind = "linear", start = 1e-5, end = 3e-2, num_steps = 70 }', "1e-6"
+)
 
 PLANTED = (
-    Planted("all_flat", toy(grpo(), domain=lambda: ToyDomain(reward_of=lambda index, actions: 0.0)), frozenset({"no_update"})),
+    Planted(
+        "all_flat",
+        toy(grpo(), domain=lambda: ToyDomain(reward_of=lambda index, actions: 0.0)),
+        frozenset({"no_update"}),
+    ),
     Planted("no_update", toy(grpo(), domain=Overflowing), frozenset({"not_finite"})),
     Planted("not_finite", toy(grpo(num_steps=5), domain=Overflowing)),
-    Planted("all_truncated", experiment("domain.sampling.max_new_tokens=1", "stages.grpo.num_steps=22"), frozenset({"all_flat", "no_update"})),
+    Planted(
+        "all_truncated",
+        experiment("domain.sampling.max_new_tokens=1", "stages.grpo.num_steps=22"),
+        frozenset({"all_flat", "no_update"}),
+    ),
     Planted("ratio_not_one", toy(grpo(num_steps=10), domain=lambda: ToyDomain(dropout=0.2))),
     Planted("reward_flat", toy(grpo(num_steps=110, rate=0.01, **WIDE), domain=lambda: ToyDomain(reward_of=noise()))),
-    Planted("reward_falls", toy(grpo("bnpo", num_steps=80, **WIDE, objective={"trust.kind": "unbounded", "entropy": rising(0.0, 3.0, 60)}))),
+    Planted(
+        "reward_falls",
+        toy(grpo("bnpo", num_steps=80, **WIDE, objective={"trust.kind": "unbounded", "entropy": rising(0.0, 3.0, 60)})),
+    ),
     Planted(
         "reward_dominates",
-        toy(grpo(rate=0.01), domain=lambda: Rewarded({"right": lambda right, zeros: right, "chance": lambda right, zeros: noises()}, {"chance": 50.0})),
+        toy(
+            grpo(rate=0.01),
+            domain=lambda: Rewarded(
+                {"right": lambda right, zeros: right, "chance": lambda right, zeros: noises()}, {"chance": 50.0}
+            ),
+        ),
     ),
     Planted("reward_missing", toy(grpo(rate=0.01), domain=lambda: ToyDomain(reward_of=sometimes()))),
     Planted(
@@ -155,10 +188,16 @@ PLANTED = (
         toy(
             supervised(num_steps=60, rate=0.05),
             grpo(num_steps=45, rate=0.02, **WIDE),
-            domain=lambda: Rewarded({"zeros": lambda right, zeros: zeros, "meant": lambda right, zeros: right}, judge="meant"),
+            domain=lambda: Rewarded(
+                {"zeros": lambda right, zeros: zeros, "meant": lambda right, zeros: right}, judge="meant"
+            ),
         ),
     ),
-    Planted("entropy_collapse", toy(grpo(num_steps=60, rate=0.2), domain=lambda: ToyDomain(reward_of=noise())), frozenset({"learning_rate_too_high"})),
+    Planted(
+        "entropy_collapse",
+        toy(grpo(num_steps=60, rate=0.2), domain=lambda: ToyDomain(reward_of=noise())),
+        frozenset({"learning_rate_too_high"}),
+    ),
     Planted(
         "length_creep",
         experiment(
@@ -173,7 +212,10 @@ PLANTED = (
     ),
     Planted(
         "kl_runaway",
-        toy(grpo("grpo", num_steps=80, rate=rising(1e-5, 0.03, 80), objective={"divergence.beta": 1e-6}, **WIDE), domain=lambda: ToyDomain(reward_of=noise())),
+        toy(
+            grpo("grpo", num_steps=80, rate=rising(1e-5, 0.03, 80), objective={"divergence.beta": 1e-6}, **WIDE),
+            domain=lambda: ToyDomain(reward_of=noise()),
+        ),
     ),
     Planted("clip_never_acts", toy(grpo(updates_per_batch=2, rate=1e-5))),
     Planted(
@@ -181,19 +223,36 @@ PLANTED = (
         toy(grpo(updates_per_batch=4, objective={"trust.low": 1e-4, "trust.high": 1e-4}, **WIDE)),
         frozenset({"dead_negatives", "dead_positives"}),
     ),
-    Planted("clip_mostly_acts", toy(grpo("gspo", updates_per_batch=4, rate=0.01, **WIDE)), frozenset({"dead_negatives", "dead_positives"})),
+    Planted(
+        "clip_mostly_acts",
+        toy(grpo("gspo", updates_per_batch=4, rate=0.01, **WIDE)),
+        frozenset({"dead_negatives", "dead_positives"}),
+    ),
     Planted(
         "dead_negatives",
-        toy(grpo(objective={"compat": "verl_rl", "credit.temporal_decay.gamma": 0.5}), domain=lambda: ToyDomain(num_decisions=8)),
+        toy(
+            grpo(objective={"compat": "verl_rl", "credit.temporal_decay.gamma": 0.5}),
+            domain=lambda: ToyDomain(num_decisions=8),
+        ),
     ),
-    Planted("dead_positives", toy(grpo(updates_per_batch=8, rate=0.005, objective={"trust.high": 1e-6, "trust.low": 0.9}, **WIDE))),
-    Planted("learning_rate_too_high", toy(grpo(rate=5.0, num_steps=40)), frozenset({"all_flat", "no_update", "entropy_collapse"})),
+    Planted(
+        "dead_positives",
+        toy(grpo(updates_per_batch=8, rate=0.005, objective={"trust.high": 1e-6, "trust.low": 0.9}, **WIDE)),
+    ),
+    Planted(
+        "learning_rate_too_high",
+        toy(grpo(rate=5.0, num_steps=40)),
+        frozenset({"all_flat", "no_update", "entropy_collapse"}),
+    ),
     Planted("learning_rate_too_low", toy(grpo(rate=1e-7, num_steps=80))),
     Planted("learning_rate_too_low", experiment(source=STILL)),
     Planted("advantage_one_sided", toy(grpo("topr"))),
     Planted(
         "advantage_scale",
-        toy(grpo("dr_grpo", objective={"divergence": {"kind": "k3", "beta": 0.04}}), domain=lambda: ToyDomain(reward_of=noise(scale=1e-3))),
+        toy(
+            grpo("dr_grpo", objective={"divergence": {"kind": "k3", "beta": 0.04}}),
+            domain=lambda: ToyDomain(reward_of=noise(scale=1e-3)),
+        ),
     ),
     Planted(
         "policy_loss_grows",

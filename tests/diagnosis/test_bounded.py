@@ -1,4 +1,6 @@
-"""What live diagnosis keeps of a stage does not grow with its steps, and what the rules read is what all rows would have said."""
+"""What live diagnosis keeps of a stage does not grow with its steps, and what the rules read is what all rows would
+have said.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ def test_windows_are_those_of_the_whole(values: list[float]) -> None:
     windows = Windows("reward")
     for step, value in enumerate(values):
         windows.add(step, value)
-    whole = [Series("reward", list(range(at, at + WINDOW)), values[at : at + WINDOW]) for at in range(0, len(values) - WINDOW + 1, WINDOW)]
+    whole = [
+        Series("reward", list(range(at, at + WINDOW)), values[at : at + WINDOW])
+        for at in range(0, len(values) - WINDOW + 1, WINDOW)
+    ]
     assert windows.newest == (whole[-1] if whole else None)
     assert windows.best == (max(whole[:-1], key=lambda window: window.mean) if whole[1:] else None)
     assert windows.risen == (bool(whole[1:]) and any(window.above(series(values[: 2 * WINDOW])) for window in whole))
@@ -46,12 +51,16 @@ def test_a_spread_holds_the_first_and_the_newest_evenly_and_no_more(num: int, mo
         assert len(before) == count
         assert num - skip - 2 * -(-num // most) <= before.steps[-1] < num - skip
     if num <= most:
-        assert (None if before is None else before.steps) == (list(range(num - skip - count, num - skip)) if num - skip >= count else None)
+        assert (None if before is None else before.steps) == (
+            list(range(num - skip - count, num - skip)) if num - skip >= count else None
+        )
 
 
 def test_a_watch_holds_as_much_after_four_thousand_steps_as_after_two_thousand() -> None:
     draw = random.Random(0)
-    names = [name for rule in RULES for name in rule.reads if "NAME" not in name and "JUDGE" not in name and name != "kl"]
+    names = [
+        name for rule in RULES for name in rule.reads if "NAME" not in name and "JUDGE" not in name and name != "kl"
+    ]
     watch, counts = Watch(), []
     for step in range(1, 4001):
         row: dict[str, object] = {name: draw.random() for name in names}
@@ -67,7 +76,12 @@ def num_objects(root: object) -> int:
     waiting = [root]
     while waiting:
         for each in gc.get_referents(waiting.pop()):
-            if id(each) not in seen and not isinstance(each, type) and not callable(each) and type(each).__name__ != "module":
+            if (
+                id(each) not in seen
+                and not isinstance(each, type)
+                and not callable(each)
+                and type(each).__name__ != "module"
+            ):
                 seen[id(each)] = each
                 waiting.append(each)
     return len(seen)

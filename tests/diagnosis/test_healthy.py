@@ -21,7 +21,11 @@ DOMAINS = ("language", "diffusion", "restoration", "selection")
 
 def alarms(findings: list[Finding]) -> list[str]:
     """What calls for something to be done."""
-    return [f"{finding.rule} (step {finding.first_step}): {finding.what}" for finding in findings if finding.severity != "note"]
+    return [
+        f"{finding.rule} (step {finding.first_step}): {finding.what}"
+        for finding in findings
+        if finding.severity != "note"
+    ]
 
 
 @pytest.mark.parametrize("name", DOMAINS)
@@ -47,7 +51,15 @@ def test_what_is_recorded_is_small_and_names_its_command(name: str) -> None:
 @pytest.mark.parametrize("name", DOMAINS)
 def test_a_fresh_run_of_the_shipped_experiment(name: str, tmp_path: Path) -> None:
     # Seed 6 of the cups game ended at .66 while its first worked step had to be read from the prompt.
-    experiment = load_experiment(name, [f"seed={6 if name == 'language' else 3}", "track.console=none", "track.rollouts_every=0", "checkpoint.every=100000"])
+    experiment = load_experiment(
+        name,
+        [
+            f"seed={6 if name == 'language' else 3}",
+            "track.console=none",
+            "track.rollouts_every=0",
+            "checkpoint.every=100000",
+        ],
+    )
     result = run(experiment, tmp_path / "run", controls=False)
     read = read_run(tmp_path / "run")
     assert alarms(diagnose(read.rows, read.config)) == []
@@ -58,15 +70,27 @@ def test_a_fresh_run_of_the_shipped_experiment(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_every_method_on_a_task_it_can_learn(tmp_path: Path) -> None:
-    """Trained at a moderate rate on a reward that can be earned, between 0 and 1; `topr` says that its constant baseline has to be chosen."""
+    """Trained at a moderate rate on a reward that can be earned, between 0 and 1; `topr` says that its constant
+    baseline has to be chosen.
+    """
     said: dict[str, list[str]] = {}
     for name in method_names():
         objective = Objective.preset(name)
-        if (objective.requires | objective.requires_rollouts) - {"log_prob", "entropy", "score_norm", "reference_log_prob", "behaviour_log_prob"}:
+        if (objective.requires | objective.requires_rollouts) - {
+            "log_prob",
+            "entropy",
+            "score_norm",
+            "reference_log_prob",
+            "behaviour_log_prob",
+        }:
             continue
         changes: dict[str, Any] = {"admission.kind": "all"} if objective.admission.resamples else {}
         changes |= {"advantage.value": 0.5} if objective.advantage.kind == "constant" else {}
-        toy(grpo(name, num_steps=40, prompts_per_step=8, group_size=8, rate=0.01, updates_per_batch=2, objective=changes))(tmp_path / name)
+        toy(
+            grpo(
+                name, num_steps=40, prompts_per_step=8, group_size=8, rate=0.01, updates_per_batch=2, objective=changes
+            )
+        )(tmp_path / name)
         read = read_run(tmp_path / name)
         if found := alarms(diagnose(read.rows, read.config)):
             said[name] = found
@@ -75,8 +99,12 @@ def test_every_method_on_a_task_it_can_learn(tmp_path: Path) -> None:
 
 def test_a_collapse_within_the_first_steps_is_no_hacking() -> None:
     """Training recovers in part, and the held-out reward and the judge are both worse than at the start."""
-    rows: list[dict[str, float | str]] = [{"step": 0, "stage": "grpo", "eval/restored/reward": -0.002, "eval/restored/judge": 0.55}]
-    rows += [{"step": step, "stage": "grpo", "reward": -0.03 + 0.0004 * step, "reward_std": 0.0005} for step in range(1, 61)]
+    rows: list[dict[str, float | str]] = [
+        {"step": 0, "stage": "grpo", "eval/restored/reward": -0.002, "eval/restored/judge": 0.55}
+    ]
+    rows += [
+        {"step": step, "stage": "grpo", "reward": -0.03 + 0.0004 * step, "reward_std": 0.0005} for step in range(1, 61)
+    ]
     rows[-1] |= {"eval/restored/reward": -0.004, "eval/restored/judge": 0.43}
     config = {"domain": {"rewards": {"judge": {"role": "judge"}}}}
     found = [finding for finding in diagnose(rows, config) if finding.severity != "note"]
@@ -85,18 +113,31 @@ def test_a_collapse_within_the_first_steps_is_no_hacking() -> None:
 
 
 def test_a_stage_that_is_measured_otherwise_has_not_fallen() -> None:
-    rows: list[dict[str, float | str]] = [{"step": 0, "stage": "one", "reward": 28.0, "reward_std": 0.1, "eval/restored/reward": 28.0}]
-    rows += [{"step": 0, "stage": "two", "eval/restored/reward": 0.5}, {"step": 1, "stage": "two", "reward": 0.5, "reward_std": 0.1}]
+    rows: list[dict[str, float | str]] = [
+        {"step": 0, "stage": "one", "reward": 28.0, "reward_std": 0.1, "eval/restored/reward": 28.0}
+    ]
+    rows += [
+        {"step": 0, "stage": "two", "eval/restored/reward": 0.5},
+        {"step": 1, "stage": "two", "reward": 0.5, "reward_std": 0.1},
+    ]
     rows += [{"step": 2, "stage": "two", "reward": 0.5, "reward_std": 0.1, "eval/restored/reward": 0.55}]
     assert alarms(diagnose(rows, {})) == []
 
 
 @pytest.mark.parametrize(("reward", "rules"), [(2.54, []), (2.38, ["entropy_collapse"])])
 def test_a_policy_that_is_sure_and_good_has_not_collapsed(reward: float, rules: list[str]) -> None:
-    """Selection's shipped experiment: the best of eight at the start (2.7) is luck in part, and a policy that ends at 2.54 has learnt what there is."""
+    """Selection's shipped experiment: the best of eight at the start (2.7) is luck in part, and a policy that ends at
+    2.54 has learnt what there is.
+    """
     share = [step / 249 for step in range(250)]
     rows: list[dict[str, float | str]] = [
-        {"step": step + 1, "stage": "grpo", "reward": 2.3 + (reward - 2.3) * part, "groups/best": 2.7, "surprisal": 1.5 * 0.05**part}
+        {
+            "step": step + 1,
+            "stage": "grpo",
+            "reward": 2.3 + (reward - 2.3) * part,
+            "groups/best": 2.7,
+            "surprisal": 1.5 * 0.05**part,
+        }
         for step, part in enumerate(share)
     ]
     assert [finding.rule for finding in diagnose(rows, {}) if finding.severity != "note"] == rules

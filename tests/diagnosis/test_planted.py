@@ -1,4 +1,6 @@
-"""Each rule speaks on a real training in which its fault was planted; nothing else does but the fault's own consequences."""
+"""Each rule speaks on a real training in which its fault was planted; nothing else does but the fault's own
+consequences.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +57,14 @@ def test_every_rule_has_a_planted_run() -> None:
     assert {rule.name for rule in RULES} == {planted.rule for planted in PLANTED} | {"loss_zero"}
 
 
-def test_a_finding_is_said_while_it_trains_and_not_again_when_it_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flat = job(grpo(num_steps=45), domain=lambda device: ToyDomain(reward_of=lambda index, actions: 0.0), track=TrackConfig(console="lines"))
+def test_a_finding_is_said_while_it_trains_and_not_again_when_it_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flat = job(
+        grpo(num_steps=45),
+        domain=lambda device: ToyDomain(reward_of=lambda index, actions: 0.0),
+        track=TrackConfig(console="lines"),
+    )
     called = flat.recipes[0].train.model_copy(update={"callbacks": [ImportPath(f"{__name__}:interrupt_at_30")]})
     stops = replace(flat, recipes=[replace(flat.recipes[0], train=called)])
     assert run(stops, tmp_path / "run").interrupted

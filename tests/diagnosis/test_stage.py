@@ -60,11 +60,17 @@ def test_rewards_by_their_weight() -> None:
 
 def test_settings_that_are_no_table_set_nothing() -> None:
     for stages in (3, "grpo", [None, {"name": "grpo", "set": 7}], {"name": "grpo"}, None):
-        assert Stage("grpo", {"stages": stages, "objective": {"trust": {"low": 0.2}}}).setting("objective.trust.low") == 0.2
+        assert (
+            Stage("grpo", {"stages": stages, "objective": {"trust": {"low": 0.2}}}).setting("objective.trust.low")
+            == 0.2
+        )
 
 
 def test_a_stage_that_changes_a_kind_has_none_of_the_old_keys() -> None:
-    settings = {"objective": {"trust": {"kind": "clip", "low": 0.2}}, "stages": [{"name": "b", "set": {"objective": {"trust": {"kind": "gaussian"}}}}]}
+    settings = {
+        "objective": {"trust": {"kind": "clip", "low": 0.2}},
+        "stages": [{"name": "b", "set": {"objective": {"trust": {"kind": "gaussian"}}}}],
+    }
     assert Stage("b", settings).setting("objective.trust.low") is None
     assert Stage("b", settings).setting("objective.trust.kind") == "gaussian"
     assert Stage("a", settings).setting("objective.trust.low") == 0.2
@@ -76,4 +82,7 @@ def test_what_a_stage_measures_where_it_begins_takes_the_place_of_what_the_one_b
     after.follow(before)
     after.add({"step": 4, "eval/x": 0.5})
     after.add({"step": 6, "eval/x": 0.6, "eval/y": 2.0})
-    assert [(seen.metric, list(seen.steps), list(seen.values)) for seen in after.evaluated] == [("eval/x", [4, 6], [0.5, 0.6]), ("eval/y", [4, 6], [1.0, 2.0])]
+    assert [(seen.metric, list(seen.steps), list(seen.values)) for seen in after.evaluated] == [
+        ("eval/x", [4, 6], [0.5, 0.6]),
+        ("eval/y", [4, 6], [1.0, 2.0]),
+    ]

@@ -10,12 +10,17 @@ from groupwise.diagnosis import Watch, diagnose
 
 
 def rows(flat: list[float], stage: str = "grpo", start: int = 0) -> list[dict[str, object]]:
-    return [{"step": start + step, "stage": stage, "frac_reward_zero_std": value, "reward": 0.0} for step, value in enumerate(flat, start=1)]
+    return [
+        {"step": start + step, "stage": stage, "frac_reward_zero_std": value, "reward": 0.0}
+        for step, value in enumerate(flat, start=1)
+    ]
 
 
 def test_a_finding_is_said_once() -> None:
     watch = Watch()
-    assert [(found.rule, found.first_step) for row in rows([1.0] * 60) for found in watch.see(row)] == [("all_flat", 20)]
+    assert [(found.rule, found.first_step) for row in rows([1.0] * 60) for found in watch.see(row)] == [
+        ("all_flat", 20)
+    ]
 
 
 def test_a_finding_that_no_longer_holds_keeps_where_it_held() -> None:

@@ -1,4 +1,6 @@
-"""The benchmarks measure what they say: the default's own model and step, and models that end completions as often as asked."""
+"""The benchmarks measure what they say: the default's own model and step, and models that end completions as often as
+asked.
+"""
 
 from __future__ import annotations
 
@@ -88,24 +90,33 @@ def test_qwen_has_the_shape_of_its_name() -> None:
     from groupwise.estimate.shape import shape_of
 
     # 494,032,768 in Qwen2.5-0.5B's model card; the estimate leaves out what no product reads, biases and norms.
-    assert shape_of({"model_type": "qwen2", "tie_word_embeddings": True, **gpu_part.qwen_shape(tiny=False)}).parameters == pytest.approx(494_032_768, rel=1e-3)
+    assert shape_of(
+        {"model_type": "qwen2", "tie_word_embeddings": True, **gpu_part.qwen_shape(tiny=False)}
+    ).parameters == pytest.approx(494_032_768, rel=1e-3)
 
 
-def test_a_part_that_breaks_is_a_row_and_the_others_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_part_that_breaks_is_a_row_and_the_others_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     import gpu
 
     ends = {
         "language": "import sys; sys.exit('no module named nothing')",
         "diffusion": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
         "restoration": "import time; time.sleep(60)",
-        "selection": 'import sys; open(sys.argv[2] + \'/selection.json\', \'w\').write(\'{"ok": true, "tokens_per_second": {"update": 12.0}, "peak_mib": 3}\')',
+        "selection": (
+            "import sys; open(sys.argv[2] + '/selection.json', 'w').write('{\"ok\": true, \"tokens_per_second\":"
+            ' {"update": 12.0}, "peak_mib": 3}\')'
+        ),
     }
     (tmp_path / "benchmarks").mkdir()
     (tmp_path / "benchmarks" / "gpu_part.py").write_text(f"import sys\nexec({ends!r}[sys.argv[1]])\n")
     shutil.copy(BENCHMARKS.parent / "pyproject.toml", tmp_path)
     monkeypatch.setattr(gpu, "ROOT", tmp_path)
     monkeypatch.setitem(gpu.SECONDS, "restoration", 1)
-    status = gpu.main(["--device", "cpu", "--out", str(tmp_path / "out"), *(word for name in ends for word in ("--only", name))])
+    status = gpu.main(
+        ["--device", "cpu", "--out", str(tmp_path / "out"), *(word for name in ends for word in ("--only", name))]
+    )
     told = [line for line in capsys.readouterr().out.splitlines() if line.split(" ")[0] in ends]
     assert status == 1
     assert "BROKE" in told[0]
@@ -119,7 +130,14 @@ def test_a_part_that_breaks_is_a_row_and_the_others_run(tmp_path: Path, monkeypa
 
 def test_without_a_gpu_make_gpu_says_so_and_ends_with_two(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "gpu.py"), "--out", str(tmp_path / "out")]
-    done = subprocess.run(command, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == 2
     assert done.stderr.startswith("there is no CUDA device: PyTorch ")
     assert len(done.stderr.splitlines()) == 1

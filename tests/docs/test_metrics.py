@@ -27,11 +27,17 @@ def named() -> list[str]:
     return [name for row in rows for name in re.findall(r"`([^`]+)`", row.split(" | ")[0])]
 
 
-PATTERNS = [re.compile(re.sub("[A-Z]{4,}", "[^/]+(/[^/]+)*" if name.startswith("eval/") else "[^/]+", name)) for name in named()]
+PATTERNS = [
+    re.compile(re.sub("[A-Z]{4,}", "[^/]+(/[^/]+)*" if name.startswith("eval/") else "[^/]+", name)) for name in named()
+]
 
 
 def unnamed(names: set[str]) -> set[str]:
-    return {name for name in names if not any(pattern.fullmatch(name) for pattern in PATTERNS if pattern.pattern != "loss_[^/]+")}
+    return {
+        name
+        for name in names
+        if not any(pattern.fullmatch(name) for pattern in PATTERNS if pattern.pattern != "loss_[^/]+")
+    }
 
 
 def rollouts() -> Rollouts:
@@ -47,7 +53,13 @@ def test_every_method_measures_what_the_page_names(name: str) -> None:
 
 
 def test_two_runs_write_what_the_page_names(tmp_path: Path) -> None:
-    first = recipe("smooth", "all_compatible", updates_per_batch=2, evaluate_every=2, objective={"entropy": 0.01, "advantage.kind": "running_std"})
+    first = recipe(
+        "smooth",
+        "all_compatible",
+        updates_per_batch=2,
+        evaluate_every=2,
+        objective={"entropy": 0.01, "advantage.kind": "running_std"},
+    )
     second = recipe("plain", "grpo", updates_per_batch=2, minibatches=2, objective={"auxiliary.supervised": 0.1})
     for number, recipes in enumerate(((supervised(), first), (replace(second, reference=EmaReference(decay=0.5)),))):
         folder = tmp_path / str(number)

@@ -1,4 +1,6 @@
-"""What the pages show works: Python runs, TOML and commands are read by the real schema, generated pages are complete."""
+"""What the pages show works: Python runs, TOML and commands are read by the real schema, generated pages
+are complete.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ from groupwise.objective.preset import method_names
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "benchmarks" / "README.md"]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    ROOT / "benchmarks" / "README.md",
+]
 BASE = {
     "domain": {
         "kind": "language",
@@ -35,16 +42,29 @@ def blocks(page: Path, language: str) -> list[str]:
 
 def files(page: Path) -> dict[str, str]:
     """The blocks of a page that are files, by name."""
-    return dict(re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```', page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL))
+    return dict(
+        re.findall(r'^```\w+ title="([^"]+)"\n(.*?)^```', page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    )
 
 
 def commands() -> list[str]:
-    lines = [line.partition(" #")[0].strip() for page in PAGES for block in blocks(page, "bash") for line in block.splitlines()]
+    lines = [
+        line.partition(" #")[0].strip()
+        for page in PAGES
+        for block in blocks(page, "bash")
+        for line in block.splitlines()
+    ]
     return sorted({line for line in lines if line})
 
 
 def paths() -> list[str]:
-    return sorted({path for page in PAGES for path in re.findall(r"`((?:src|tests|benchmarks|docs)/[\w/.]+)`", page.read_text(encoding="utf-8"))})
+    return sorted(
+        {
+            path
+            for page in PAGES
+            for path in re.findall(r"`((?:src|tests|benchmarks|docs)/[\w/.]+)`", page.read_text(encoding="utf-8"))
+        }
+    )
 
 
 def named(page: Path) -> str:
@@ -90,7 +110,9 @@ def test_toml_is_an_experiment(page: Path, tmp_path: Path) -> None:
         load_experiment(tmp_path / "experiment.json", run_code=True)
 
 
-@pytest.mark.parametrize("command", [line for line in commands() if "groupwise " in line and not line.startswith(("pip", "cd"))])
+@pytest.mark.parametrize(
+    "command", [line for line in commands() if "groupwise " in line and not line.startswith(("pip", "cd"))]
+)
 def test_the_command_exists(command: str) -> None:
     from typer.main import get_command
 
@@ -102,8 +124,14 @@ def test_the_command_exists(command: str) -> None:
     options = {option for parameter in known[verb].params for option in (*parameter.opts, *parameter.secondary_opts)}
     assert {argument for argument in arguments if argument.startswith("--")} <= options
     # LoRA belongs to a model folder, which `--model` names on the same line.
-    changes = [argument for argument in arguments[1:] if re.match(r"[a-z_.]+=[^,]*$", argument) and "lora" not in argument]
-    if verb in ("train", "check", "compare") and not arguments[0].startswith("runs/") and not arguments[0].endswith(".toml"):
+    changes = [
+        argument for argument in arguments[1:] if re.match(r"[a-z_.]+=[^,]*$", argument) and "lora" not in argument
+    ]
+    if (
+        verb in ("train", "check", "compare")
+        and not arguments[0].startswith("runs/")
+        and not arguments[0].endswith(".toml")
+    ):
         load_experiment(arguments[0], changes)
 
 
@@ -128,14 +156,19 @@ def test_every_method_has_a_page_and_every_table_its_keys() -> None:
         assert f'Objective.preset("{name}")' in page
     assert "`use_ema_smoothing: True` | `smoothing.kind=ema`" in found["tables/source_000.md"]
     assert "### `gaussian`" in found["reference/objective.md"]
-    assert "| `sigma` | `0.2` | Width of the gate, in units of the ratio; infinity is no trust region. |" in found["reference/objective.md"]
+    assert (
+        "| `sigma` | `0.2` | Width of the gate, in units of the ratio; infinity is no trust region. |"
+        in found["reference/objective.md"]
+    )
     assert "### `exact_answer`" in found["reference/rewards.md"]
     assert "| `group_size` | `8` | members sampled for each prompt. |" in found["reference/experiment.md"]
 
 
 def test_the_map_of_the_readme_is_the_tree() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8").partition("## The map")[2]
-    rooms = {path.name for path in (ROOT / "src" / "groupwise").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    rooms = {
+        path.name for path in (ROOT / "src" / "groupwise").iterdir() if path.is_dir() and path.name != "__pycache__"
+    }
     assert set(re.findall(r"^  (\w+)/ ", text, re.MULTILINE)) == rooms
 
 
@@ -146,7 +179,16 @@ def test_every_method_page_is_whole() -> None:
 
     for name in method_names():
         page, method = generate.method_page(name), read_method(name)
-        for part in ("It maximises", "**Paper.**", "**When to use it.**", "**How it fails.**", "## Slots", "## Metrics", "## Citation", "@misc{"):
+        for part in (
+            "It maximises",
+            "**Paper.**",
+            "**When to use it.**",
+            "**How it fails.**",
+            "## Slots",
+            "## Metrics",
+            "## Citation",
+            "@misc{",
+        ):
             assert part in page, (name, part)
         assert ("**Where it differs from the paper.**" in page) == bool(method.deviations)
         assert "and others" not in page, name
@@ -162,5 +204,9 @@ def test_every_metric_of_a_method_has_a_meaning() -> None:
     # A metric that the page of metrics does not explain raises KeyError.
     found = {name: generate.own_metrics(name) for name in method_names()}
     assert "sapo/gradient_weight_mean" in found["sapo"]
-    assert set(found["ema"]) >= {"ema/variance_reduction_ratio", "ema/raw_weights_variance", "ema/smoothed_weights_variance"}
+    assert set(found["ema"]) >= {
+        "ema/variance_reduction_ratio",
+        "ema/raw_weights_variance",
+        "ema/smoothed_weights_variance",
+    }
     assert "ptrw/trust_weights_mean" in found["aggressive"]

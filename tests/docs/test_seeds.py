@@ -1,4 +1,6 @@
-"""`make seeds`: runs that are there are not made again, one that ends badly is a line too, and the tables say what the lines hold."""
+"""`make seeds`: runs that are there are not made again, one that ends badly is a line too, and the tables say what the
+lines hold.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +35,29 @@ def tables(seeds: Any) -> Any:
 
 def row(seed: int, after: float | None = 1.0, **changes: Any) -> dict[str, Any]:
     ended = {
-        **{"metric": "greedy/correct", "before": 0.25, "after": after, "start": {"greedy/worked": 0.0}, "end": {"greedy/worked": 0.5}},
-        "controls": {"supervised": {"end": {"greedy/correct": 0.5}, "above": {"greedy/correct": [0.5 + 0.01 * seed, 0.25 * (seed - 10), 0.75]}}},
+        **{
+            "metric": "greedy/correct",
+            "before": 0.25,
+            "after": after,
+            "start": {"greedy/worked": 0.0},
+            "end": {"greedy/worked": 0.5},
+        },
+        "controls": {
+            "supervised": {
+                "end": {"greedy/correct": 0.5},
+                "above": {"greedy/correct": [0.5 + 0.01 * seed, 0.25 * (seed - 10), 0.75]},
+            }
+        },
     }
-    said = {"experiment": "language", "seed": seed, "config": "c", "machine": "M, load 3.1 before; torch", "exit": 0, "findings": [], "cpu_seconds": 50.0}
+    said = {
+        "experiment": "language",
+        "seed": seed,
+        "config": "c",
+        "machine": "M, load 3.1 before; torch",
+        "exit": 0,
+        "findings": [],
+        "cpu_seconds": 50.0,
+    }
     return {**said, **(ended if after is not None else {}), **changes}
 
 
@@ -46,7 +67,11 @@ def test_every_shipped_experiment_is_run_or_said_to_need_a_model(seeds: Any) -> 
 
 def test_another_setting_is_another_configuration_and_another_description_is_not(seeds: Any, tmp_path: Path) -> None:
     prints = []
-    for name, text in {"a": TINY, "b": TINY + "\n[comparison]\nseeds = 9\n", "c": TINY.replace("group_size = 4", "group_size = 8")}.items():
+    for name, text in {
+        "a": TINY,
+        "b": TINY + "\n[comparison]\nseeds = 9\n",
+        "c": TINY.replace("group_size = 4", "group_size = 8"),
+    }.items():
         (tmp_path / f"{name}.toml").write_text(text.replace("for tests", f"for the test of {name}"))
         prints.append(seeds.fingerprint(str(tmp_path / f"{name}.toml")))
     assert prints[0] == prints[1] != prints[2]
@@ -62,14 +87,18 @@ def test_another_setting_is_another_configuration_and_another_description_is_not
         (["--only", "source_002"], "source_002 asks for a --model of yours"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_before_anything_runs(seeds: Any, words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_measured_is_refused_before_anything_runs(
+    seeds: Any, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
         seeds.main(words)
     assert says in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_a_run_is_measured_once_and_one_that_fails_is_a_line(seeds: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_measured_once_and_one_that_fails_is_a_line(
+    seeds: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     good, bad, late = (tmp_path / f"{name}.toml" for name in ("good", "bad", "late"))
     good.write_text(TINY + CONTROL)
     bad.write_text(TINY.replace("num_held_out = 8", "num_held_out = -8"))
@@ -106,7 +135,15 @@ def test_a_run_is_measured_once_and_one_that_fails_is_a_line(seeds: Any, tmp_pat
 def test_a_stop_ends_the_run_too_and_leaves_no_line(tmp_path: Path) -> None:
     (tmp_path / "long.toml").write_text(TINY.replace("num_steps = 3\n", "num_steps = 100000\n"))
     places = ["--runs", str(tmp_path / "runs"), "--lines", str(tmp_path / "seeds.jsonl")]
-    command = [sys.executable, str(ROOT / "benchmarks" / "seeds.py"), "--only", str(tmp_path / "long.toml"), "--seeds", "1", *places]
+    command = [
+        sys.executable,
+        str(ROOT / "benchmarks" / "seeds.py"),
+        "--only",
+        str(tmp_path / "long.toml"),
+        "--seeds",
+        "1",
+        *places,
+    ]
     process = subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     metrics = tmp_path / "runs" / "long-10" / "metrics.jsonl"
     begin = time.monotonic()
@@ -163,7 +200,9 @@ def test_the_committed_tables_are_those_of_the_committed_lines(seeds: Any, table
 def test_the_default_reaches_its_number_with_ten_of_ten_and_the_documents_quote_those(seeds: Any, tables: Any) -> None:
     rows = [row for row in seeds.current(tables.read(seeds.LINES)) if row["experiment"] == "language"]
     assert [row["seed"] for row in rows] == list(range(10, 20))
-    assert all(row["exit"] == 0 and row["before"] < 0.4 and row["after"] >= 0.95 and not row["findings"] for row in rows)
+    assert all(
+        row["exit"] == 0 and row["before"] < 0.4 and row["after"] >= 0.95 and not row["findings"] for row in rows
+    )
     page = (ROOT / "docs" / "guide" / "results.md").read_text()
     ends = {"after the warm-up": "start", "GRPO, 80 steps": "end"}
     lines = {label: [row[key] for row in rows] for label, key in ends.items()}
@@ -180,4 +219,7 @@ def test_the_default_reaches_its_number_with_ten_of_ten_and_the_documents_quote_
 def test_the_example_of_a_kl_ends_without_a_finding_at_the_coefficient_that_ships(seeds: Any, tables: Any) -> None:
     rows = [row for row in seeds.current(tables.read(seeds.LINES)) if row["experiment"] == "diffusion_jpeg"]
     assert len(rows) >= 3
-    assert all(row["exit"] == row["doctor_exit"] == 0 and row["start"]["ode/judge"] - row["end"]["ode/judge"] < 0.01 for row in rows)
+    assert all(
+        row["exit"] == row["doctor_exit"] == 0 and row["start"]["ode/judge"] - row["end"]["ode/judge"] < 0.01
+        for row in rows
+    )

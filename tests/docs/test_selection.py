@@ -31,9 +31,13 @@ def groupwise_command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return 0
 
 
-def test_questions_in_files_are_trained_on_and_the_policy_selects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_in_files_are_trained_on_and_the_policy_selects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
-    code = block("python", "queries.jsonl").replace("Tickets(num_held_out=1024)", "Tickets(num_train=20, num_validation=3, num_held_out=6)")
+    code = block("python", "queries.jsonl").replace(
+        "Tickets(num_held_out=1024)", "Tickets(num_train=20, num_validation=3, num_held_out=6)"
+    )
     exec(compile(code, "selection.md", "exec"), {})
     Path("my_questions.toml").write_text(block("toml", "my_questions"))
     small = [

@@ -42,5 +42,11 @@ def test_every_block_of_python_runs(number, tmp_path, monkeypatch, capsys):
 
 def test_every_block_of_toml_is_a_task_model():
     found = [tomllib.loads(block)["domain"]["task_model"] for block in blocks("toml")]
-    assert [validate({"causal_lm": CausalLM, "image_text": ImageText}[table["kind"]], table).template.kind for table in found] == ["text", "chat"]
-    assert TypeAdapter(CausalLM).validate_json('{"path": "models/Qwen2.5-0.5B"}').template == validate(CausalLM, found[0]).template
+    assert [
+        validate({"causal_lm": CausalLM, "image_text": ImageText}[table["kind"]], table).template.kind
+        for table in found
+    ] == ["text", "chat"]
+    assert (
+        TypeAdapter(CausalLM).validate_json('{"path": "models/Qwen2.5-0.5B"}').template
+        == validate(CausalLM, found[0]).template
+    )

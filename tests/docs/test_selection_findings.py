@@ -23,20 +23,40 @@ def numbers(line: str) -> list[float]:
 def test_every_measured_row_is_in_the_page(grid: str) -> None:
     rows = [numbers(line.split("|", 2)[2]) for line in PAGE.splitlines() if line.startswith("| ") and "." in line]
     for row in RESULTS[grid]:
-        wanted = [*row["after"], *(row["difference"] or []), *(row["end"][f"accuracy_{shots}"] for shots in range(1, 5))]
-        assert any(len(found) == len(wanted) and all(abs(a - b) < 0.0006 for a, b in zip(found, wanted, strict=True)) for found in rows), row["variant"]
+        wanted = [
+            *row["after"],
+            *(row["difference"] or []),
+            *(row["end"][f"accuracy_{shots}"] for shots in range(1, 5)),
+        ]
+        assert any(
+            len(found) == len(wanted) and all(abs(a - b) < 0.0006 for a, b in zip(found, wanted, strict=True))
+            for found in rows
+        ), row["variant"]
         assert row["seeds"] == [0, 1, 2]
 
 
-def test_the_tables_command_reads_what_a_comparison_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tables_command_reads_what_a_comparison_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import selection_grids
 
     estimate = {"mean": 0.5, "low": 0.4, "high": 0.6, "spread": {}}
-    row = {"variant": "a=1", "seeds": [0, 1], "before": 0.3, "after": estimate, "difference": None, "end": {"selected/accuracy_1": 0.25}}
+    row = {
+        "variant": "a=1",
+        "seeds": [0, 1],
+        "before": 0.3,
+        "after": estimate,
+        "difference": None,
+        "end": {"selected/accuracy_1": 0.25},
+    }
     grid = tmp_path / "compare-grid"
     grid.mkdir()
-    (grid / "results.json").write_text(json.dumps({"experiment": "source_004_rewards", "rows": [row, {**row, "variant": "a=2", "difference": estimate}]}))
+    (grid / "results.json").write_text(
+        json.dumps(
+            {"experiment": "source_004_rewards", "rows": [row, {**row, "variant": "a=2", "difference": estimate}]}
+        )
+    )
     monkeypatch.setattr(sys, "argv", ["selection_grids", str(grid), "--out", str(tmp_path / "all.json")])
     selection_grids.main()
     assert "| `a=2` | 2 | 0.500 | 0.400 to 0.600 | +0.500 | +0.400 to +0.600 | 0.250 |" in capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""The study's sections on the spread over seeds and on EMA's coefficient hold what was measured, and the command that prints them does."""
+"""The study's sections on the spread over seeds and on EMA's coefficient hold what was measured, and the command that
+prints them does.
+"""
 
 from __future__ import annotations
 
@@ -36,14 +38,20 @@ def test_the_coefficients_of_ema_are_in_the_page() -> None:
         assert line in PAGE
 
 
-def test_the_spread_is_that_of_the_seeds_and_not_of_their_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_spread_is_that_of_the_seeds_and_not_of_their_mean(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     import study
 
     def row(name: str, variance: float) -> dict:
         spread = {"seeds": variance / 5, "prompts": 0.0, "num_seeds": 5, "num_prompts": 9}
         return {"variant": f"method={name}", "seeds": [0, 1, 2, 3, 4], "after": {"mean": 0.9, "spread": spread}}
 
-    results = {"experiment": "made", "metric": "right", "rows": [row("grpo", 0.04), row("ema", 0.01), row("gspo", 0.0001)]}
+    results = {
+        "experiment": "made",
+        "metric": "right",
+        "rows": [row("grpo", 0.04), row("ema", 0.01), row("gspo", 0.0001)],
+    }
     (tmp_path / "results.json").write_text(json.dumps(results))
     monkeypatch.setattr(sys, "argv", ["study", "--stability", str(tmp_path)])
     study.main()

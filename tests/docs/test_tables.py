@@ -45,7 +45,10 @@ rewards = { vqa = { kind = "vqa" } }
 """
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = ROOT / "src" / "groupwise" / "presets" / "keys"
-BASE_OF = {table.stem: tomllib.loads(table.read_text(encoding="utf-8")).get("base", "language") for table in sorted(TABLES.glob("*.toml"))}
+BASE_OF = {
+    table.stem: tomllib.loads(table.read_text(encoding="utf-8")).get("base", "language")
+    for table in sorted(TABLES.glob("*.toml"))
+}
 ENTRIES = [
     (table.stem, key)
     for table in sorted(TABLES.glob("*.toml"))
@@ -87,7 +90,12 @@ def same(found: Any, value: Any) -> bool:
 def documented() -> set[str]:
     """The names of the page of metrics."""
     page = (ROOT / "docs/guide/metrics.md").read_text(encoding="utf-8")
-    return {name for line in page.splitlines() if line.startswith("| `") for name in re.findall(r"`([^`]+)`", line.split(" | ")[0])}
+    return {
+        name
+        for line in page.splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`([^`]+)`", line.split(" | ")[0])
+    }
 
 
 STAGED = [
@@ -110,7 +118,10 @@ def test_the_stage_that_a_row_names_has_what_the_row_says(stage: str, path: str,
 
 def test_source_001_is_held_by_its_rows() -> None:
     stages = {stage for stage, _, _ in STAGED}
-    assert stages == {f"source_001_{name}" for name in ("improved/improved", "progressive/supervised", "progressive/progressive", "progressive/full")}
+    assert stages == {
+        f"source_001_{name}"
+        for name in ("improved/improved", "progressive/supervised", "progressive/progressive", "progressive/full")
+    }
     assert len(STAGED) > 40
 
 
@@ -145,7 +156,12 @@ def test_the_key_exists_and_takes_the_value(tmp_path: Path, table: str, key: dic
 )
 def test_the_preset_of_an_innovation_has_what_its_keys_say(tmp_path: Path, preset: str, keys: list[str]) -> None:
     experiment = loaded(tmp_path, {"method": preset})
-    said = {path: value for table, key in ENTRIES if table == "source_000" and key["theirs"] in keys for path, value in key["set"].items()}
+    said = {
+        path: value
+        for table, key in ENTRIES
+        if table == "source_000" and key["theirs"] in keys
+        for path, value in key["set"].items()
+    }
     assert said
     for path, value in said.items():
         assert look_up(experiment, path) == value, path
@@ -165,7 +181,11 @@ def test_the_experiment_of_source_002_has_its_defaults() -> None:
     assert experiment.train.group_size == 4
     assert (objective.trust.low, objective.trust.high, objective.divergence.beta.value) == (0.2, 0.2, 0.04)
     assert (objective.divergence.kind, objective.divergence.against) == ("exact", "reference")
-    assert (objective.advantage.kind, objective.advantage.buffer_size, objective.advantage.min_count) == ("per_prompt", 16, 16)
+    assert (objective.advantage.kind, objective.advantage.buffer_size, objective.advantage.min_count) == (
+        "per_prompt",
+        16,
+        16,
+    )
     assert objective.needs_reference
     assert reference is not None
     # The source's mixing at one half is the same in both orientations.
@@ -175,14 +195,21 @@ def test_the_experiment_of_source_002_has_its_defaults() -> None:
 def test_the_stages_of_source_001_take_its_epochs() -> None:
     """An epoch is ten steps of eight images."""
     progressive, improved = (load_experiment(f"source_001_{name}") for name in ("progressive", "improved"))
-    assert [(stage.name, stage.num_steps / 10) for stage in progressive.stages[1:]] == [("supervised", 5), ("progressive", 20), ("full", 25)]
+    assert [(stage.name, stage.num_steps / 10) for stage in progressive.stages[1:]] == [
+        ("supervised", 5),
+        ("progressive", 20),
+        ("full", 25),
+    ]
     assert [(stage.name, stage.num_steps / 10) for stage in improved.stages[1:]] == [("warm_up", 10), ("improved", 40)]
     for experiment in (progressive, improved):
         assert experiment.domain.source.num_train == 10 * experiment.train.prompts_per_step
         assert [span.samples for span in experiment.spans] == [False, False, *[True] * (len(experiment.stages) - 2)]
     # Two updates a step: the supervised weight comes down over the whole stage, update by update.
     falling = progressive.spans[2]
-    weights = [falling.objective.auxiliary["supervised"].at(update) for update in range(falling.train.num_steps * falling.train.updates_per_batch + 1)]
+    weights = [
+        falling.objective.auxiliary["supervised"].at(update)
+        for update in range(falling.train.num_steps * falling.train.updates_per_batch + 1)
+    ]
     assert (weights[0], weights[-1]) == (0.5, 0.25)
     assert all(before > after for before, after in itertools.pairwise(weights))
     assert progressive.spans[3].objective.auxiliary["supervised"].value == 0.25

@@ -1,4 +1,6 @@
-"""The tutorial is true: its files stand in a folder of their own, its laws hold, its run trains, and its last section registers it."""
+"""The tutorial is true: its files stand in a folder of their own, its laws hold, its run trains, and its last section
+registers it.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ def test_its_own_tests_and_the_laws_hold(folder: Path) -> None:
 def test_the_laws_notice_a_wrong_region(folder: Path) -> None:
     # The gate is differentiated on the wrong side, and reads its neighbour.
     right = FILES["soft_clip.py"]
-    (folder / "soft_clip.py").write_text(right.replace("decisions.advantage * (ratio.detach() - 1) > 0", "ratio.detach().roll(1, 1) > 1"))
+    (folder / "soft_clip.py").write_text(
+        right.replace("decisions.advantage * (ratio.detach() - 1) > 0", "ratio.detach().roll(1, 1) > 1")
+    )
     module = importlib.import_module("test_soft_clip")
     with pytest.raises(AssertionError):
         module.test_law_2_padding_order_micro_batches_slices_and_processes_change_nothing()
@@ -73,7 +77,9 @@ def test_a_wrong_setting_is_refused_with_its_name(folder: Path) -> None:
     from groupwise.objective import Objective
 
     with pytest.raises(ConfigError, match=r"settings.widht.*did you mean width"):
-        Objective.preset("bnpo", **{"trust.kind": "callable", "trust.path": "soft_clip:SoftClip", "trust.settings.widht": 0.25})
+        Objective.preset(
+            "bnpo", **{"trust.kind": "callable", "trust.path": "soft_clip:SoftClip", "trust.settings.widht": 0.25}
+        )
 
 
 def test_the_run_of_the_page(folder: Path) -> None:
@@ -83,12 +89,16 @@ def test_the_run_of_the_page(folder: Path) -> None:
 
     assert load_experiment("soft.toml").objective.trust.kind == "callable"
     # The same file on an experiment that a test can afford.
-    reward = '[domain.rewards.digits]\nkind = "callable"\npath = "tests.golden_runs.language:digits"\n\n[domain.sampling]'
+    reward = (
+        '[domain.rewards.digits]\nkind = "callable"\npath = "tests.golden_runs.language:digits"\n\n[domain.sampling]'
+    )
     tiny = TINY.replace("[trust]\nhigh = 0.3\n", "").replace("[domain.sampling]", reward)
     (folder / "tiny.toml").write_text(tiny, encoding="utf-8")
     (folder / "soft.toml").write_text(FILES["soft.toml"].replace('"language"', '"tiny.toml"'), encoding="utf-8")
     result = run(load_experiment("soft.toml", ["train.updates_per_batch=2"]), folder / "run", controls=False)
-    slopes = [row["soft_clip/slope_mean"] for row in read_metrics(result.folder.metrics) if "soft_clip/slope_mean" in row]
+    slopes = [
+        row["soft_clip/slope_mean"] for row in read_metrics(result.folder.metrics) if "soft_clip/slope_mean" in row
+    ]
     assert len(slopes) == 2
     assert all(0 < slope <= 1 for slope in slopes)
 
@@ -107,16 +117,32 @@ def test_a_new_kind_is_covered_the_moment_it_is_in_the_union(tmp_path: Path) -> 
 
     def laws(*options: str) -> str:
         environment = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/objective/test_laws.py", *options]
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False).stdout
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "tests/objective/test_laws.py",
+            *options,
+        ]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        ).stdout
 
     alone = laws("-k", "soft_clip and not slow or states")
     assert "state law 1 for the new region in REGIONS" in alone
     assert int(re.search(r"(\d+) passed", alone)[1]) >= 2  # laws 2 to 4, alone
     rules = tmp_path / "tests" / "objective" / "test_laws.py"
-    rules.write_text(rules.read_text(encoding="utf-8").replace("REGIONS = {\n", 'REGIONS = {\n    "soft_clip": "ratio",\n'), encoding="utf-8")
+    rules.write_text(
+        rules.read_text(encoding="utf-8").replace("REGIONS = {\n", 'REGIONS = {\n    "soft_clip": "ratio",\n'),
+        encoding="utf-8",
+    )
     stated = laws("-k", "soft_clip and not slow or states or law_1 or (pairs and trust and ratio)")
     assert "failed" not in stated, stated[-2000:]
     # A region that breaks a law is caught without a test of its own.
-    (slot / "soft_clip.py").write_text(FILES["soft_clip.py"].replace("ratio.detach() - 1) > 0", "ratio.detach().roll(1, 1) - 1) > 0"), encoding="utf-8")
+    (slot / "soft_clip.py").write_text(
+        FILES["soft_clip.py"].replace("ratio.detach() - 1) > 0", "ratio.detach().roll(1, 1) - 1) > 0"), encoding="utf-8"
+    )
     assert "failed" in laws("-k", "soft_clip and not slow")

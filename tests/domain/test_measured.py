@@ -7,7 +7,10 @@ import torch
 from groupwise.domain.measured import means, records
 from groupwise.reward import RewardTable
 
-TABLE = RewardTable({"seen": [1.0, None, 0.0], "lost": [None, None, None], "judge": [0.5, 0.5, 0.2]}, {"seen": 2.0, "lost": 1.0, "judge": 0.0})
+TABLE = RewardTable(
+    {"seen": [1.0, None, 0.0], "lost": [None, None, None], "judge": [0.5, 0.5, 0.2]},
+    {"seen": 2.0, "lost": 1.0, "judge": 0.0},
+)
 
 
 def test_missing_rewards_are_left_out_of_means() -> None:

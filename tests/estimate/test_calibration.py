@@ -27,14 +27,18 @@ def test_a_fit_predicts_what_was_not_measured():
     for probe in PROBES:
         shape, step = probe.shape(probe.words + 4), Step(probe.prompts, probe.group_size, 17, 16, 16, reference=True)
         parts = work(shape, step)
-        seconds = {part: truth.seconds(done, shape, int(part == "update"), shape.parameters) for part, done in parts.items()}
+        seconds = {
+            part: truth.seconds(done, shape, int(part == "update"), shape.parameters) for part, done in parts.items()
+        }
         taken.append(Taken(shape, step, seconds))
     measured = fit(taken, "made up")
     assert max(most for _, most in measured.residuals.values()) < 0.01
     other, step = Probe(128, 6, 500, 8, 16).shape(504), Step(8, 16, 40, 25, 30, reference=True)
     for part, done in work(other, step).items():
         expected = truth.seconds(done, other, int(part == "update"), other.parameters)
-        assert measured.machine().parts[part].seconds(done, other, int(part == "update"), other.parameters) == pytest.approx(expected, rel=0.1)
+        assert measured.machine().parts[part].seconds(
+            done, other, int(part == "update"), other.parameters
+        ) == pytest.approx(expected, rel=0.1)
 
 
 def test_a_probe_is_a_real_run_in_which_every_member_learns():

@@ -8,7 +8,9 @@ from groupwise.estimate.shape import Shape
 from groupwise.estimate.work import Step
 
 SMALL = Shape(hidden=64, intermediate=192, vocabulary=32, layers=3, heads=4, kv_heads=2, head_width=16)
-LARGE = Shape(hidden=4096, intermediate=14336, vocabulary=128256, layers=32, heads=32, kv_heads=8, head_width=128, tied=False)
+LARGE = Shape(
+    hidden=4096, intermediate=14336, vocabulary=128256, layers=32, heads=32, kv_heads=8, head_width=128, tied=False
+)
 STEP = Step(prompts=16, group_size=8, prompt_tokens=20, completion_tokens=10, longest=10)
 PART = {
     "call": 1e-3,
@@ -26,14 +28,28 @@ def test_what_was_measured_is_said_as_it_is_and_the_rest_is_called_extrapolated(
     assert estimate(SMALL, STEP, HERE).extrapolated == []
     assert "communication" not in estimate(SMALL, STEP, HERE).seconds
     said = estimate(LARGE, Step(16, 8, 2000, 500, 500), HERE, num_processes=2, sharding="full").extrapolated
-    assert [line.split(":")[0] for line in said] == ["hidden width 4096", "2500 tokens a member", "2 devices", "sharded weights"]
+    assert [line.split(":")[0] for line in said] == [
+        "hidden width 4096",
+        "2500 tokens a member",
+        "2 devices",
+        "sharded weights",
+    ]
     assert estimate(SMALL, STEP, documented("H200", half=True)).extrapolated[0].startswith("H200: documented peaks")
 
 
 def test_more_devices_take_less_time_and_talk():
-    alone, eight = (estimate(LARGE, Step(64, 8, 200, 300, 300, micro_batch=4), documented("H100", half=True), num_processes=number) for number in (1, 8))
+    alone, eight = (
+        estimate(LARGE, Step(64, 8, 200, 300, 300, micro_batch=4), documented("H100", half=True), num_processes=number)
+        for number in (1, 8)
+    )
     assert eight.seconds["update"] < alone.seconds["update"] / 4
     assert eight.seconds["communication"] > 0
-    shards = estimate(LARGE, Step(64, 8, 200, 300, 300, micro_batch=4), documented("H100", half=True), num_processes=8, sharding="full")
+    shards = estimate(
+        LARGE,
+        Step(64, 8, 200, 300, 300, micro_batch=4),
+        documented("H100", half=True),
+        num_processes=8,
+        sharding="full",
+    )
     assert shards.seconds["communication"] > eight.seconds["communication"]
     assert shards.bytes["peak"] < eight.bytes["peak"] / 2

@@ -12,9 +12,13 @@ SHAPE = Shape(hidden=100, intermediate=300, vocabulary=50, layers=4, heads=4, kv
 
 
 def test_seconds_by_hand():
-    rates = Rates(call=0.1, layer=0.01, token=0.001, parameter=1e-6, logit=1e-4, layer_rates={100: 1e3}, head_rates={100: 1e2})
+    rates = Rates(
+        call=0.1, layer=0.01, token=0.001, parameter=1e-6, logit=1e-4, layer_rates={100: 1e3}, head_rates={100: 1e2}
+    )
     done = Work(calls=10, tokens=100, layer_flops=2e3, head_flops=1e2, logits=5000, bytes_read=500)
-    assert rates.seconds(done, SHAPE, optimiser_steps=2, parameters=1000) == pytest.approx(10 * 0.14 + 0.1 + 0.002 + 0.5 + 2 + 1)
+    assert rates.seconds(done, SHAPE, optimiser_steps=2, parameters=1000) == pytest.approx(
+        10 * 0.14 + 0.1 + 0.002 + 0.5 + 2 + 1
+    )
     slow = Rates(0.0, 0.0, 0.0, 0.0, 0.0, {100: 1e3}, {100: 1e2}, bandwidth=100.0)
     assert slow.seconds(done, SHAPE) == pytest.approx(5.0)
 

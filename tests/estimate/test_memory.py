@@ -63,6 +63,8 @@ def test_activations_are_what_a_pass_holds(sizes: tuple[int, int, int]):
 
     run()
     held.clear()
-    found = memory(shape_of(config.to_dict()), Step(prompts=16, group_size=1, prompt_tokens=20, completion_tokens=10, longest=10))["activations"]
+    found = memory(
+        shape_of(config.to_dict()), Step(prompts=16, group_size=1, prompt_tokens=20, completion_tokens=10, longest=10)
+    )["activations"]
     # A little above, for what an update keeps beside it.
     assert found == pytest.approx(1.09 * peak_bytes(run, torch.device("cpu")), rel=0.05)

@@ -11,7 +11,14 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from groupwise.config import ConfigError
 from groupwise.estimate.shape import _GATED, _PLAIN, _TIED, read_shape, shape_of
 
-SIZES = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96, "vocab_size": 300}
+SIZES = {
+    "hidden_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 96,
+    "vocab_size": 300,
+}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +49,9 @@ def test_an_adapter_is_counted_as_peft_makes_it():
 
     config = AutoConfig.for_model("qwen3", **SIZES, head_dim=16)
     model = get_peft_model(AutoModelForCausalLM.from_config(config), LoraConfig(r=4, target_modules="all-linear"))
-    assert shape_of(config.to_dict()).lora(4) == sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    assert shape_of(config.to_dict()).lora(4) == sum(
+        parameter.numel() for parameter in model.parameters() if parameter.requires_grad
+    )
 
 
 def test_what_is_no_dense_decoder_is_said(tmp_path: Path):
@@ -56,7 +65,10 @@ def test_what_is_no_dense_decoder_is_said(tmp_path: Path):
     file.write_text(json.dumps({"model_type": "some", "text_config": SIZES}))
     assert read_shape(file).kv_heads == 2
     file.write_text(json.dumps({"model_type": "mamba", **SIZES}))
-    with pytest.raises(ConfigError, match=r'model_type = "mamba" is no dense decoder whose layers are known here; known are apertus, .*, qwen3'):
+    with pytest.raises(
+        ConfigError,
+        match=r'model_type = "mamba" is no dense decoder whose layers are known here; known are apertus, .*, qwen3',
+    ):
         read_shape(file)
 
 

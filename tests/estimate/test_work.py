@@ -17,12 +17,21 @@ STEP = Step(prompts=3, group_size=2, prompt_tokens=5, completion_tokens=4, longe
 
 
 def test_a_step_by_hand():
-    # A layer: 2 * 4 * (4 + 2) + 3 * 4 * 8 = 144 weights; the head 40. Context 7 for completions, 5 / 2 on average in prompts.
+    # A layer: 2 * 4 * (4 + 2) + 3 * 4 * 8 = 144 weights; the head 40. Context 7 for completions, 5 / 2 on average in
+    # prompts.
     assert SMALL.layer_weights == 144
     prompts, written = 15 * 2 * (288 + 2 * 4 * 5), 24 * 2 * (288 + 4 * 4 * 7)
     parts = work(SMALL, STEP)
-    assert (parts["sampling"].layer_flops, parts["sampling"].head_flops, parts["sampling"].calls) == (prompts + written, 24 * 80, 6)
-    assert (parts["update"].layer_flops, parts["update"].head_flops, parts["update"].calls) == (3 * (prompts + written), 3 * 24 * 80, 1)
+    assert (parts["sampling"].layer_flops, parts["sampling"].head_flops, parts["sampling"].calls) == (
+        prompts + written,
+        24 * 80,
+        6,
+    )
+    assert (parts["update"].layer_flops, parts["update"].head_flops, parts["update"].calls) == (
+        3 * (prompts + written),
+        3 * 24 * 80,
+        1,
+    )
     assert "scoring" not in parts
 
 
@@ -58,6 +67,8 @@ def test_operations_are_those_that_torch_counts():
     with FlopCounterMode(display=False) as counter:
         model(torch.randint(100, (6, 12))).logits.sum().backward()
     # A completion alone, with a context of all 12: an eager pass computes the whole square.
-    found = work(shape_of(config.to_dict()), Step(prompts=6, group_size=1, prompt_tokens=0, completion_tokens=12, longest=12))["update"]
+    found = work(
+        shape_of(config.to_dict()), Step(prompts=6, group_size=1, prompt_tokens=0, completion_tokens=12, longest=12)
+    )["update"]
     whole_square = 3 * 2 * 4 * 32 * 72 * (12 - 6)
     assert counter.get_total_flops() == pytest.approx(found.flops + whole_square, rel=0.05)

@@ -1,4 +1,6 @@
-"""What a stranger's folder names is asked about, all of it, before any of it is imported; what a user wrote himself is not."""
+"""What a stranger's folder names is asked about, all of it, before any of it is imported; what a user wrote himself is
+not.
+"""
 
 from __future__ import annotations
 
@@ -22,24 +24,56 @@ TRAP = "from pathlib import Path\nPath({marker!r}).touch()\ndef f(*_, **__): ...
 PLACES: dict[str, tuple[str, Callable[[dict[str, Any]], Any]]] = {
     "map": ("domain.data.map", lambda c: c["domain"]["data"].update(map="trap:f")),
     "writer": ("domain.demonstrations.writer", lambda c: c["domain"]["demonstrations"].update(writer="trap:f")),
-    "reward": ("domain.rewards.r.path", lambda c: c["domain"]["rewards"].update(r={"kind": "callable", "path": "trap:f"})),
-    "judge": ("domain.rewards.r.path", lambda c: c["domain"]["rewards"].update(r={"kind": "callable", "path": "trap:f", "role": "judge"})),
-    "process": ("domain.rewards.r.path", lambda c: c["domain"]["rewards"].update(r={"kind": "callable", "path": "trap:f", "isolation": "process"})),
-    "win_rate": ("domain.rewards.r.function", lambda c: c["domain"]["rewards"].update(r={"kind": "win_rate", "function": "trap:f"})),
-    "classifier": ("domain.rewards.r.function", lambda c: c["domain"]["rewards"].update(r={"kind": "classifier", "function": "trap:f"})),
-    "environment": ("domain.environment.path", lambda c: c["domain"].update(environment={"kind": "custom", "path": "trap:f"})),
-    "tool": ("domain.environment.tools.t", lambda c: c["domain"].update(environment={"kind": "tools", "tools": {"t": "trap:f"}})),
+    "reward": (
+        "domain.rewards.r.path",
+        lambda c: c["domain"]["rewards"].update(r={"kind": "callable", "path": "trap:f"}),
+    ),
+    "judge": (
+        "domain.rewards.r.path",
+        lambda c: c["domain"]["rewards"].update(r={"kind": "callable", "path": "trap:f", "role": "judge"}),
+    ),
+    "process": (
+        "domain.rewards.r.path",
+        lambda c: c["domain"]["rewards"].update(r={"kind": "callable", "path": "trap:f", "isolation": "process"}),
+    ),
+    "win_rate": (
+        "domain.rewards.r.function",
+        lambda c: c["domain"]["rewards"].update(r={"kind": "win_rate", "function": "trap:f"}),
+    ),
+    "classifier": (
+        "domain.rewards.r.function",
+        lambda c: c["domain"]["rewards"].update(r={"kind": "classifier", "function": "trap:f"}),
+    ),
+    "environment": (
+        "domain.environment.path",
+        lambda c: c["domain"].update(environment={"kind": "custom", "path": "trap:f"}),
+    ),
+    "tool": (
+        "domain.environment.tools.t",
+        lambda c: c["domain"].update(environment={"kind": "tools", "tools": {"t": "trap:f"}}),
+    ),
     "callback": ("train.callbacks[0]", lambda c: c["train"].update(callbacks=["trap:f"])),
     "trust": ("trust.path", lambda c: c["objective"].update(trust={"kind": "callable", "path": "trap:f"})),
-    "stage": ("stages.grpo.set.train.callbacks[0]", lambda c: c["stages"][1]["set"].update(train={"callbacks": ["trap:f"]})),
-    "stage's trust": ("stages.grpo.set.trust.path", lambda c: c["stages"][1]["set"].update(trust={"kind": "callable", "path": "trap:f"})),
-    "control": ("controls.supervised.set.domain.data.map", lambda c: c["controls"]["supervised"]["set"].update(domain={"data": {"map": "trap:f"}})),
+    "stage": (
+        "stages.grpo.set.train.callbacks[0]",
+        lambda c: c["stages"][1]["set"].update(train={"callbacks": ["trap:f"]}),
+    ),
+    "stage's trust": (
+        "stages.grpo.set.trust.path",
+        lambda c: c["stages"][1]["set"].update(trust={"kind": "callable", "path": "trap:f"}),
+    ),
+    "control": (
+        "controls.supervised.set.domain.data.map",
+        lambda c: c["controls"]["supervised"]["set"].update(domain={"data": {"map": "trap:f"}}),
+    ),
 }
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with a module that leaves a mark when it is imported, and a list of one's own that is empty."""
+    """A working directory with a module that leaves a mark when it is imported, and a list of one's own
+    that is empty.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.delenv("GROUPWISE_RUN_CODE", raising=False)
@@ -142,9 +176,18 @@ def test_in_a_run_folder_its_own_files_are_no_modules_of_the_users(here: Path, m
 
 
 def test_a_file_of_the_users_is_not_asked_about(here: Path) -> None:
-    lines = ['extends = "tiny.toml"', "[train]", 'callbacks = ["trap:f"]', "[trust]", 'kind = "callable"', 'path = "soft:Soft"']
+    lines = [
+        'extends = "tiny.toml"',
+        "[train]",
+        'callbacks = ["trap:f"]',
+        "[trust]",
+        'kind = "callable"',
+        'path = "soft:Soft"',
+    ]
     (here / "mine.toml").write_text("\n".join(lines))
-    (here / "soft.py").write_text("class Soft:\n    scope = 'decision'\n    def __call__(self, log_ratio, decisions): ...\n")
+    (here / "soft.py").write_text(
+        "class Soft:\n    scope = 'decision'\n    def __call__(self, log_ratio, decisions): ...\n"
+    )
     assert load_experiment(here / "mine.toml").train.callbacks == ["trap:f"]
     run = foreign(here, lambda table: None)
     assert load_experiment(run, ["train.callbacks=['trap:f']", "domain.data.map=trap:f"]).domain.data.map == "trap:f"
@@ -152,7 +195,9 @@ def test_a_file_of_the_users_is_not_asked_about(here: Path) -> None:
 
 def test_a_toml_file_in_a_run_folder_is_of_the_folder_and_so_is_what_extends_it(here: Path) -> None:
     run = foreign(here, PLACES["callback"][1])
-    (run / "exp.toml").write_text((here / "tiny.toml").read_text().replace("[train]\n", '[train]\ncallbacks = ["trap:f"]\n'))
+    (run / "exp.toml").write_text(
+        (here / "tiny.toml").read_text().replace("[train]\n", '[train]\ncallbacks = ["trap:f"]\n')
+    )
     (here / "mine.toml").write_text('extends = "theirs"\n')
     (here / "link.toml").symlink_to(run / "exp.toml")
     for name in (run / "exp.toml", here / "mine.toml", here / "link.toml"):
@@ -217,9 +262,14 @@ def test_hostile_names_stay_in_one_line(here: Path) -> None:
 
 
 def test_code_cannot_hide_behind_many_names_of_other_code(here: Path) -> None:
-    rewards = {f"r{number}": {"kind": "callable", "path": "harmless:f"} for number in range(50)} | {"z": {"kind": "callable", "path": "os:system"}}
+    rewards = {f"r{number}": {"kind": "callable", "path": "harmless:f"} for number in range(50)} | {
+        "z": {"kind": "callable", "path": "os:system"}
+    }
     run = foreign(here, lambda table: table["domain"].update(rewards={**table["domain"]["rewards"], **rewards}))
-    with pytest.raises(ConfigError, match=r"domain\.rewards\.r0\.path = harmless:f, domain\.rewards\.z\.path = os:system, .*and 39 more"):
+    with pytest.raises(
+        ConfigError,
+        match=r"domain\.rewards\.r0\.path = harmless:f, domain\.rewards\.z\.path = os:system, .*and 39 more",
+    ):
         load_experiment(run)
 
 
@@ -239,7 +289,9 @@ def test_a_models_folder_that_names_its_network_is_asked_about(here: Path) -> No
     assert "network.json.network.path = trap:f" in str(caught.value)
     load_experiment("restoration", changes, run_code=True)
     load_experiment("restoration", changes)
-    (model / "network.json").write_text(json.dumps({"kind": "network", "network": {"kind": "custom", "path": "trap:f", "arguments": {"x": 1}}}))
+    (model / "network.json").write_text(
+        json.dumps({"kind": "network", "network": {"kind": "custom", "path": "trap:f", "arguments": {"x": 1}}})
+    )
     with pytest.raises(ConfigError, match="--run-code"):
         load_experiment("restoration", changes)
     assert not (here / "PWNED").exists()

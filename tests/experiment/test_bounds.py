@@ -7,11 +7,20 @@ import pytest
 from groupwise.experiment.bounds import difference_bounds, score_bounds
 from groupwise.experiment.statistics import bootstrap, paired_difference
 
-CONFIG = {"domain": {"rewards": {"right": {"kind": "exact_answer"}, "form": {"kind": "format", "pattern": "a", "wrong": -1.0, "weight": 0.5}}}}
+CONFIG = {
+    "domain": {
+        "rewards": {
+            "right": {"kind": "exact_answer"},
+            "form": {"kind": "format", "pattern": "a", "wrong": -1.0, "weight": 0.5},
+        }
+    }
+}
 
 
 def test_an_accuracy_near_one_has_no_interval_above_it() -> None:
-    scores = {seed: {str(prompt): float(prompt % 16 != seed or prompt > 40) for prompt in range(64)} for seed in range(2)}
+    scores = {
+        seed: {str(prompt): float(prompt % 16 != seed or prompt > 40) for prompt in range(64)} for seed in range(2)
+    }
     free = bootstrap(scores)
     assert free.high > 1, "the case is one in which a free interval leaves the range"
     held = free.within(score_bounds(CONFIG, "greedy/right", [0.0, 1.0]))
@@ -30,7 +39,9 @@ def test_the_sum_of_rewards_has_the_sum_of_their_bounds() -> None:
     assert score_bounds(CONFIG, "greedy/reward", [0.2]) == (-0.5, 1.5)
 
 
-@pytest.mark.parametrize(("metric", "scores"), [("greedy/right", [0.5, 1.5]), ("restored/psnr", [27.0]), ("greedy/length", [20.0])])
+@pytest.mark.parametrize(
+    ("metric", "scores"), [("greedy/right", [0.5, 1.5]), ("restored/psnr", [27.0]), ("greedy/length", [20.0])]
+)
 def test_bounds_that_a_score_contradicts_are_not_believed(metric: str, scores: list[float]) -> None:
     assert score_bounds(CONFIG, metric, scores) is None
 

@@ -29,7 +29,9 @@ def test_a_path_a_run_folder_and_its_config(tmp_path: Path):
 
 
 def test_a_file_that_extends_another_keeps_its_own_name(tmp_path: Path):
-    (tmp_path / "below.toml").write_text('description = "Below."\nname = "below"\nseed = 1\n[trust]\nkind = "clip"\nlow = 0.1\n', encoding="utf-8")
+    (tmp_path / "below.toml").write_text(
+        'description = "Below."\nname = "below"\nseed = 1\n[trust]\nkind = "clip"\nlow = 0.1\n', encoding="utf-8"
+    )
     (tmp_path / "above.toml").write_text('extends = "below"\n[trust]\nkind = "gaussian"\n', encoding="utf-8")
     source = find(tmp_path / "above.toml")
     assert source.name == "above"

@@ -16,9 +16,20 @@ from groupwise.experiment.variants import variants
 def finish(cell: Cell, scores: dict[str, float]) -> None:
     (cell.folder / "rollouts").mkdir(parents=True)
     (cell.folder / "config.json").write_text("{}")
-    records = [{"key": key, "mode": "greedy", "rewards": {"correct": score}, "num_tokens": 1} for key, score in scores.items()]
-    (cell.folder / "rollouts" / "evaluation-4.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    summary = {"metric": "greedy/correct", "before": 0.25, "after": 0.0, "baseline": None, "seconds": {"update": 2.0, "sampling": 1.0}, "steps": 4}
+    records = [
+        {"key": key, "mode": "greedy", "rewards": {"correct": score}, "num_tokens": 1} for key, score in scores.items()
+    ]
+    (cell.folder / "rollouts" / "evaluation-4.jsonl").write_text(
+        "".join(json.dumps(record) + "\n" for record in records)
+    )
+    summary = {
+        "metric": "greedy/correct",
+        "before": 0.25,
+        "after": 0.0,
+        "baseline": None,
+        "seconds": {"update": 2.0, "sampling": 1.0},
+        "steps": 4,
+    }
     (cell.folder / "summary.json").write_text(json.dumps(summary))
 
 
@@ -57,7 +68,10 @@ def test_further_metrics_are_those_of_the_evaluations_that_the_summary_is_of(cel
     for cell in cells:
         finish(cell, {"a": 1.0})
         rows = [(0, "warm_up", 0.1, 9.0), (3, "grpo", 0.25, 5.0 + cell.seed), (4, "grpo", 0.0, 2.0)]
-        lines = [{"step": step, "stage": stage, "eval/greedy/correct": correct, "eval/greedy/length": length} for step, stage, correct, length in rows]
+        lines = [
+            {"step": step, "stage": stage, "eval/greedy/correct": correct, "eval/greedy/length": length}
+            for step, stage, correct, length in rows
+        ]
         (cell.folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     comparison = compare(cells, ["greedy/length", "greedy/unknown"])
     assert comparison is not None
@@ -66,11 +80,20 @@ def test_further_metrics_are_those_of_the_evaluations_that_the_summary_is_of(cel
 
 def test_a_difference_is_told_from_none_only_with_all_comparisons_counted(tmp_path: Path):
     names = ["method=grpo", *(f"method={name}" for name in ("dapo", "gspo", "cispo", "rloo", "opo"))]
-    cells = lay_out(tmp_path / "many", "tiny", {variant: {} for variant in variants(["method=" + ",".join(name[7:] for name in names)])}, range(4))
+    cells = lay_out(
+        tmp_path / "many",
+        "tiny",
+        {variant: {} for variant in variants(["method=" + ",".join(name[7:] for name in names)])},
+        range(4),
+    )
     random = np.random.default_rng(0)
     luck = {"method=dapo": [0.30, 0.32, 0.29, 0.31], "method=gspo": [0.02, 0.06, 0.03, 0.08]}
     for cell in cells:
-        gain = luck.get(cell.variant.name, [0.01, -0.01, 0.02, -0.02])[cell.seed] if cell.variant.name != "method=grpo" else 0.0
+        gain = (
+            luck.get(cell.variant.name, [0.01, -0.01, 0.02, -0.02])[cell.seed]
+            if cell.variant.name != "method=grpo"
+            else 0.0
+        )
         finish(cell, {str(place): gain + float(random.normal(0, 1e-4)) for place in range(20)})
     comparison = compare(cells)
     assert comparison is not None
@@ -82,7 +105,9 @@ def test_a_difference_is_told_from_none_only_with_all_comparisons_counted(tmp_pa
     # Alone it would be: its own interval leaves 0 out.
     assert gspo.difference.p_value is not None
     assert gspo.difference.p_value < 0.05 < (gspo.p_value or 0)
-    assert gspo.verdict.startswith("not distinguishable at this number of seeds (4); were the measured difference the real one, ")
+    assert gspo.verdict.startswith(
+        "not distinguishable at this number of seeds (4); were the measured difference the real one, "
+    )
     assert (gspo.seeds_needed or 0) > 4
     assert "1000 seeds would not do" in rows["method=rloo"].verdict or (rows["method=rloo"].seeds_needed or 0) > 100
 
@@ -90,7 +115,13 @@ def test_a_difference_is_told_from_none_only_with_all_comparisons_counted(tmp_pa
 def test_a_metric_to_be_small_turns_gain_and_verdict_around(tmp_path: Path):
     cells = lay_out(tmp_path / "small", "tiny", {variant: {} for variant in variants(["method=grpo,dapo"])}, range(3))
     for cell in cells:
-        finish(cell, {str(place): (0.5 if cell.variant.name == "method=grpo" else 0.1) + 0.001 * place * cell.seed for place in range(9)})
+        finish(
+            cell,
+            {
+                str(place): (0.5 if cell.variant.name == "method=grpo" else 0.1) + 0.001 * place * cell.seed
+                for place in range(9)
+            },
+        )
         (cell.folder / "config.json").write_text(json.dumps({"train": {"metric_goal": "min"}}))
     comparison = compare(cells)
     assert comparison is not None
@@ -113,7 +144,10 @@ def test_cells_that_failed_or_are_damaged_are_named_and_the_others_stand(cells: 
     assert comparison is not None
     assert [row.variant for row in comparison.rows] == ["method=dapo"]
     assert comparison.rows[0].after.num_prompts == 2
-    assert comparison.rows[0].verdict == "what the others are compared with, in place of method=grpo, which has no finished run"
+    assert (
+        comparison.rows[0].verdict
+        == "what the others are compared with, in place of method=grpo, which has no finished run"
+    )
     assert comparison.missing["method=grpo/seed-1"] == "exit status 1"
     assert "summary.json" in comparison.missing["method=grpo/seed-0"]
 
@@ -137,4 +171,7 @@ def test_a_variant_of_another_metric_is_named_and_the_others_stand(cells: list[C
     assert [row.variant for row in comparison.rows] == ["method=grpo"]
     assert comparison.missing.keys() == {"method=dapo/seed-0", "method=dapo/seed-1"}
     said = comparison.missing["method=dapo/seed-0"]
-    assert said.startswith("it was measured by selected/accuracy (the larger the better) and method=grpo by greedy/correct (the larger the better)")
+    assert said.startswith(
+        "it was measured by selected/accuracy (the larger the better) and method=grpo by greedy/correct (the larger the"
+        " better)"
+    )

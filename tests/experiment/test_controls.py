@@ -20,7 +20,9 @@ def finish(folder: Path, read: dict[str, float], judge: dict[str, float], after:
 def run_folder(folder: Path, gain: float) -> Path:
     base = {"a": 0.0, "b": 1.0, "c": 0.5}
     finish(folder, {key: value + gain for key, value in base.items()}, base, 0.5 + gain)
-    (folder / "config.json").write_text(json.dumps({"domain": {"rewards": {"read": {"weight": 1.0}, "judge": {"role": "judge"}}}}))
+    (folder / "config.json").write_text(
+        json.dumps({"domain": {"rewards": {"read": {"weight": 1.0}, "judge": {"role": "judge"}}}})
+    )
     finish(folder / "controls" / "more", base, dict(reversed([("a", 0.5), ("b", 1.0), ("c", 0.0)])), 0.5)
     return folder
 
@@ -28,7 +30,9 @@ def run_folder(folder: Path, gain: float) -> Path:
 def test_differences_are_taken_prompt_by_prompt_the_deciding_metric_first(tmp_path: Path) -> None:
     found = gains({0: run_folder(tmp_path / "run", 0.25)})["more"]
     assert list(found) == ["restored/read", "restored/judge"]
-    assert (found["restored/read"].mean, found["restored/read"].low, found["restored/read"].high) == pytest.approx((0.25, 0.25, 0.25))
+    assert (found["restored/read"].mean, found["restored/read"].low, found["restored/read"].high) == pytest.approx(
+        (0.25, 0.25, 0.25)
+    )
     # -0.5, 0 and 0.5: nothing on the mean, something in between.
     judge = found["restored/judge"]
     assert judge.mean == 0.0
@@ -37,7 +41,9 @@ def test_differences_are_taken_prompt_by_prompt_the_deciding_metric_first(tmp_pa
 
 
 def test_several_seeds_are_one_estimate(tmp_path: Path) -> None:
-    found = gains({seed: run_folder(tmp_path / str(seed), gain) for seed, gain in enumerate((0.1, 0.2, 0.3))})["more"]["restored/read"]
+    found = gains({seed: run_folder(tmp_path / str(seed), gain) for seed, gain in enumerate((0.1, 0.2, 0.3))})["more"][
+        "restored/read"
+    ]
     assert (found.mean, found.num_seeds) == (pytest.approx(0.2), 3)
     # t of two degrees of freedom (4.303) times 0.1 / sqrt(3).
     assert found.high - found.mean == pytest.approx(4.303 * 0.1 / 3**0.5, rel=0.25)

@@ -1,4 +1,6 @@
-"""Keys of other systems: every one of the tables is answered, and what an answer says to write is what the experiment then has."""
+"""Keys of other systems: every one of the tables is answered, and what an answer says to write is what the experiment
+then has.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,11 @@ def written(answer: str) -> list[str]:
         ("num_beams", 8, ["train.group_size=8"]),
         ("num_generations", 8, ["train.group_size=8"]),
         ("epsilon_high", 0.28, ["trust.kind=clip", "trust.high=0.28"]),
-        ("ref_model_sync_steps", 64, ["reference.kind=periodic", "reference.sync_steps=64", "divergence.kind=k3", "divergence.beta=0.04"]),
+        (
+            "ref_model_sync_steps",
+            64,
+            ["reference.kind=periodic", "reference.sync_steps=64", "divergence.kind=k3", "divergence.beta=0.04"],
+        ),
         ("actor_rollout_ref.actor.clip_ratio", 0.3, ["trust.kind=clip", "trust.low=0.3", "trust.high=0.3"]),
         ("actor_rollout_ref.actor.policy_loss.loss_mode", "gspo", ["method=gspo_token"]),
     ],
@@ -52,8 +58,19 @@ def test_a_key_with_its_value_is_written_as_ours(key, value, assignments):
         ("min_p", 0.1, "TRL's min_p has no counterpart: They sample from another distribution"),
         ("reward_functions", None, "source 003's reward_functions is domain.rewards here: Any number"),
         ("advantages_std", None, "source 001's advantages_std is no setting; it is logged as advantages_std"),
-        ("REWARD_MODE", "none", "source 004's REWARD_MODE has counterparts for legacy, hard_plus_soft, hard_plus_soft_v2, hybrid, for example"),
-        ("ppo_mini_batch_size", 8, "verl's ppo_mini_batch_size is, for example, train.minibatches=4 here: How many optimiser steps"),
+        (
+            "REWARD_MODE",
+            "none",
+            (
+                "source 004's REWARD_MODE has counterparts for legacy, hard_plus_soft, hard_plus_soft_v2, hybrid, for"
+                " example"
+            ),
+        ),
+        (
+            "ppo_mini_batch_size",
+            8,
+            "verl's ppo_mini_batch_size is, for example, train.minibatches=4 here: How many optimiser steps",
+        ),
         ("epochs", 20, "source 001's --epochs 50 is, for example, train.num_steps=500 here"),
     ],
 )
@@ -69,20 +86,38 @@ def test_every_key_of_every_table_is_answered_by_its_own_system(row: Row):
     assert row.system in {part.partition("'s ")[0] for part in answer.split("; ")} or " is written " in answer
 
 
-@pytest.mark.parametrize("row", [row for row in rows() if row.key in row.table.get("takes", {})], ids=lambda row: f"{row.system}-{row.key}")
+@pytest.mark.parametrize(
+    "row", [row for row in rows() if row.key in row.table.get("takes", {})], ids=lambda row: f"{row.system}-{row.key}"
+)
 def test_a_key_that_takes_a_value_takes_it_under_ours(row: Row):
     places = row.table["takes"][row.key]
-    assert set([places] if isinstance(places, str) else places) <= set(row.assigned), "what takes the value is among what is set"
+    assert set([places] if isinstance(places, str) else places) <= set(row.assigned), (
+        "what takes the value is among what is set"
+    )
 
 
-FOR_LANGUAGE = ["num_generations", "max_completion_length", "top_p", "epsilon", "beta", "num_iterations", "warmup_steps", "ppo_epochs", "tau_pos"]
+FOR_LANGUAGE = [
+    "num_generations",
+    "max_completion_length",
+    "top_p",
+    "epsilon",
+    "beta",
+    "num_iterations",
+    "warmup_steps",
+    "ppo_epochs",
+    "tau_pos",
+]
 
 
 @pytest.mark.parametrize("key", FOR_LANGUAGE)
 def test_what_is_written_is_what_the_experiment_then_has(tmp_path, key):
     value = 0.5 if key in ("top_p", "epsilon", "beta", "tau_pos") else 6
     answer = counterpart(key, value) or ""
-    tree = {path: each for item in written(answer) for path, each in [(item.partition("=")[0], parse_overrides([f"x={item.partition('=')[2]}"])["x"])]}
+    tree = {
+        path: each
+        for item in written(answer)
+        for path, each in [(item.partition("=")[0], parse_overrides([f"x={item.partition('=')[2]}"])["x"])]
+    }
     experiment = loaded(tmp_path, tree, BASE_OF["trl"])
     for path, each in tree.items():
         assert same(look_up(experiment, path), each), path
@@ -120,4 +155,6 @@ def test_options_of_a_sources_command_line_are_answered_together():
 
 
 def test_the_tables_are_in_the_package():
-    assert {entry.name for entry in (files("groupwise") / "presets" / "keys").iterdir()} == {f"{name}.toml" for name in TABLE_OF.values()}
+    assert {entry.name for entry in (files("groupwise") / "presets" / "keys").iterdir()} == {
+        f"{name}.toml" for name in TABLE_OF.values()
+    }

@@ -21,7 +21,10 @@ def script(text: str):
     """A command that runs `text` with the cell's folder and seed, in place of a training run."""
 
     def command(cell: Cell) -> Sequence[str]:
-        head = "import pathlib, sys, time; folder = pathlib.Path(sys.argv[1]); seed = int(sys.argv[2]); folder.mkdir(parents=True)\n"
+        head = (
+            "import pathlib, sys, time; folder = pathlib.Path(sys.argv[1]); seed = int(sys.argv[2]);"
+            " folder.mkdir(parents=True)\n"
+        )
         return [sys.executable, "-S", "-c", head + text, str(cell.folder), str(cell.seed)]
 
     return command
@@ -32,7 +35,12 @@ FINISH = "(folder / 'summary.json').write_text('{}')"
 
 @pytest.fixture
 def cells(tmp_path: Path) -> list[Cell]:
-    return lay_out(tmp_path / "grid", "language", {variant: {"method": variant.name} for variant in variants(["method=grpo,dapo"])}, [0, 1])
+    return lay_out(
+        tmp_path / "grid",
+        "language",
+        {variant: {"method": variant.name} for variant in variants(["method=grpo,dapo"])},
+        [0, 1],
+    )
 
 
 def test_every_cell_runs_once_and_a_second_call_runs_nothing(cells: list[Cell], tmp_path: Path):
@@ -49,7 +57,10 @@ def test_every_cell_runs_once_and_a_second_call_runs_nothing(cells: list[Cell], 
 
 
 def test_a_cell_that_fails_is_reported_and_runs_again_next_time(cells: list[Cell]):
-    outcomes = {(o.cell.variant.name, o.cell.seed): o for o in run_grid(cells, workers=2, command=script(f"if seed: {FINISH}\nelse: sys.exit('no luck')"))}
+    outcomes = {
+        (o.cell.variant.name, o.cell.seed): o
+        for o in run_grid(cells, workers=2, command=script(f"if seed: {FINISH}\nelse: sys.exit('no luck')"))
+    }
     assert "exit status 1" in outcomes["method=grpo", 0].error
     assert "no luck" in outcomes["method=grpo", 0].error
     assert not outcomes["method=grpo", 1].error
@@ -64,19 +75,31 @@ def test_a_process_that_ends_without_a_summary_has_failed(cells: list[Cell]):
 
 
 def test_a_cell_with_a_checkpoint_is_resumed_and_one_without_is_trained(cells: list[Cell]):
-    assert cells[0].command()[4:] == ["train", str(cells[0].folder.parent / "experiment.json"), "--seed", "0", "--out", str(cells[0].folder), "--run-code"]
+    assert cells[0].command()[4:] == [
+        "train",
+        str(cells[0].folder.parent / "experiment.json"),
+        "--seed",
+        "0",
+        "--out",
+        str(cells[0].folder),
+        "--run-code",
+    ]
     (cells[0].folder / "checkpoints" / "step-5").mkdir(parents=True)
     assert cells[0].command()[4:] == ["resume", str(cells[0].folder)]
 
 
 def test_a_cell_that_cannot_be_started_is_reported(cells: list[Cell]):
-    outcomes = list(run_grid(cells, workers=1, command=lambda cell: ["no-such-program"] if cell.seed else script(FINISH)(cell)))
+    outcomes = list(
+        run_grid(cells, workers=1, command=lambda cell: ["no-such-program"] if cell.seed else script(FINISH)(cell))
+    )
     assert ["could not be started" in outcome.error for outcome in outcomes] == [False, False, True, True]
 
 
 def test_leaving_early_stops_what_runs(cells: list[Cell]):
     began = time.monotonic()
-    outcomes = run_grid(cells, workers=2, command=script(f"if seed == 0 and 'grpo' in str(folder): {FINISH}\nelse: time.sleep(120)"))
+    outcomes = run_grid(
+        cells, workers=2, command=script(f"if seed == 0 and 'grpo' in str(folder): {FINISH}\nelse: time.sleep(120)")
+    )
     next(outcomes)
     outcomes.close()
     assert time.monotonic() - began < 60
@@ -90,7 +113,11 @@ def test_another_grid_in_the_same_folder_is_refused_and_more_seeds_are_not(cells
         lay_out(tmp_path / "grid", "language", {variant: {"method": "other"}}, [0])
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("precious")
-    for place, why in (("full/thesis.txt/grid", "cannot be written"), ("full", "is not a comparison"), ("full/thesis.txt", "is not a comparison")):
+    for place, why in (
+        ("full/thesis.txt/grid", "cannot be written"),
+        ("full", "is not a comparison"),
+        ("full/thesis.txt", "is not a comparison"),
+    ):
         with pytest.raises(ConfigError, match=why):
             lay_out(tmp_path / place, "language", {Variant(()): {}}, [0])
         with pytest.raises(ConfigError, match=why), alone(tmp_path / place):
@@ -101,10 +128,15 @@ def test_another_grid_in_the_same_folder_is_refused_and_more_seeds_are_not(cells
 def test_a_grid_that_another_process_runs_is_refused(tmp_path: Path):
     held = "import sys; from pathlib import Path; from groupwise.experiment.grids import alone\n"
     held += "with alone(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", held, str(tmp_path / "grid")], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", held, str(tmp_path / "grid")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        with pytest.raises(ConfigError, match="another `groupwise compare` runs this grid now"), alone(tmp_path / "grid"):
+        with (
+            pytest.raises(ConfigError, match="another `groupwise compare` runs this grid now"),
+            alone(tmp_path / "grid"),
+        ):
             pass
         other.communicate(b"")
     with alone(tmp_path / "grid"):

@@ -47,11 +47,15 @@ def test_a_sum_that_the_domain_gives_counts_whatever_else_the_record_measures():
 
 def write_run(folder: Path, summary: dict[str, Any] | None, records: dict[int, list[dict[str, Any]]]) -> Path:
     (folder / "rollouts").mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({"domain": {"rewards": {"correct": {"weight": 1.0}, "brief": {"role": "judge"}}}}))
+    (folder / "config.json").write_text(
+        json.dumps({"domain": {"rewards": {"correct": {"weight": 1.0}, "brief": {"role": "judge"}}}})
+    )
     if summary is not None:
         (folder / "summary.json").write_text(json.dumps(summary))
     for step, lines in records.items():
-        (folder / "rollouts" / f"evaluation-{step}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        (folder / "rollouts" / f"evaluation-{step}.jsonl").write_text(
+            "".join(json.dumps(line) + "\n" for line in lines)
+        )
     return folder
 
 
@@ -65,7 +69,9 @@ def test_an_environment_counts_with_its_own_weight(tmp_path: Path):
     summary = {"metric": "greedy/reward", "before": 0.1, "after": 0.5, "steps": 10, "seed": 0}
     record = {"key": "a", "mode": "greedy", "rewards": {"environment": 1.0, "correct": 0.5}}
     run = write_run(tmp_path / "run", summary, {10: [record]})
-    config = {"domain": {"rewards": {"correct": {"weight": 2.0}}, "environment": {"kind": "calculator", "weight": 0.25}}}
+    config = {
+        "domain": {"rewards": {"correct": {"weight": 2.0}}, "environment": {"kind": "calculator", "weight": 0.25}}
+    }
     (run / "config.json").write_text(json.dumps(config))
     assert final_scores(run) == {"a": 0.25 * 1.0 + 2.0 * 0.5}
 

@@ -7,7 +7,12 @@ import pytest
 from groupwise.config import ConfigError
 from groupwise.experiment.layers import lay, lift, objective_edits, preset_table, resolve_objective
 
-STAGES = {"stages": [{"name": "warm_up", "num_steps": 5}, {"name": "grpo", "num_steps": 9, "set": {"trust": {"kind": "clip", "low": 0.1}}}]}
+STAGES = {
+    "stages": [
+        {"name": "warm_up", "num_steps": 5},
+        {"name": "grpo", "num_steps": 9, "set": {"trust": {"kind": "clip", "low": 0.1}}},
+    ]
+}
 
 
 def test_slots_are_lifted_and_a_slot_written_twice_is_an_error():
@@ -23,7 +28,9 @@ def test_a_stage_is_changed_by_its_name():
         {"name": "warm_up", "num_steps": 5},
         {"name": "grpo", "num_steps": 3, "set": {"objective": {"trust": {"kind": "gaussian", "sigma": 0.3}}}},
     ]
-    with pytest.raises(ConfigError, match=r"stages\.gpro: there is no stage of this name; allowed: warm_up, grpo; did you mean grpo"):
+    with pytest.raises(
+        ConfigError, match=r"stages\.gpro: there is no stage of this name; allowed: warm_up, grpo; did you mean grpo"
+    ):
         lay(STAGES, {"stages": {"gpro": {"num_steps": 3}}})
 
 

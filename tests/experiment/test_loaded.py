@@ -14,8 +14,20 @@ from groupwise.experiment.loaded import LoadedRun
 from groupwise.streams import Streams
 
 CHANGES = [
-    *("domain.data.num_train=16", "domain.data.num_held_out=4", "domain.demonstrations.num=8", "stages.warm_up.num_steps=1", "stages.grpo.num_steps=3"),
-    *("train.prompts_per_step=2", "train.group_size=3", "stages.warm_up.cache=false", "controls={}", "track.console=none"),
+    *(
+        "domain.data.num_train=16",
+        "domain.data.num_held_out=4",
+        "domain.demonstrations.num=8",
+        "stages.warm_up.num_steps=1",
+        "stages.grpo.num_steps=3",
+    ),
+    *(
+        "train.prompts_per_step=2",
+        "train.group_size=3",
+        "stages.warm_up.cache=false",
+        "controls={}",
+        "track.console=none",
+    ),
 ]
 
 

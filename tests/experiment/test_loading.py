@@ -1,4 +1,6 @@
-"""From files and overrides to experiments: layers, stages, controls, errors, and a saved configuration that repeats itself."""
+"""From files and overrides to experiments: layers, stages, controls, errors, and a saved configuration that repeats
+itself.
+"""
 
 from __future__ import annotations
 
@@ -92,11 +94,26 @@ def test_stages_and_controls_are_experiments_of_their_own(tiny: Path):
         (["optimiser.learning_rate=nan"], "optimiser.learning_rate = nan: is not a number"),
         (["optimiser.learning_rate=inf"], "optimiser.learning_rate: inf is no finite number"),
         (["optimiser.learning_rate=-1"], "optimiser.learning_rate: comes down to -1 and must not be negative"),
-        ([f"optimiser.learning_rate.{item}" for item in ("kind=linear", "start=0.1", "end=-0.5", "num_steps=5")], "learning_rate: comes down to -0.5"),
+        (
+            [f"optimiser.learning_rate.{item}" for item in ("kind=linear", "start=0.1", "end=-0.5", "num_steps=5")],
+            "learning_rate: comes down to -0.5",
+        ),
         (["auxiliary.supervised=-1"], "auxiliary.supervised comes down to -1"),
-        (["train.num_steps=3"], "train.num_steps = 3: has no effect: this experiment has stages, which state their own length; write stages.grpo.num_steps"),
-        (["stages.grpo.set.train.num_steps=3"], "stages.grpo.set.train.num_steps: has no effect; write stages.grpo.num_steps"),
-        (["controls.supervised.set.train.num_steps=3"], "controls.supervised.set.train.num_steps: has no effect; a control trains for as long"),
+        (
+            ["train.num_steps=3"],
+            (
+                "train.num_steps = 3: has no effect: this experiment has stages, which state their own length; write"
+                " stages.grpo.num_steps"
+            ),
+        ),
+        (
+            ["stages.grpo.set.train.num_steps=3"],
+            "stages.grpo.set.train.num_steps: has no effect; write stages.grpo.num_steps",
+        ),
+        (
+            ["controls.supervised.set.train.num_steps=3"],
+            "controls.supervised.set.train.num_steps: has no effect; a control trains for as long",
+        ),
         (["stages=3"], "stages = 3: must be a"),
         (["stages.grpo=3"], "stages.grpo = 3: must name a key of the stage; write for example stages.grpo.num_steps"),
         (["objective=3"], "must be a table of slots"),
@@ -104,7 +121,10 @@ def test_stages_and_controls_are_experiments_of_their_own(tiny: Path):
         (["stages.grpo.set.seed=1"], "stages.grpo.set.seed: belongs to the whole run"),
         (["stages.grpo.set.description=x"], "stages.grpo.set.description: belongs to the whole run"),
         (["stages.grpo.set.train.device=cuda"], "stages.grpo.set.train.device: belongs to the whole run"),
-        (["controls.supervised.set.train.num_threads=2"], "controls.supervised.set.train.num_threads: belongs to the whole run"),
+        (
+            ["controls.supervised.set.train.num_threads=2"],
+            "controls.supervised.set.train.num_threads: belongs to the whole run",
+        ),
         (["stages.grpo.set.domain.model.dtype=float64"], "stages.grpo.set.domain.model: belongs to the whole run"),
         (["stages.grpo.set.domain.kind=restoration"], "stages.grpo.set.domain.kind: belongs to the whole run"),
         (["controls.supervised.set.trust.kind=clp"], "controls.supervised: trust.kind"),
@@ -138,7 +158,10 @@ def test_naming_the_kind_already_in_force_keeps_what_lies_below(tmp_path: Path):
     assert load_experiment(tmp_path / "above.toml").objective.trust.high == 0.5
 
 
-LENGTH = "has no effect: this experiment has stages, which state their own length; write stages.grpo.num_steps or stages.warm_up.num_steps"
+LENGTH = (
+    "has no effect: this experiment has stages, which state their own length; write stages.grpo.num_steps or"
+    " stages.warm_up.num_steps"
+)
 
 
 def test_a_table_that_names_no_kind_stays_of_the_kind_below(tmp_path: Path):
@@ -148,16 +171,23 @@ def test_a_table_that_names_no_kind_stays_of_the_kind_below(tmp_path: Path):
 
 
 def test_naming_the_kind_in_force_inside_a_set_keeps_what_lies_below(tmp_path: Path):
-    stage = '[[stages]]\nname = "grpo"\nnum_steps = 5\nset = { trust = { high = 0.5 }, optimiser = { learning_rate = { start = 3e-3 } } }\n'
+    stage = (
+        '[[stages]]\nname = "grpo"\nnum_steps = 5\nset = { trust = { high = 0.5 }, optimiser = { learning_rate = {'
+        " start = 3e-3 } } }\n"
+    )
     control = "[controls.other]\nset = { trust = { high = 0.4 } }\n"
     (tmp_path / "below.toml").write_text(f'extends = "language"\nmethod = "dapo"\n{stage}{control}')
     (tmp_path / "above.toml").write_text(
-        'extends = "below"\n[stages.grpo.set]\ntrust = { kind = "clip" }\noptimiser = { learning_rate = { kind = "linear", end = 0.0 } }\n'
-        '[controls.other.set.trust]\nkind = "clip"\nlow = 0.1\n'
+        'extends = "below"\n[stages.grpo.set]\ntrust = { kind = "clip" }\noptimiser = { learning_rate = { kind ='
+        ' "linear", end = 0.0 } }\n[controls.other.set.trust]\nkind = "clip"\nlow = 0.1\n'
     )
     above = load_experiment(tmp_path / "above.toml")
     (span,) = above.spans
-    assert (span.objective.trust.high, span.optimiser.learning_rate.start, span.optimiser.learning_rate.end) == (0.5, 3e-3, 0.0)
+    assert (span.objective.trust.high, span.optimiser.learning_rate.start, span.optimiser.learning_rate.end) == (
+        0.5,
+        3e-3,
+        0.0,
+    )
     (other,) = above.control("other")
     assert (other.objective.trust.high, other.objective.trust.low) == (0.4, 0.1)
     (again,) = load_experiment(tmp_path / "below.toml", ["stages.grpo.set.trust.kind=clip"]).spans
@@ -172,12 +202,20 @@ def test_an_empty_table_means_that_there_are_none(tmp_path: Path):
     warm_up, grpo = load_experiment("restoration", ["stages.grpo.set.auxiliary={}"]).spans
     assert (set(warm_up.objective.auxiliary), set(grpo.objective.auxiliary)) == ({"supervised"}, set())
     assert load_experiment("restoration", ["stages.supervised.set={}"]).spans[0].samples
-    (tmp_path / "none.toml").write_text('extends = "restoration"\n[controls]\n[stages.grpo.set]\nauxiliary = {}\n[optimiser]\n')
+    (tmp_path / "none.toml").write_text(
+        'extends = "restoration"\n[controls]\n[stages.grpo.set]\nauxiliary = {}\n[optimiser]\n'
+    )
     none = load_experiment(tmp_path / "none.toml")
-    assert (none.controls, none.spans[1].objective.auxiliary, none.optimiser) == ({}, {}, load_experiment("restoration").optimiser)
+    assert (none.controls, none.spans[1].objective.auxiliary, none.optimiser) == (
+        {},
+        {},
+        load_experiment("restoration").optimiser,
+    )
     (tmp_path / "config.json").write_text(json.dumps(none.table()))
     assert load_experiment(tmp_path / "config.json") == none
-    (tmp_path / "other.toml").write_text('extends = "language"\n[controls.supervised.set]\nauxiliary = {}\npolicy_weight = 1.0\n')
+    (tmp_path / "other.toml").write_text(
+        'extends = "language"\n[controls.supervised.set]\nauxiliary = {}\npolicy_weight = 1.0\n'
+    )
     assert not load_experiment(tmp_path / "other.toml").control("supervised")[0].objective.auxiliary
 
 
@@ -191,12 +229,19 @@ def test_a_stage_that_names_a_method_takes_its_kinds(tmp_path: Path):
 def test_a_length_that_no_stage_reads_is_an_error_in_a_file_too(tmp_path: Path):
     (tmp_path / "long.toml").write_text('extends = "language"\n[train]\nnum_steps = 500\n')
     assert f"long.toml: train.num_steps = 500: {LENGTH}" in message(tmp_path / "long.toml")
-    (tmp_path / "both.toml").write_text('extends = "language"\n[train]\nnum_steps = 500\n[[stages]]\nname = "a"\nnum_steps = 5\n')
+    (tmp_path / "both.toml").write_text(
+        'extends = "language"\n[train]\nnum_steps = 500\n[[stages]]\nname = "a"\nnum_steps = 5\n'
+    )
     assert "write stages.a.num_steps" in message(tmp_path / "both.toml")
     (tmp_path / "stage.toml").write_text('extends = "language"\n[stages.grpo]\nnum_steps = 20\n')
     assert [span.train.num_steps for span in load_experiment(tmp_path / "stage.toml").spans] == [600, 20]
     assert (
-        load_experiment("language", {"stages": [], "controls": {}, "domain": {"demonstrations": None}, "train": {"num_steps": 7}}).spans[0].train.num_steps == 7
+        load_experiment(
+            "language", {"stages": [], "controls": {}, "domain": {"demonstrations": None}, "train": {"num_steps": 7}}
+        )
+        .spans[0]
+        .train.num_steps
+        == 7
     )
 
 

@@ -13,13 +13,17 @@ from groupwise.experiment.runner import open_domain
 
 
 def test_advantages_are_the_z_scores_of_the_rewards_shown(tiny: Path):
-    experiment = load_experiment(tiny, ["domain.rewards.brief.kind=length", "domain.rewards.brief.target=2", "domain.rewards.brief.weight=0.5"])
+    experiment = load_experiment(
+        tiny, ["domain.rewards.brief.kind=length", "domain.rewards.brief.target=2", "domain.rewards.brief.weight=0.5"]
+    )
     domain = open_domain(experiment)
     for index in range(8):
         group = one_group(experiment.spans[1], domain, index)
         if not group.flat:
             break
-    totals = [correct + 0.5 * brief for correct, brief in zip(group.rewards["correct"], group.rewards["brief"], strict=True)]
+    totals = [
+        correct + 0.5 * brief for correct, brief in zip(group.rewards["correct"], group.rewards["brief"], strict=True)
+    ]
     mean, spread = statistics.fmean(totals), statistics.stdev(totals)
     assert spread > 0
     assert group.advantages == pytest.approx([(total - mean) / spread for total in totals], abs=1e-5)

@@ -14,8 +14,13 @@ def said(caplog: pytest.LogCaptureFixture, name: str, *overrides: str) -> list[s
 
 
 def test_a_key_that_a_sampling_stage_sets_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    one, other = said(caplog, "source_001_progressive", "optimiser.learning_rate=1e-6", "trust.low=0.3", "divergence.kind=exact")
-    assert one == "optimiser.learning_rate: stage full sets its own, which holds there; write stages.full.set.optimiser.learning_rate=... as well"
+    one, other = said(
+        caplog, "source_001_progressive", "optimiser.learning_rate=1e-6", "trust.low=0.3", "divergence.kind=exact"
+    )
+    assert (
+        one == "optimiser.learning_rate: stage full sets its own, which holds there; write"
+        " stages.full.set.optimiser.learning_rate=... as well"
+    )
     assert other.startswith("trust.low: stage full sets its own")
     # A part of what a stage replaces as a whole.
     schedule = 'auxiliary.supervised={kind="linear", start=0.9, end=0.1, num_steps=10}'
@@ -23,7 +28,17 @@ def test_a_key_that_a_sampling_stage_sets_is_said(caplog: pytest.LogCaptureFixtu
 
 
 def test_what_holds_wherever_it_is_sampled_is_not_said(caplog: pytest.LogCaptureFixture) -> None:
-    assert said(caplog, "source_001_improved", "optimiser.learning_rate=2e-6", "auxiliary.supervised=0.8", "trust.low=0.1", "advantage.clip=2.0") == []
+    assert (
+        said(
+            caplog,
+            "source_001_improved",
+            "optimiser.learning_rate=2e-6",
+            "auxiliary.supervised=0.8",
+            "trust.low=0.1",
+            "advantage.clip=2.0",
+        )
+        == []
+    )
     assert said(caplog, "language", "optimiser.learning_rate=1e-4", "train.group_size=4") == []
     assert said(caplog, "source_001_progressive", "stages.full.set.trust.low=0.05", "train.prompts_per_step=1") == []
 

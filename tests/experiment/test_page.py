@@ -23,7 +23,9 @@ class Read(HTMLParser):
         self.lines: list[dict[str, str | None]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.fetched += [f"{name}={value}" for name, value in attrs if name in ("src", "href")] + ([tag] if tag == "script" else [])
+        self.fetched += [f"{name}={value}" for name, value in attrs if name in ("src", "href")] + (
+            [tag] if tag == "script" else []
+        )
         if tag == "line":
             self.lines.append(dict(attrs))
 
@@ -33,7 +35,15 @@ class Read(HTMLParser):
 
 def comparison() -> Comparison:
     spread = Spread(0.001, 0.0, 3, 100)
-    first = Row("method=grpo", 0.5, Estimate(0.9, 0.8, 1.0, spread), None, 60.0, (0, 1, 2), verdict="what the others are compared with")
+    first = Row(
+        "method=grpo",
+        0.5,
+        Estimate(0.9, 0.8, 1.0, spread),
+        None,
+        60.0,
+        (0, 1, 2),
+        verdict="what the others are compared with",
+    )
     second = Row(
         "domain.stop=['</s>']",
         0.5,
@@ -46,14 +56,30 @@ def comparison() -> Comparison:
         verdict="worse than method=grpo",
     )
     return Comparison(
-        "greedy/correct", (first, second), missing={"method=dapo/seed-0": "exit status 1\n<no luck>"}, name="language", evaluated_on=EvaluatedOn(512, 0)
+        "greedy/correct",
+        (first, second),
+        missing={"method=dapo/seed-0": "exit status 1\n<no luck>"},
+        name="language",
+        evaluated_on=EvaluatedOn(512, 0),
     )
 
 
 def test_it_shows_every_number_and_what_failed(tmp_path: Path):
     page = Read()
-    page.feed(write_page(comparison(), tmp_path, command="groupwise compare language", num_cells=9).read_text(encoding="utf-8"))
-    for text in ("0.900", "-0.200 *", "-0.300 to -0.100", "0.010", "worse than method=grpo", "domain.stop=['</s>']", "exit status 1\n<no luck>"):
+    page.feed(
+        write_page(comparison(), tmp_path, command="groupwise compare language", num_cells=9).read_text(
+            encoding="utf-8"
+        )
+    )
+    for text in (
+        "0.900",
+        "-0.200 *",
+        "-0.300 to -0.100",
+        "0.010",
+        "worse than method=grpo",
+        "domain.stop=['</s>']",
+        "exit status 1\n<no luck>",
+    ):
         assert text in page.texts, text
     assert any("6 of 9 runs finished" in text for text in page.texts)
     assert page.fetched == []

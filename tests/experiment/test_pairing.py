@@ -25,8 +25,18 @@ def test_methods_group_sizes_and_trust_regions_share_data_weights_and_noise(tiny
 
 
 SHORT = {
-    "restoration": ["stages.supervised.num_steps=2", "stages.grpo.num_steps=1", "domain.source.num_train=64", "domain.evaluation.repeats=1"],
-    "diffusion": ["stages.warm_up.num_steps=2", "stages.grpo.num_steps=1", "domain.evaluation.num_images=10", "domain.num_steps=4"],
+    "restoration": [
+        "stages.supervised.num_steps=2",
+        "stages.grpo.num_steps=1",
+        "domain.source.num_train=64",
+        "domain.evaluation.repeats=1",
+    ],
+    "diffusion": [
+        "stages.warm_up.num_steps=2",
+        "stages.grpo.num_steps=1",
+        "domain.evaluation.num_images=10",
+        "domain.num_steps=4",
+    ],
 }
 
 

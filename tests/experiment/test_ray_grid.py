@@ -47,7 +47,9 @@ def kill_the_first(note: Path, killed: list[int]) -> None:
 
 
 @pytest.mark.slow
-def test_a_cell_whose_worker_is_killed_is_run_again_and_the_grid_finishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_cell_whose_worker_is_killed_is_run_again_and_the_grid_finishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     cells = lay_out(tmp_path / "grid", "tiny", {variant: {} for variant in variants(["method=grpo,dapo"])}, [0, 1, 2])
     killed: list[int] = []
@@ -56,7 +58,9 @@ def test_a_cell_whose_worker_is_killed_is_run_again_and_the_grid_finishes(tmp_pa
     killer.start()
     # A path of a socket must be short, so Ray keeps its own folder.
     with closing(RayGrid(num_workers=2)) as grid:
-        outcomes = {(outcome.cell.variant.name, outcome.cell.seed): outcome for outcome in grid.run(cells, command=script)}
+        outcomes = {
+            (outcome.cell.variant.name, outcome.cell.seed): outcome for outcome in grid.run(cells, command=script)
+        }
         killer.join()
         again = list(grid.run(cells[:1], command=script))
     assert len(outcomes) == 6
@@ -78,14 +82,20 @@ def parent_of(text: str) -> int | None:
     for place in Path("/proc").glob("[0-9]*"):
         try:
             if text in (place / "cmdline").read_text() and "groupwise" in (place / "cmdline").read_text():
-                return int(next(line for line in (place / "status").read_text().splitlines() if line.startswith("PPid:")).split()[1])
+                return int(
+                    next(
+                        line for line in (place / "status").read_text().splitlines() if line.startswith("PPid:")
+                    ).split()[1]
+                )
         except OSError:
             continue
     return None
 
 
 @pytest.mark.slow
-def test_a_run_whose_worker_is_killed_goes_on_from_its_checkpoint(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_run_whose_worker_is_killed_goes_on_from_its_checkpoint(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     table = load_experiment(tiny, ["stages.grpo.num_steps=200", "controls={}"]).table()
     cells = lay_out(tmp_path / "grid", "tiny", dict.fromkeys(variants([]), table), [0, 1])
@@ -113,7 +123,7 @@ def test_a_run_whose_worker_is_killed_goes_on_from_its_checkpoint(tiny: Path, tm
 @pytest.mark.slow
 def test_a_grid_that_the_machines_do_not_see_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    (cell, *_) = lay_out(tmp_path / "grid", "tiny", {variant: {} for variant in variants([])}, [0])
+    cell, *_ = lay_out(tmp_path / "grid", "tiny", {variant: {} for variant in variants([])}, [0])
     elsewhere = Cell(cell.variant, 0, tmp_path / "elsewhere" / "as-it-is" / "seed-0")
     with closing(RayGrid(num_workers=1)) as grid:
         (outcome,) = grid.run([elsewhere], command=script)

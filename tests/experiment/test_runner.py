@@ -1,4 +1,6 @@
-"""From an experiment to a job: stages resolved, controls, what is said at the start, and folders that are not left behind."""
+"""From an experiment to a job: stages resolved, controls, what is said at the start, and folders that are not left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from groupwise.reward import RewardError
 
 
 def test_a_job_holds_every_stage_resolved(tiny: Path):
-    experiment = load_experiment(tiny, ["stages.warm_up.cache=false", "stages.grpo.set.optimiser.learning_rate=2e-3", "seed=4"])
+    experiment = load_experiment(
+        tiny, ["stages.warm_up.cache=false", "stages.grpo.set.optimiser.learning_rate=2e-3", "seed=4"]
+    )
     job = job_of(experiment)
     warm_up, grpo = job.recipes
     assert (job.name, job.seed, job.resolved) == ("tiny", 4, experiment.table())
@@ -28,7 +32,13 @@ def test_a_job_holds_every_stage_resolved(tiny: Path):
 
 
 def test_the_domain_follows_the_stage_and_keeps_its_model(tiny: Path):
-    experiment = load_experiment(tiny, ["stages.grpo.set.domain.sampling.max_new_tokens=3", "stages.grpo.set.domain.sampling_schedule.temperature=0.7"])
+    experiment = load_experiment(
+        tiny,
+        [
+            "stages.grpo.set.domain.sampling.max_new_tokens=3",
+            "stages.grpo.set.domain.sampling_schedule.temperature=0.7",
+        ],
+    )
     job = job_of(experiment)
     domain = job.build_domain(torch.device("cpu"))
     assert job.recipes[0].adapt(domain) is domain
@@ -40,8 +50,15 @@ def test_the_domain_follows_the_stage_and_keeps_its_model(tiny: Path):
 
 
 def test_a_term_on_what_is_sampled_is_said_to_do_nothing_in_a_stage_that_samples_nothing():
-    said = [line for line in remarks(load_experiment("restoration", ["stages.supervised.set.auxiliary.consistency=0.1"])) if "no effect" in line]
-    assert said == ["stage supervised: auxiliary.consistency is computed on what is sampled, and this stage samples nothing: it has no effect in it"]
+    said = [
+        line
+        for line in remarks(load_experiment("restoration", ["stages.supervised.set.auxiliary.consistency=0.1"]))
+        if "no effect" in line
+    ]
+    assert said == [
+        "stage supervised: auxiliary.consistency is computed on what is sampled, and this stage samples nothing: it has"
+        " no effect in it"
+    ]
 
 
 def test_what_was_changed_in_the_method_is_said(tiny: Path):
@@ -92,7 +109,12 @@ def test_a_reward_that_fails_in_the_first_evaluation_leaves_no_folder_and_later_
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))  # no other test's warm-up: its steps are counted
-    own = ["domain.rewards.own.kind=callable", f"domain.rewards.own.path={__name__}:fails", "track.console=lines", "train.evaluate_every=2"]
+    own = [
+        "domain.rewards.own.kind=callable",
+        f"domain.rewards.own.path={__name__}:fails",
+        "track.console=lines",
+        "train.evaluate_every=2",
+    ]
     experiment = load_experiment(tiny, own)
     FAILS_FROM[0] = 1
     with pytest.raises(RewardError, match="reward 'own' raised KeyError"):

@@ -33,7 +33,9 @@ def test_a_shipped_comparison_names_methods_that_exist() -> None:
 
 
 def test_a_control_with_a_method_of_its_own_is_not_changed_by_the_experiments_edits() -> None:
-    """Smoothing is ineffective under rejection sampling, and says nothing about it: the edit belongs to the experiment's method."""
+    """Smoothing is ineffective under rejection sampling, and says nothing about it: the edit belongs to the
+    experiment's method.
+    """
     edited = load_experiment("language", ["smoothing.kind=ema"])
     assert edited.spans[-1].objective.smoothing.kind == "ema"
     (control,) = edited.control("rejection_sampling")

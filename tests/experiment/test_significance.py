@@ -19,7 +19,9 @@ def test_the_chance_is_that_of_a_paired_t_test():
 
 def test_holm_on_four_chances_by_hand():
     # Sorted .005, .011, .02, .04: times 4, 3, 2, 1, never falling.
-    assert holm({"d": 0.04, "a": 0.005, "c": 0.02, "b": 0.011}) == pytest.approx({"a": 0.02, "b": 0.033, "c": 0.04, "d": 0.04})
+    assert holm({"d": 0.04, "a": 0.005, "c": 0.02, "b": 0.011}) == pytest.approx(
+        {"a": 0.02, "b": 0.033, "c": 0.04, "d": 0.04}
+    )
     assert holm({"a": 0.6, "b": 0.7}) == {"a": 1.0, "b": 1.0}
     assert holm({}) == {}
 

@@ -24,7 +24,15 @@ def test_the_source_s_own_keys_with_its_defaults_are_its_experiment() -> None:
 
 
 def test_what_is_laid_on_later_wins_in_either_name() -> None:
-    changed = load_experiment("source_002", ["train.beta=0.1", "train.epsilon=0.3", "train.reference_model_mixup_alpha=0.75", "train.reference_update_freq=3"])
+    changed = load_experiment(
+        "source_002",
+        [
+            "train.beta=0.1",
+            "train.epsilon=0.3",
+            "train.reference_model_mixup_alpha=0.75",
+            "train.reference_update_freq=3",
+        ],
+    )
     objective, reference = changed.objective, changed.reference
     assert (objective.divergence.beta.value, objective.trust.low, objective.trust.high) == (0.1, 0.3, 0.3)
     assert reference is not None
@@ -35,13 +43,24 @@ def test_what_is_laid_on_later_wins_in_either_name() -> None:
 
 
 def test_a_slot_that_is_written_below_objective_is_continued_there() -> None:
-    changed = load_experiment("source_002", ["train.beta=0.1", "objective.divergence.kind=k3", "train.epsilon=0.3", "objective.trust.low=0.3"]).objective
-    assert (changed.divergence.kind, changed.divergence.beta.value, changed.trust.low, changed.trust.high) == ("k3", 0.1, 0.3, 0.3)
+    changed = load_experiment(
+        "source_002", ["train.beta=0.1", "objective.divergence.kind=k3", "train.epsilon=0.3", "objective.trust.low=0.3"]
+    ).objective
+    assert (changed.divergence.kind, changed.divergence.beta.value, changed.trust.low, changed.trust.high) == (
+        "k3",
+        0.1,
+        0.3,
+        0.3,
+    )
 
 
 def test_switched_off() -> None:
     experiment = load_experiment("source_002", ["train.use_reference_model=false", "train.scale_rewards=false"])
-    assert (experiment.reference.kind, experiment.objective.divergence.kind, experiment.objective.advantage.kind) == ("absent", "none", "centred")
+    assert (experiment.reference.kind, experiment.objective.divergence.kind, experiment.objective.advantage.kind) == (
+        "absent",
+        "none",
+        "centred",
+    )
 
 
 def test_each_is_said(caplog: pytest.LogCaptureFixture) -> None:
@@ -53,11 +72,17 @@ def test_each_is_said(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize(
     ("tree", "said"),
     [
-        ({"train": {"beta": 0.1}, "divergence": {"beta": 0.2}}, r"train.beta = 0.1.* is divergence.beta here, which is set to 0.2; keep divergence.beta"),
+        (
+            {"train": {"beta": 0.1}, "divergence": {"beta": 0.2}},
+            r"train.beta = 0.1.* is divergence.beta here, which is set to 0.2; keep divergence.beta",
+        ),
         ({"train": {"epsilon": 0.1}, "objective": {"trust": {"low": 0.2}}}, "is trust.low here"),
         ({"train": {"scale_rewards": "std"}}, "must be true or false"),
         ({"train": {"epsilon": True}}, "must be a number"),
-        ({"train": {"reference_model_mixup_alpha": 0.5}, "reference": {"alpha": 0.5}}, "one setting in two orientations"),
+        (
+            {"train": {"reference_model_mixup_alpha": 0.5}, "reference": {"alpha": 0.5}},
+            "one setting in two orientations",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused(tree: dict[str, Any], said: str) -> None:

@@ -17,14 +17,23 @@ from groupwise.experiment.loading import load_experiment
         (["objective.trust.high=-1"], ": objective.trust.high = -1: must be greater than 0"),
         (["objective.trust.hihg=0.1"], ": objective.trust.hihg = 0.1: unknown key"),
         (["objective.trst.high=0.1"], ': objective.trst = {"high": 0.1}: unknown key'),
-        (["trust.kind=gmpo", "ratio.kind=geometric"], ": trust.kind = 'gmpo' reads each decision's own log-ratio, and ratio.kind is 'geometric'"),
-        (["objective.trust.kind=gmpo", "ratio.kind=geometric"], ": objective.trust.kind = 'gmpo' reads each decision's own log-ratio, and ratio.kind is"),
+        (
+            ["trust.kind=gmpo", "ratio.kind=geometric"],
+            ": trust.kind = 'gmpo' reads each decision's own log-ratio, and ratio.kind is 'geometric'",
+        ),
+        (
+            ["objective.trust.kind=gmpo", "ratio.kind=geometric"],
+            ": objective.trust.kind = 'gmpo' reads each decision's own log-ratio, and ratio.kind is",
+        ),
         (["trust.kind=gmpo", "objective.ratio.kind=geometric"], "; write objective.ratio.kind = 'token'"),
         (["objective.entropy=-1"], ": objective.entropy comes down to -1"),
         (["entropy=-1"], ": entropy comes down to -1"),
         (["stages.grpo.set.objective.trust.high=-1"], ": stages.grpo: objective.trust.high = -1: must be"),
         (["stages.grpo.set.trust.high=-1"], ": stages.grpo: trust.high = -1: must be"),
-        (["controls.supervised.set.objective.trust.low=-1"], ": controls.supervised: objective.trust.low = -1: must be"),
+        (
+            ["controls.supervised.set.objective.trust.low=-1"],
+            ": controls.supervised: objective.trust.low = -1: must be",
+        ),
     ],
 )
 def test_a_slot_is_named_as_it_was_written(tiny: Path, overrides: list[str], expected: str) -> None:

@@ -9,7 +9,8 @@ from groupwise.experiment.spread import Spread, crossed, nested
 
 
 def test_a_table_by_hand():
-    # Rows 0 1 and 2 5: means 1/2 and 7/2, columns 1 and 3, grand mean 2. MS_s = 2 (2.25 + 2.25) = 9, MS_p = 2 (1 + 1) = 4, MS_e = 4 (1/2)^2 = 1.
+    # Rows 0 1 and 2 5: means 1/2 and 7/2, columns 1 and 3, grand mean 2. MS_s = 2 (2.25 + 2.25) = 9, MS_p = 2 (1 + 1) =
+    # 4, MS_e = 4 (1/2)^2 = 1.
     spread = crossed(np.array([[0.0, 1.0], [2.0, 5.0]]))
     assert (spread.seeds, spread.prompts) == pytest.approx((9 / 4, 3 / 4))
     assert spread.standard_error == pytest.approx(3**0.5)
@@ -32,7 +33,11 @@ def test_on_average_it_is_the_variance_of_the_mean():
     random = np.random.default_rng(0)
     num_seeds, num_prompts, found, means = 4, 30, [], []
     for _ in range(2000):
-        table = random.normal(0, 0.1, (num_seeds, 1)) + random.normal(0, 0.4, (1, num_prompts)) + random.normal(0, 0.5, (num_seeds, num_prompts))
+        table = (
+            random.normal(0, 0.1, (num_seeds, 1))
+            + random.normal(0, 0.4, (1, num_prompts))
+            + random.normal(0, 0.5, (num_seeds, num_prompts))
+        )
         found.append(crossed(table).standard_error ** 2)
         means.append(table.mean())
     assert np.mean(found) == pytest.approx(0.1**2 / 4 + 0.4**2 / 30 + 0.5**2 / 120, rel=0.1)
@@ -40,6 +45,8 @@ def test_on_average_it_is_the_variance_of_the_mean():
 
 
 def test_own_prompts_are_part_of_the_seeds():
-    assert nested([np.array([0.0, 1.0]), np.array([1.0]), np.array([3.0, 3.0])]).seeds == pytest.approx(np.var([0.5, 1.0, 3.0], ddof=1) / 3)
+    assert nested([np.array([0.0, 1.0]), np.array([1.0]), np.array([3.0, 3.0])]).seeds == pytest.approx(
+        np.var([0.5, 1.0, 3.0], ddof=1) / 3
+    )
     # Equal means: the noise of the scores, variances 1/2 over two prompts each, over two seeds.
     assert nested([np.array([0.0, 1.0]), np.array([1.0, 0.0])]).seeds == pytest.approx(1 / 4 / 2)

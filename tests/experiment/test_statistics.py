@@ -11,7 +11,8 @@ from groupwise.experiment.statistics import bootstrap, paired_difference
 
 
 def test_equal_seeds_leave_only_the_spread_over_prompts():
-    # Scores that do not depend on the seed: MS_s and MS_e are 0, MS_p / SP = var(prompts) / P, with P - 1 degrees of freedom.
+    # Scores that do not depend on the seed: MS_s and MS_e are 0, MS_p / SP = var(prompts) / P, with P - 1 degrees of
+    # freedom.
     scores = {str(index): float(index % 2) for index in range(64)}
     estimate = bootstrap(dict.fromkeys(range(3), scores))
     half = stats.t.ppf(0.975, 63) * (0.25 * 64 / 63 / 64) ** 0.5
@@ -19,7 +20,8 @@ def test_equal_seeds_leave_only_the_spread_over_prompts():
 
 
 def test_equal_prompts_leave_only_the_spread_over_seeds():
-    # Three seeds at 0, 1, 2: a t interval of 2 degrees of freedom, 1 +- 4.303 / sqrt 3, as far as three values have its shape.
+    # Three seeds at 0, 1, 2: a t interval of 2 degrees of freedom, 1 +- 4.303 / sqrt 3, as far as three values have its
+    # shape.
     estimate = bootstrap({seed: dict.fromkeys("abcd", float(seed)) for seed in range(3)})
     assert estimate.mean == 1.0
     assert (estimate.high - estimate.low) / 2 == pytest.approx(4.303 / 3**0.5, rel=0.15)
@@ -40,17 +42,22 @@ def test_the_interval_has_the_width_of_the_normal_approximation():
 
 def test_the_resamples_give_the_interval_its_shape():
     # One seed far above the others: redrawn means reach further up than down.
-    estimate = bootstrap({seed: dict.fromkeys("abcd", value) for seed, value in enumerate([0.0, 0.01, 0.02, 0.01, 1.0, 0.0, 0.02, 0.01])})
+    estimate = bootstrap(
+        {seed: dict.fromkeys("abcd", value) for seed, value in enumerate([0.0, 0.01, 0.02, 0.01, 1.0, 0.0, 0.02, 0.01])}
+    )
     assert estimate.high - estimate.mean > 1.2 * (estimate.mean - estimate.low)
 
 
 def test_shared_prompts_are_drawn_together_and_other_prompts_apart():
-    # The same hard prompts in every seed: averaging over 8 seeds must not shrink the interval. Prompts of their own: it must.
+    # The same hard prompts in every seed: averaging over 8 seeds must not shrink the interval. Prompts of their own: it
+    # must.
     shared = {seed: {str(index): float(index % 2) for index in range(50)} for seed in range(8)}
     apart = {seed: {f"{seed}-{index}": float(index % 2) for index in range(50)} for seed in range(8)}
     wide, narrow = bootstrap(shared), bootstrap(apart)
     assert wide.mean == narrow.mean == 0.5
-    assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(8**0.5 * stats.t.ppf(0.975, 49) / stats.t.ppf(0.975, 7), rel=0.1)
+    assert (wide.high - wide.low) / (narrow.high - narrow.low) == pytest.approx(
+        8**0.5 * stats.t.ppf(0.975, 49) / stats.t.ppf(0.975, 7), rel=0.1
+    )
 
 
 def test_what_two_variants_share_cancels():
@@ -90,8 +97,9 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(num_seeds: int):
 
 @pytest.mark.slow
 def test_plain_percentiles_are_too_narrow_where_ours_are_not():
-    # With many prompts the seeds are what is uncertain, and resamples of three have two thirds of their variance: 2 Phi(1.96 sqrt(2/3)) - 1 = .89
-    # were it known, and less where it is estimated. With few prompts the noise of single scores, counted twice, hides it.
+    # With many prompts the seeds are what is uncertain, and resamples of three have two thirds of their variance: 2
+    # Phi(1.96 sqrt(2/3)) - 1 = .89 were it known, and less where it is estimated. With few prompts the noise of single
+    # scores, counted twice, hides it.
     held, plain = coverage("seeds differ", 3, num_prompts=512, num_tables=250)
     # Two hundred and fifty tables tell a share to +- .03.
     assert held >= 0.91

@@ -27,7 +27,10 @@ def test_nothing_varied_is_one_variant_and_folders_are_plain_names():
     assert len(variants([f"name={'x' * 300}"])[0].folder) < 120
 
 
-@pytest.mark.parametrize(("vary", "word"), [(["method"], "key=a,b"), (["method=a,,b"], "key=a,b"), (["a=1", "a=2"], "twice"), (["a=1,1"], "twice")])
+@pytest.mark.parametrize(
+    ("vary", "word"),
+    [(["method"], "key=a,b"), (["method=a,,b"], "key=a,b"), (["a=1", "a=2"], "twice"), (["a=1,1"], "twice")],
+)
 def test_what_makes_no_grid_is_an_error(vary: list[str], word: str):
     with pytest.raises(ConfigError, match=word):
         variants(vary)

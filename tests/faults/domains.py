@@ -44,7 +44,10 @@ def everything(path: Path) -> dict[str, Any]:
     files = [file for part in ("model", "rollouts") for file in sorted((path / part).rglob("*")) if file.is_file()]
     return {
         "files": {str(file.relative_to(path)): file.read_bytes() for file in files},
-        "metrics": [{name: value for name, value in row.items() if not depends_on_machine(name)} for row in read_metrics(path / "metrics.jsonl")],
+        "metrics": [
+            {name: value for name, value in row.items() if not depends_on_machine(name)}
+            for row in read_metrics(path / "metrics.jsonl")
+        ],
         "summary": summary,
         "checkpoints": sorted(entry.name for entry in (path / "checkpoints").iterdir()),
         "generators": generators(path),

@@ -52,7 +52,18 @@ def hostile(seed: int, number: int, folder: Path, finished: Path) -> Hostile:
         finished: the folder of a run that ended.
     """
     draw = random.Random(f"{seed}/{number}")
-    kinds = [configuration, configuration_text, command_line, rows, prompts, examples, images, model_folder, run_folder, run_folder]
+    kinds = [
+        configuration,
+        configuration_text,
+        command_line,
+        rows,
+        prompts,
+        examples,
+        images,
+        model_folder,
+        run_folder,
+        run_folder,
+    ]
     return kinds[number % len(kinds)](draw, folder, finished)
 
 
@@ -79,7 +90,11 @@ def configuration(draw: random.Random, folder: Path, finished: Path) -> Hostile:
     file.write_text(json.dumps(tree))
     verb = draw.choice(["train", "train", "check", "estimate"])
     out = ["--out", "out", "--no-controls"] if verb == "train" else MEASURED if verb == "estimate" else []
-    return Hostile([verb, str(file), *out], (key, "hostile.json", *map(str, tree if isinstance(tree, dict) else ())), f"{name}: {key}")
+    return Hostile(
+        [verb, str(file), *out],
+        (key, "hostile.json", *map(str, tree if isinstance(tree, dict) else ())),
+        f"{name}: {key}",
+    )
 
 
 def configuration_text(draw: random.Random, folder: Path, finished: Path) -> Hostile:
@@ -103,10 +118,34 @@ def command_line(draw: random.Random, folder: Path, finished: Path) -> Hostile:
     (folder / "file").write_text("text")
     (folder / "folder").mkdir()
     key = draw.choice(
-        ["seed", "train.group_size", "domain.data.num_train", "method", "trust.kind", "name", "domain.rewards.correct.kind", "optimiser.learning_rate"]
+        [
+            "seed",
+            "train.group_size",
+            "domain.data.num_train",
+            "method",
+            "trust.kind",
+            "name",
+            "domain.rewards.correct.kind",
+            "optimiser.learning_rate",
+        ]
     )
     value = draw.choice(
-        ["", "9" * 6000, "[" * 100_000, "{" * 300, "\udcff", "nan", "-1", "[1, [2, [3]]]", "'", '"\\ud800"', "a" * 100_000, "1e999", "2024-01-01", "a=b=c"]
+        [
+            "",
+            "9" * 6000,
+            "[" * 100_000,
+            "{" * 300,
+            "\udcff",
+            "nan",
+            "-1",
+            "[1, [2, [3]]]",
+            "'",
+            '"\\ud800"',
+            "a" * 100_000,
+            "1e999",
+            "2024-01-01",
+            "a=b=c",
+        ]
     )
     items = [
         f"{key}={value}",
@@ -120,21 +159,49 @@ def command_line(draw: random.Random, folder: Path, finished: Path) -> Hostile:
         "x\ny=1",
     ]
     words = {
-        "train": [*draw.sample(items, 2), "--out", draw.choice(["out", "file", "file/out", "a" * 300, "/dev/null", "/proc/none", "\udcff", ""])],
+        "train": [
+            *draw.sample(items, 2),
+            "--out",
+            draw.choice(["out", "file", "file/out", "a" * 300, "/dev/null", "/proc/none", "\udcff", ""]),
+        ],
         "check": draw.sample(items, 2),
         "estimate": [*draw.sample(items, 1), *MEASURED],
         "methods": [draw.choice(["grpo+grpo", "a" * 5000, "\udcff", "../..", "grpo+", "+", "/"])],
         "compare": ["--vary", draw.choice(items), "--out", "compared"],
-        "sample": ["--prompt", draw.choice(["\udcff", "x" * 100_000, ""]), "--num", draw.choice(["1", "0", "-1", "9" * 30])],
+        "sample": [
+            "--prompt",
+            draw.choice(["\udcff", "x" * 100_000, ""]),
+            "--num",
+            draw.choice(["1", "0", "-1", "9" * 30]),
+        ],
         "report": ["--out", draw.choice(["folder", "file/x", "a" * 300])],
         "evaluate": ["--which", draw.choice(["../..", "a" * 300, "99", "\udcff", ""])],
         "export": ["--out", draw.choice(["folder", "file", "file/x", "a" * 300])],
-        "train ": ["--seed", draw.choice(["-1", "9" * 30, "x", "1.5"]), "--threads", draw.choice(["0", "-1", "9" * 12, "x"]), "--out", "out"],
+        "train ": [
+            "--seed",
+            draw.choice(["-1", "9" * 30, "x", "1.5"]),
+            "--threads",
+            draw.choice(["0", "-1", "9" * 12, "x"]),
+            "--out",
+            "out",
+        ],
     }
     verb = draw.choice(sorted(words))
     subject = str(finished) if verb in ("sample", "report", "evaluate", "export") else str(folder / "tiny.toml")
     if draw.random() < 0.3:
-        subject = draw.choice(["a" * 300, "\udcff", str(folder / "file"), str(folder / "folder"), "/dev/zero", "/", "", "\n", "language.toml"])
+        subject = draw.choice(
+            [
+                "a" * 300,
+                "\udcff",
+                str(folder / "file"),
+                str(folder / "folder"),
+                "/dev/zero",
+                "/",
+                "",
+                "\n",
+                "language.toml",
+            ]
+        )
     first = [] if verb == "methods" else [subject]
     return Hostile([verb.strip(), *first, *words[verb]], (), f"{verb} {first} {words[verb]}"[:300])
 
@@ -155,10 +222,19 @@ def rows(draw: random.Random, folder: Path, finished: Path) -> Hostile:
     (folder / "tiny.toml").write_text(TINY)
     source = f'domain.data.source={{kind="files", paths=[{json.dumps(str(file))}]}}'
     model = f"domain.model={{kind='pretrained', path={json.dumps(str(finished / 'model'))}}}"
-    more = draw.choice([[], ['domain.data.prompt_template="{prompt} {answer} "'], ["domain.chat.use=always"], ["domain.data.answer_column=level"]])
+    more = draw.choice(
+        [
+            [],
+            ['domain.data.prompt_template="{prompt} {answer} "'],
+            ["domain.chat.use=always"],
+            ["domain.data.answer_column=level"],
+        ]
+    )
     numbers = ["domain.data.num_train=null", "domain.data.num_held_out=2"]
     return Hostile(
-        ["train", str(folder / "tiny.toml"), source, model, *numbers, *ONCE, *more, "--out", "out"], ("rows", "data", "prompt", "sort"), f"rows in {ending}"
+        ["train", str(folder / "tiny.toml"), source, model, *numbers, *ONCE, *more, "--out", "out"],
+        ("rows", "data", "prompt", "sort"),
+        f"rows in {ending}",
     )
 
 
@@ -166,24 +242,41 @@ def prompts(draw: random.Random, folder: Path, finished: Path) -> Hostile:
     """Prompts of an image model from a file."""
     file = folder / draw.choice(["prompts.txt", "prompts.jsonl"])
     labels = [{"label": n, "prompt": f"digit {n}"} for n in range(5)]
-    file.write_text("".join(json.dumps(row) + "\n" for row in labels) if file.suffix == ".jsonl" else "\n".join(row["prompt"] for row in labels))
+    file.write_text(
+        "".join(json.dumps(row) + "\n" for row in labels)
+        if file.suffix == ".jsonl"
+        else "\n".join(row["prompt"] for row in labels)
+    )
     spoil_file(draw, file)
     (folder / "diffusion.json").write_text(json.dumps(tables()["diffusion"]))
     source = f'domain.data.source={{kind="prompts", path={json.dumps(str(file))}}}'
-    return Hostile(["train", str(folder / "diffusion.json"), source, "train.num_steps=1", "--out", "out"], ("prompts", "prompt", "label", "class"), file.name)
+    return Hostile(
+        ["train", str(folder / "diffusion.json"), source, "train.num_steps=1", "--out", "out"],
+        ("prompts", "prompt", "label", "class"),
+        file.name,
+    )
 
 
 def examples(draw: random.Random, folder: Path, finished: Path) -> Hostile:
     """Queries and examples of a selector."""
-    for name, more in (("queries", {"answers": ["1"], "pool": [f"e{n}" for n in range(4)]}), ("examples", {"answer": "1"})):
-        made = [{"id": f"{name[0]}{n}", "question": f"what {n}", "embedding": [1.0, n / 8, 0.5], **more} for n in range(8)]
+    for name, more in (
+        ("queries", {"answers": ["1"], "pool": [f"e{n}" for n in range(4)]}),
+        ("examples", {"answer": "1"}),
+    ):
+        made = [
+            {"id": f"{name[0]}{n}", "question": f"what {n}", "embedding": [1.0, n / 8, 0.5], **more} for n in range(8)
+        ]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in made))
     file = folder / draw.choice(["queries.jsonl", "examples.jsonl"])
     spoil_file(draw, file)
     (folder / "selection.json").write_text(json.dumps(tables()["selection"]))
     paths = ", ".join(f"{name}={json.dumps(str(folder / f'{name}.jsonl'))}" for name in ("queries", "examples"))
     source = f'domain.source={{kind="files", {paths}, num_held_out=2}}'
-    return Hostile(["train", str(folder / "selection.json"), source, "--out", "out"], (file.name, "source", "task_model", "embedding"), file.name)
+    return Hostile(
+        ["train", str(folder / "selection.json"), source, "--out", "out"],
+        (file.name, "source", "task_model", "embedding"),
+        file.name,
+    )
 
 
 def images(draw: random.Random, folder: Path, finished: Path) -> Hostile:
@@ -192,7 +285,9 @@ def images(draw: random.Random, folder: Path, finished: Path) -> Hostile:
     for where in ("clean", "degraded"):
         (folder / where).mkdir()
         for number in range(6):
-            Image.fromarray(random_pixels.integers(0, 256, (8, 8), dtype=np.uint8)).save(folder / where / f"image{number}.png")
+            Image.fromarray(random_pixels.integers(0, 256, (8, 8), dtype=np.uint8)).save(
+                folder / where / f"image{number}.png"
+            )
     file = draw.choice(sorted((folder / draw.choice(["clean", "degraded"])).iterdir()))
     if draw.random() < 0.3:
         other = draw.choice(["RGBA", "I;16", "F", "1", "P", "huge", "GIF"])
@@ -206,9 +301,23 @@ def images(draw: random.Random, folder: Path, finished: Path) -> Hostile:
     else:
         spoil_file(draw, file)
     (folder / "restoration.json").write_text(json.dumps(tables()["restoration"]))
-    pair = f", degraded={json.dumps(str(folder / 'degraded'))}" if file.parent.name == "degraded" or draw.random() < 0.5 else ""
-    source = f'domain.source={{kind="folder", clean={json.dumps(str(folder / "clean"))}{pair}, channels=1, num_held_out=2}}'
-    arguments = ["train", str(folder / "restoration.json"), source, "domain.num_train=null", *(["domain.degradation=null"] if pair else []), "--out", "out"]
+    pair = (
+        f", degraded={json.dumps(str(folder / 'degraded'))}"
+        if file.parent.name == "degraded" or draw.random() < 0.5
+        else ""
+    )
+    source = (
+        f'domain.source={{kind="folder", clean={json.dumps(str(folder / "clean"))}{pair}, channels=1, num_held_out=2}}'
+    )
+    arguments = [
+        "train",
+        str(folder / "restoration.json"),
+        source,
+        "domain.num_train=null",
+        *(["domain.degradation=null"] if pair else []),
+        "--out",
+        "out",
+    ]
     return Hostile(arguments, (file.name, file.stem, "clean", "source"), f"an image, {file.parent.name}/{file.name}")
 
 
@@ -226,7 +335,14 @@ def model_folder(draw: random.Random, folder: Path, finished: Path) -> Hostile:
     if verb == "sample":
         arguments = ["sample", str(model), "--experiment", str(folder / "tiny.toml"), "--prompt", "sort 3 1 2 :"]
     else:
-        arguments = [verb, str(folder / "tiny.toml"), "--model", str(model), *ONCE, *(["--out", "out"] if verb == "train" else MEASURED)]
+        arguments = [
+            verb,
+            str(folder / "tiny.toml"),
+            "--model",
+            str(model),
+            *ONCE,
+            *(["--out", "out"] if verb == "train" else MEASURED),
+        ]
     return Hostile(arguments, ("model", file.name), f"the model's {file.name}")
 
 
@@ -242,6 +358,14 @@ def run_folder(draw: random.Random, folder: Path, finished: Path) -> Hostile:
     spoiled_files = [draw.choice(draw.choice([top, files])) for _ in range(draw.choice([1, 1, 2]))]
     for file in dict.fromkeys(spoiled_files):
         spoil_file(draw, file)
-    more = {"export": ["--out", "exported"], "train": ["train.num_steps=1", *ONCE[:2], "--out", "out"], "sample": ["--prompt", "sort 3 1 2 :"]}
+    more = {
+        "export": ["--out", "exported"],
+        "train": ["train.num_steps=1", *ONCE[:2], "--out", "out"],
+        "sample": ["--prompt", "sort 3 1 2 :"],
+    }
     names = tuple(part for file in spoiled_files for part in (file.name, file.stem, file.parent.name))
-    return Hostile([verb, str(run), *more.get(verb, [])], names, f"{verb} after {', '.join(str(file.relative_to(run)) for file in spoiled_files)}")
+    return Hostile(
+        [verb, str(run), *more.get(verb, [])],
+        names,
+        f"{verb} after {', '.join(str(file.relative_to(run)) for file in spoiled_files)}",
+    )

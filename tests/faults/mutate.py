@@ -1,4 +1,6 @@
-"""Ways to spoil what is whole: a value in a table, the bytes of a text, a file in its place. Every one draws from the generator that it is given."""
+"""Ways to spoil what is whole: a value in a table, the bytes of a text, a file in its place. Every one draws from the
+generator that it is given.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,20 @@ TEXTS = [
     ":",
     "1e999",
 ]
-OTHERS: list[Any] = [None, True, False, [], {}, [[]], [None], {"": 0}, {"kind": "x"}, {"kind": None}, ["\ud800"], {"\ud800": 1}]
+OTHERS: list[Any] = [
+    None,
+    True,
+    False,
+    [],
+    {},
+    [[]],
+    [None],
+    {"": 0},
+    {"kind": "x"},
+    {"kind": None},
+    ["\ud800"],
+    {"\ud800": 1},
+]
 
 
 def places(tree: Any, path: tuple[Key, ...] = ()) -> list[tuple[Key, ...]]:

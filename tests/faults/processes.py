@@ -34,7 +34,9 @@ torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))])
 
 
 def staged_job(domain: Callable[[Any], Any] | None = None) -> Job:
-    """Every kind of state at once: two stages, dropout, a moving reference, an adaptive beta, running statistics, several updates, resampling."""
+    """Every kind of state at once: two stages, dropout, a moving reference, an adaptive beta, running statistics,
+    several updates, resampling.
+    """
     policy = recipe(
         "policy",
         "grpo",
@@ -50,8 +52,17 @@ def staged_job(domain: Callable[[Any], Any] | None = None) -> Job:
         micro_batch_members=5,
         evaluate_every=3,
     )
-    policy = replace(policy, reference=PeriodicReference(sync_steps=2, alpha=0.6), sampling={"temperature": Linear(start=1.2, end=0.8, num_steps=7)})
-    return job(supervised(num_steps=3), policy, domain=domain or (lambda device: ToyDomain(dropout=0.1)), checkpoint=CheckpointConfig(every=2, keep_last=2))
+    policy = replace(
+        policy,
+        reference=PeriodicReference(sync_steps=2, alpha=0.6),
+        sampling={"temperature": Linear(start=1.2, end=0.8, num_steps=7)},
+    )
+    return job(
+        supervised(num_steps=3),
+        policy,
+        domain=domain or (lambda device: ToyDomain(dropout=0.1)),
+        checkpoint=CheckpointConfig(every=2, keep_last=2),
+    )
 
 
 def killing(point: str, number: int) -> Callable[[Any], ToyDomain]:
@@ -107,7 +118,10 @@ def run_command(arguments: list[str], folder: Path, memory_bytes: int) -> None:
     os.chdir(folder)
     for number, name in ((1, "said"), (2, "told")):
         os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
-    sys.stdout, sys.stderr = (os.fdopen(os.dup(number), "w", encoding="utf-8", errors=errors) for number, errors in ((1, "strict"), (2, "backslashreplace")))
+    sys.stdout, sys.stderr = (
+        os.fdopen(os.dup(number), "w", encoding="utf-8", errors=errors)
+        for number, errors in ((1, "strict"), (2, "backslashreplace"))
+    )
     held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (held + memory_bytes,) * 2)
     faulthandler.dump_traceback_later(DEADLINE_SECONDS, exit=True, file=sys.stderr)
@@ -130,7 +144,10 @@ def command(arguments: list[str], folder: Path, memory_bytes: int = MEMORY_BYTES
         memory_bytes: what it may take beside what this process has.
 
     Returns:
-        The exit status (1 after `Timeout (`, where it came to no end; negative where a signal ended it), and everything that was said.
+        The exit status (1 after `Timeout (`, where it came to no end; negative where a signal ended it), and everything
+        that was said.
     """
     status = in_a_process(run_command, arguments, folder, memory_bytes, kill_after=DEADLINE_SECONDS + 30)
-    return status, "\n".join((folder / name).read_text(errors="backslashreplace") for name in ("said", "told") if (folder / name).exists())
+    return status, "\n".join(
+        (folder / name).read_text(errors="backslashreplace") for name in ("said", "told") if (folder / name).exists()
+    )

@@ -1,4 +1,5 @@
-"""Three hundred hostile inputs of a seed: none ends in a traceback, none hangs, and what is refused is named in a message with exit status 2.
+"""Three hundred hostile inputs of a seed: none ends in a traceback, none hangs, and what is refused is named in a
+message with exit status 2.
 
 Another seed: `GROUPWISE_FUZZ_SEED=7 make slow`.
 """
@@ -36,8 +37,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return train(load_experiment(folder / "tiny.toml", ["controls={}"]), folder / "run").folder.path
 
 
-@pytest.mark.parametrize("number", [*range(NUM_AT_ONCE), *(pytest.param(each, marks=pytest.mark.slow) for each in range(NUM_AT_ONCE, NUM_INPUTS))])
-def test_no_traceback_no_hang_and_the_thing_is_named(number: int, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "number",
+    [*range(NUM_AT_ONCE), *(pytest.param(each, marks=pytest.mark.slow) for each in range(NUM_AT_ONCE, NUM_INPUTS))],
+)
+def test_no_traceback_no_hang_and_the_thing_is_named(
+    number: int, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
     # The code that the inputs name may run: what is tried lies behind that question.
     monkeypatch.setenv("GROUPWISE_RUN_CODE", "1")

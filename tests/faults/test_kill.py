@@ -21,7 +21,10 @@ def everything(path: Path) -> dict[str, Any]:
     del summary["seconds"]
     return {
         "model": (path / "model" / "model.safetensors").read_bytes(),
-        "metrics": [{name: value for name, value in row.items() if not depends_on_machine(name)} for row in read_metrics(path / "metrics.jsonl")],
+        "metrics": [
+            {name: value for name, value in row.items() if not depends_on_machine(name)}
+            for row in read_metrics(path / "metrics.jsonl")
+        ],
         "rollouts": {file.name: file.read_text() for file in sorted((path / "rollouts").iterdir())},
         "summary": summary,
         "checkpoints": sorted(entry.name for entry in (path / "checkpoints").iterdir()),
@@ -48,12 +51,24 @@ def test_a_run_repeats_itself(untouched: dict[str, Any], tmp_path: Path) -> None
     assert everything(tmp_path / "run") == untouched
 
 
-# The calls are counted from the start of the process: sampling, rewards, updates and checkpoints of different steps and stages.
+# The calls are counted from the start of the process: sampling, rewards, updates and checkpoints of different steps and
+# stages.
 POINTS = [("sample", 5), ("reward", 4), ("score", 31), ("evaluate", 3), ("save_tree", 2), ("save_tree", 4)]
-MORE_POINTS = [("sample", 1), ("score", 2), ("backward", 3), ("evaluate", 1), ("save_tree", 1), ("demonstrations", 9), ("describe", 2), ("save", 1)]
+MORE_POINTS = [
+    ("sample", 1),
+    ("score", 2),
+    ("backward", 3),
+    ("evaluate", 1),
+    ("save_tree", 1),
+    ("demonstrations", 9),
+    ("describe", 2),
+    ("save", 1),
+]
 
 
-@pytest.mark.parametrize(("point", "number"), [*POINTS, *(pytest.param(*each, marks=pytest.mark.slow) for each in MORE_POINTS)])
+@pytest.mark.parametrize(
+    ("point", "number"), [*POINTS, *(pytest.param(*each, marks=pytest.mark.slow) for each in MORE_POINTS)]
+)
 def test_killed_at_a_point_and_resumed(untouched: dict[str, Any], tmp_path: Path, point: str, number: int) -> None:
     path = tmp_path / "run"
     assert in_a_process(start, path, killing(point, number)) == -9

@@ -1,4 +1,6 @@
-"""Answers of a language model that are kept on disk: a run ends with the same bits whatever of them is there, killed or not."""
+"""Answers of a language model that are kept on disk: a run ends with the same bits whatever of them is there, killed or
+not.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def test_killed_while_answers_are_written(alone: tuple[Path, dict[str, Any]], tm
     assert list((tmp_path / "cache" / "task_model_answers").glob("*.jsonl"))
 
 
-def test_another_run_left_answers_for_some_of_the_questions(alone: tuple[Path, dict[str, Any]], table: dict[str, Any], tmp_path: Path) -> None:
+def test_another_run_left_answers_for_some_of_the_questions(
+    alone: tuple[Path, dict[str, Any]], table: dict[str, Any], tmp_path: Path
+) -> None:
     other = tmp_path / "other.json"
     other.write_text(json.dumps({**table, "seed": 5}))
     with pytest.MonkeyPatch.context() as patch:

@@ -18,13 +18,29 @@ pytestmark = pytest.mark.slow
 TINY = {
     "method": "grpo",
     "domain": {
-        "model": {"shape": {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "num_key_value_heads": 1, "intermediate_size": 32}},
+        "model": {
+            "shape": {
+                "hidden_size": 16,
+                "num_layers": 1,
+                "num_heads": 2,
+                "num_key_value_heads": 1,
+                "intermediate_size": 32,
+            }
+        },
         "data": {"num_train": 32, "num_held_out": 8, "source": {"num_cups": 3, "num_swaps": 2}},
         "demonstrations": {"num": 64},
-        # A model this fresh is never right: a reward that tells its answers apart, so that every step has something to learn.
+        # A model this fresh is never right: a reward that tells its answers apart, so that every step has something to
+        # learn.
         "rewards": {"short": {"kind": "length", "target": 4}},
     },
-    "train": {"prompts_per_step": 4, "group_size": 4, "updates_per_batch": 2, "minibatches": 2, "micro_batch_members": 6, "evaluate_every": 2},
+    "train": {
+        "prompts_per_step": 4,
+        "group_size": 4,
+        "updates_per_batch": 2,
+        "minibatches": 2,
+        "micro_batch_members": 6,
+        "evaluate_every": 2,
+    },
     "stages": {"warm_up": {"num_steps": 3}, "grpo": {"num_steps": 5}},
     "controls": {},
     "checkpoint": {"every": 2},
@@ -51,8 +67,12 @@ def untouched(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return everything(folder / "run")
 
 
-@pytest.mark.parametrize(("point", "number"), [("sample", 3), ("reward", 4), ("backward", 4), ("score", 9), ("evaluate", 4)])
-def test_killed_and_resumed(untouched: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, number: int) -> None:
+@pytest.mark.parametrize(
+    ("point", "number"), [("sample", 3), ("reward", 4), ("backward", 4), ("score", 9), ("evaluate", 4)]
+)
+def test_killed_and_resumed(
+    untouched: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str, number: int
+) -> None:
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
     assert in_a_process(start, tmp_path / "run", point, number) == -9
     assert in_a_process(resume, tmp_path / "run") == 0

@@ -1,4 +1,6 @@
-"""The selection domain, killed while sampling, rewarding, drawing candidates, updating and evaluating, ends bit-identically too: with its rewards' memory."""
+"""The selection domain, killed while sampling, rewarding, drawing candidates, updating and evaluating, ends
+bit-identically too: with its rewards' memory.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ pytestmark = pytest.mark.slow
 
 TINY = {
     "method": "grpo",
-    # A reward on a running scale with weights that follow its parts, an adaptive beta, a moving reference in the exact divergence, candidates beside the policy
-    # term, numbers of examples drawn at random: every kind of state at once.
+    # A reward on a running scale with weights that follow its parts, an adaptive beta, a moving reference in the exact
+    # divergence, candidates beside the policy term, numbers of examples drawn at random: every kind of state at once.
     "divergence": {"kind": "exact", "beta": {"kind": "multiplicative", "initial": 0.1, "lower": 1e-4, "upper": 1e-3}},
     "reference": {"kind": "periodic", "sync_steps": 2, "alpha": 0.5},
     "auxiliary": {"supervised": 0.1},
@@ -26,8 +28,18 @@ TINY = {
         "shots": 3,
         "random_shots": True,
         "prefix": {},
-        "rce": {"candidates": {"kind": "sampled", "num_candidates": 2}, "tau": {"kind": "linear", "start": 2.0, "end": 0.5, "num_steps": 8}},
-        "rewards": {"vqa": {"kind": "vqa", "mode": {"kind": "hybrid"}, "per_shot": {"1": {"kind": "hybrid_v2"}}, "adapt": {"follow": "spread"}}},
+        "rce": {
+            "candidates": {"kind": "sampled", "num_candidates": 2},
+            "tau": {"kind": "linear", "start": 2.0, "end": 0.5, "num_steps": 8},
+        },
+        "rewards": {
+            "vqa": {
+                "kind": "vqa",
+                "mode": {"kind": "hybrid"},
+                "per_shot": {"1": {"kind": "hybrid_v2"}},
+                "adapt": {"follow": "spread"},
+            }
+        },
     },
     "train": {
         "prompts_per_step": 3,
@@ -56,7 +68,9 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
 
 
 def test_the_run_has_the_state_that_is_to_survive(alone: tuple[Path, dict[str, Any]]) -> None:
-    checkpoint = max((alone[0].parent / "run" / "checkpoints").glob("step-*"), key=lambda path: int(path.name.removeprefix("step-")))
+    checkpoint = max(
+        (alone[0].parent / "run" / "checkpoints").glob("step-*"), key=lambda path: int(path.name.removeprefix("step-"))
+    )
     text = (checkpoint / "values.json").read_text()
     assert '"scale"' in text
     assert '"weights"' in text
@@ -65,7 +79,16 @@ def test_the_run_has_the_state_that_is_to_survive(alone: tuple[Path, dict[str, A
 
 @pytest.mark.parametrize(
     ("point", "number"),
-    [("sample", 2), ("with_reference", 3), ("reward", 4), ("score", 12), ("demonstrations", 2), ("demonstrations", 20), ("evaluate", 3), ("evaluate", 5)],
+    [
+        ("sample", 2),
+        ("with_reference", 3),
+        ("reward", 4),
+        ("score", 12),
+        ("demonstrations", 2),
+        ("demonstrations", 20),
+        ("evaluate", 3),
+        ("evaluate", 5),
+    ],
 )
 def test_killed_and_resumed(alone: tuple[Path, dict[str, Any]], tmp_path: Path, point: str, number: int) -> None:
     assert killed_and_resumed(alone[0], tmp_path, SelectionDomain, point, number) == alone[1]

@@ -1,4 +1,6 @@
-"""A run killed in the middle of thinning its records and resumed has the same files as one that was never touched, and nothing besides."""
+"""A run killed in the middle of thinning its records and resumed has the same files as one that was never touched, and
+nothing besides.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ class Drawing(ToyDomain):
     """The toy with a picture of every member, and two of every evaluation."""
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
-        return [{**record, "image": torch.full((2, 2), 17 * place, dtype=torch.uint8)} for place, record in enumerate(super().describe(samples, rows))]
+        return [
+            {**record, "image": torch.full((2, 2), 17 * place, dtype=torch.uint8)}
+            for place, record in enumerate(super().describe(samples, rows))
+        ]
 
     def evaluate(self, *, streams: Streams) -> Evaluation:
         found = super().evaluate(streams=streams)
@@ -64,7 +69,10 @@ def go_on(path: Path) -> None:
 
 def records(path: Path) -> dict[str, bytes | None]:
     """Everything in `rollouts/`, folders and hidden names too."""
-    return {str(entry.relative_to(path)): entry.read_bytes() if entry.is_file() else None for entry in sorted((path / "rollouts").rglob("*"))}
+    return {
+        str(entry.relative_to(path)): entry.read_bytes() if entry.is_file() else None
+        for entry in sorted((path / "rollouts").rglob("*"))
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -96,7 +104,9 @@ def test_what_is_left_is_bounded_and_whole(untouched: dict[str, bytes | None]) -
 
 
 @pytest.mark.parametrize("number", [1, 4, 13, 30])
-def test_killed_in_the_middle_of_thinning_and_resumed(untouched: dict[str, bytes | None], tmp_path: Path, number: int) -> None:
+def test_killed_in_the_middle_of_thinning_and_resumed(
+    untouched: dict[str, bytes | None], tmp_path: Path, number: int
+) -> None:
     path = tmp_path / "run"
     assert in_a_process(start, path, number) == -9
     assert not [name for name in records(path) if Path(name).name.startswith(".")]

@@ -1,4 +1,6 @@
-"""A kill leaves nothing behind that the next start does not take away, and the folder of a run killed at once is one that the same command accepts."""
+"""A kill leaves nothing behind that the next start does not take away, and the folder of a run killed at once is one
+that the same command accepts.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +111,9 @@ def test_killed_before_the_configuration_has_its_name(tmp_path: Path) -> None:
     assert hidden(path) == []
 
 
-@pytest.mark.parametrize("name", [".config.json.partial-mine", ".notes", "thesis.txt", "..partial-0123abcd", ".partial-0123abcd"])
+@pytest.mark.parametrize(
+    "name", [".config.json.partial-mine", ".notes", "thesis.txt", "..partial-0123abcd", ".partial-0123abcd"]
+)
 def test_what_is_not_ours_is_never_taken_for_a_leftover(tmp_path: Path, name: str) -> None:
     path = tmp_path / "run"
     assert in_a_process(before_the_name, path) == -9
@@ -119,7 +123,9 @@ def test_what_is_not_ours_is_never_taken_for_a_leftover(tmp_path: Path, name: st
     assert (path / name).read_text() == "mine"
 
 
-def test_a_damaged_manifest_falls_back_to_the_checkpoint_before_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_manifest_falls_back_to_the_checkpoint_before_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "run"
     assert in_a_process(start, path, ToyDomain, "save", 3) == -9
     newest = max((path / "checkpoints").glob("step-*"), key=lambda each: int(each.name.removeprefix("step-")))
@@ -127,6 +133,8 @@ def test_a_damaged_manifest_falls_back_to_the_checkpoint_before_and_says_so(tmp_
     said: list[str] = []
     monkeypatch.setattr(Trackers, "note", lambda self, text: said.append(text))
     resume(with_models_and_a_control(), path)
-    assert [text for text in said if str(newest) in text] == [f"{newest} is not whole (a write was cut off, or it was changed afterwards) and is not used"]
+    assert [text for text in said if str(newest) in text] == [
+        f"{newest} is not whole (a write was cut off, or it was changed afterwards) and is not used"
+    ]
     assert any(text.startswith("resumed at step") for text in said)
     assert (path / "summary.json").is_file()

@@ -1,4 +1,6 @@
-"""A run folder of somebody else's, in processes as a user starts them: nothing of it runs before the word, and one's own goes on without a question."""
+"""A run folder of somebody else's, in processes as a user starts them: nothing of it runs before the word, and one's
+own goes on without a question.
+"""
 
 from __future__ import annotations
 
@@ -44,11 +46,23 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def call(*arguments: object, cwd: Path, start: list[str] = COMMAND) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*start, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=500, check=False, env={**os.environ})
+    return subprocess.run(
+        [*start, *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+        env={**os.environ},
+    )
 
 
 def torchrun(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return call(*arguments, cwd=cwd, start=[sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "groupwise"])
+    return call(
+        *arguments,
+        cwd=cwd,
+        start=[sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "groupwise"],
+    )
 
 
 def stranger(here: Path, run: Path, path: str = "subprocess:Popen") -> None:
@@ -106,7 +120,9 @@ def test_the_children_of_a_comparison_and_of_rewards_import_nothing_of_the_folde
     assert call("train", "apart.toml", "--out", "run", cwd=here).returncode == 0
     for name in SHADOWS:
         (here / "run" / f"{name}.py").write_text(f"open({str(here / 'PWNED-by-import')!r}, 'w')\n")
-    ended = call("compare", ".", "--vary", "train.group_size=2,4", "--seeds", 1, "--out", "../compared", cwd=here / "run")
+    ended = call(
+        "compare", ".", "--vary", "train.group_size=2,4", "--seeds", 1, "--out", "../compared", cwd=here / "run"
+    )
     assert ended.returncode == 0, ended
     assert call("evaluate", ".", cwd=here / "run").returncode == 0
     assert not marked(here, 0.3)
@@ -135,7 +151,9 @@ def test_ones_own_run_goes_on_without_a_question_after_a_kill(here: Path) -> Non
 
 
 def test_a_run_that_is_killed_before_its_first_step_is_ones_own(here: Path) -> None:
-    process = subprocess.Popen([*COMMAND, "train", "mine.toml", "--out", "run"], cwd=here, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [*COMMAND, "train", "mine.toml", "--out", "run"], cwd=here, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     while not (here / "run" / "config.json").exists():
         assert process.poll() is None
         time.sleep(0.001)

@@ -1,4 +1,6 @@
-"""What once ended in a traceback, one by one: each is told in a line that names it, before anything is computed where that is possible."""
+"""What once ended in a traceback, one by one: each is told in a line that names it, before anything is computed where
+that is possible.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +44,18 @@ def refused(arguments: list[str], folder: Path, *, memory_bytes: int = 4 * 2**30
 NUMBERS = {
     "domain.model.shape.num_layers": ("diffusion", "-1", "num_layers"),
     "domain.model.answer_size": ("selection", str(2**63), "domain.model.answer_size = 9223372036854775808: "),
-    "domain.num_steps": ("diffusion", "1" + "0" * 39, "domain.num_steps = 1000000000000000000000000000000000000000: must be less than or equal to 10000"),
+    "domain.num_steps": (
+        "diffusion",
+        "1" + "0" * 39,
+        "domain.num_steps = 1000000000000000000000000000000000000000: must be less than or equal to 10000",
+    ),
     "divergence.beta": ("language", "1" + "0" * 400, "divergence.beta = a number of about 400 digits"),
     "train.num_threads": ("language", "1000000", "train.num_threads = 1000000: must be less than or equal to 1024"),
-    "domain.data.prompt_template": ("language", '"{prompt:>100000000}"', "the field {prompt:>100000000} asks for a width"),
+    "domain.data.prompt_template": (
+        "language",
+        '"{prompt:>100000000}"',
+        "the field {prompt:>100000000} asks for a width",
+    ),
     "name": ("language", "a" * 250, "has 250 bytes, and a folder's name of ours at most 128"),
 }
 
@@ -72,9 +82,15 @@ def test_a_run_folder_that_no_folder_can_be(out: str, tmp_path: Path) -> None:
 
 def test_half_a_surrogate_pair_in_the_data(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"prompt": "1", "answer": "1"}\n{"prompt": "\\ud800 1", "answer": "1"}\n')
-    source = ['domain.data.source={kind="files", paths=["rows.jsonl"]}', "domain.data.num_train=null", "domain.data.num_held_out=1"]
+    source = [
+        'domain.data.source={kind="files", paths=["rows.jsonl"]}',
+        "domain.data.num_train=null",
+        "domain.data.num_held_out=1",
+    ]
     said = refused(["train", "tiny.toml", *source, *ALONE, "--out", "out"], tmp_path)
-    assert said.startswith("error: rows.jsonl, line 2: prompt = '\\ud800 1': character 1 is '\\ud800', half of a surrogate pair")
+    assert said.startswith(
+        "error: rows.jsonl, line 2: prompt = '\\ud800 1': character 1 is '\\ud800', half of a surrogate pair"
+    )
 
 
 def test_half_a_surrogate_pair_that_a_function_makes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

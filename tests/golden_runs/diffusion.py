@@ -1,4 +1,6 @@
-"""The golden run of diffusion: a one-layer transformer with fresh weights, three transitions an image, rewards that random images earn in part."""
+"""The golden run of diffusion: a one-layer transformer with fresh weights, three transitions an image, rewards that
+random images earn in part.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,15 @@ def left(completions: Sequence[Any], **columns: Any) -> list[float]:
 
 def table(folder: Path) -> dict[str, Any]:
     """The experiment; the runner adds the method."""
-    shape = {"sample_size": 8, "patch_size": 4, "in_channels": 1, "out_channels": 1, "num_layers": 1, "num_attention_heads": 2, "attention_head_dim": 4}
+    shape = {
+        "sample_size": 8,
+        "patch_size": 4,
+        "in_channels": 1,
+        "out_channels": 1,
+        "num_layers": 1,
+        "num_attention_heads": 2,
+        "attention_head_dim": 4,
+    }
     return {
         "domain": {
             "kind": "diffusion",

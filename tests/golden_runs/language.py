@@ -1,4 +1,6 @@
-"""The golden run of language: a one-layer model with fresh weights, five tokens an answer, rewards that a random model earns in part."""
+"""The golden run of language: a one-layer model with fresh weights, five tokens an answer, rewards that a random model
+earns in part.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,23 @@ def brief(completions: list[str], **columns: Any) -> list[float]:
 
 def table(folder: Path) -> dict[str, Any]:
     """The experiment; the runner adds the method."""
-    shape = {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "num_key_value_heads": 1, "intermediate_size": 16, "max_positions": 32}
+    shape = {
+        "hidden_size": 8,
+        "num_layers": 1,
+        "num_heads": 2,
+        "num_key_value_heads": 1,
+        "intermediate_size": 16,
+        "max_positions": 32,
+    }
     return {
         "domain": {
             "kind": "language",
             "model": {"kind": "scratch", "dtype": "float64", "shape": shape},
-            "data": {"num_train": 8, "num_held_out": 1, "source": {"kind": "sorting", "min_length": 2, "max_length": 3}},
+            "data": {
+                "num_train": 8,
+                "num_held_out": 1,
+                "source": {"kind": "sorting", "min_length": 2, "max_length": 3},
+            },
             "rewards": {
                 "digits": {"kind": "callable", "path": "tests.golden_runs.language:digits"},
                 "brief": {"kind": "callable", "path": "tests.golden_runs.language:brief", "weight": 0.5},

@@ -21,6 +21,9 @@ class Narrow(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         parts = result if isinstance(result, (tuple, list)) else [result]
-        if any(isinstance(part, torch.Tensor) and part.is_floating_point() and part.dtype != torch.float64 for part in parts):
+        if any(
+            isinstance(part, torch.Tensor) and part.is_floating_point() and part.dtype != torch.float64
+            for part in parts
+        ):
             self.computed.add(str(func))
         return result

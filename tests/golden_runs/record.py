@@ -22,9 +22,15 @@ def record(domain: str) -> None:
     for method in method_names():
         with tempfile.TemporaryDirectory() as folder:
             runs[method] = golden_run(domain, method, Path(folder))
-    about = {"command": f"{COMMAND} {domain}", "torch": torch.__version__.partition("+")[0], "machine": platform.machine()}
+    about = {
+        "command": f"{COMMAND} {domain}",
+        "torch": torch.__version__.partition("+")[0],
+        "machine": platform.machine(),
+    }
     lines = ",\n".join(f"    {json.dumps(method)}: {json.dumps(found)}" for method, found in runs.items())
-    recorded(domain).write_text(f'{{\n  "about": {json.dumps(about)},\n  "runs": {{\n{lines}\n  }}\n}}\n', encoding="utf-8")
+    recorded(domain).write_text(
+        f'{{\n  "about": {json.dumps(about)},\n  "runs": {{\n{lines}\n  }}\n}}\n', encoding="utf-8"
+    )
 
 
 if __name__ == "__main__":

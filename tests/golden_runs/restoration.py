@@ -1,4 +1,6 @@
-"""The golden run of restoration: a few convolutions with fresh weights, noisy digits, blocks of four by four pixels, two rewards."""
+"""The golden run of restoration: a few convolutions with fresh weights, noisy digits, blocks of four by four pixels,
+two rewards.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ from typing import Any
 
 def near(completions: Sequence[Any], clean: Sequence[Any], **columns: Any) -> list[float]:
     """One minus the mean distance to the target."""
-    return [1 - float((image.double() - target.double()).abs().mean()) / 255 for image, target in zip(completions, clean, strict=True)]
+    return [
+        1 - float((image.double() - target.double()).abs().mean()) / 255
+        for image, target in zip(completions, clean, strict=True)
+    ]
 
 
 def bright(completions: Sequence[Any], **columns: Any) -> list[float]:

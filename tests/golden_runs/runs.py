@@ -1,11 +1,13 @@
 """The runs: three steps of the real loop, two updates on each batch so that ratios leave one, everything in fp64.
 
-A domain joins by one entry in `DOMAINS`: a function from a scratch folder to an experiment table in fp64, without a method. What is recorded are the
-losses, the gradient norms and one number that depends on every weight. `python -m tests.golden_runs.record [DOMAIN ...]` writes them anew.
+A domain joins by one entry in `DOMAINS`: a function from a scratch folder to an experiment table in fp64, without a
+method. What is recorded are the losses, the gradient norms and one number that depends on every weight. `python -m
+tests.golden_runs.record [DOMAIN ...]` writes them anew.
 
-Their settings make them well conditioned, so that they hold on every processor: steps that move ratios by a tenth and more, so that trust regions act, and
-not by factors of a thousand (an estimate of the divergence is an exponential of the log-ratio); an eps that leaves nearly plain gradient descent, for
-Adam's division by the root of a tiny second moment makes a rounding error a step; as few steps as show every part of a method at work.
+Their settings make them well conditioned, so that they hold on every processor: steps that move ratios by a tenth and
+more, so that trust regions act, and not by factors of a thousand (an estimate of the divergence is an exponential of
+the log-ratio); an eps that leaves nearly plain gradient descent, for Adam's division by the root of a tiny second
+moment makes a rounding error a step; as few steps as show every part of a method at work.
 """
 
 from __future__ import annotations
@@ -34,9 +36,11 @@ DOMAINS: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 NUM_STEPS = 3
 TOLERANCE = 1e-8
-"""Relative to the larger of the number and one: not equality of bits. Other libraries and processors round and order sums differently, an error of 1e-16 or
-so that a well-conditioned course magnifies tenfold at most: weights nudged by 1e-9 stay inside (a slow test), so that rounding has a room of 1e6 and more. A
-change of the mathematics leaves 1e-3 and more, and one of 1e-6 is noticed in every domain."""
+"""Relative to the larger of the number and one: not equality of bits. Other libraries and processors round and order
+sums differently, an error of 1e-16 or so that a well-conditioned course magnifies tenfold at most: weights nudged by
+1e-9 stay inside (a slow test), so that rounding has a room of 1e6 and more. A change of the mathematics leaves 1e-3 and
+more, and one of 1e-6 is noticed in every domain.
+"""
 
 COMMON = {
     "seed": 7,
@@ -52,7 +56,8 @@ def recorded(domain: str) -> Path:
 
 
 def golden_run(domain: str, method: str, folder: Path) -> dict[str, Any]:
-    """What a run of this method in this domain did: `loss`, `grad_norm`, `weights`; or `refused`, why the domain cannot serve the method.
+    """What a run of this method in this domain did: `loss`, `grad_norm`, `weights`; or `refused`, why the domain cannot
+    serve the method.
 
     Args:
         domain: a key of `DOMAINS`.
@@ -70,7 +75,11 @@ def golden_run(domain: str, method: str, folder: Path) -> dict[str, Any]:
     rows = [row for row in read_metrics(result.folder.metrics) if "loss" in row]
     assert len(rows) == NUM_STEPS
     weights = load_tree(result.folder.checkpoints / f"step-{NUM_STEPS}")["weights"]
-    return {"loss": [row["loss"] for row in rows], "grad_norm": [row["grad_norm"] for row in rows], "weights": checksum(weights)}
+    return {
+        "loss": [row["loss"] for row in rows],
+        "grad_norm": [row["grad_norm"] for row in rows],
+        "weights": checksum(weights),
+    }
 
 
 def checksum(weights: dict[str, torch.Tensor]) -> float:

@@ -27,7 +27,9 @@ def sure(probability: Sequence[float], **columns: Any) -> list[float]:
 
 
 def policy(folder: Path) -> str:
-    """A policy that looks at more than similarity. A fresh one does not, and its first steps change all that is to come."""
+    """A policy that looks at more than similarity. A fresh one does not, and its first steps change all that is to
+    come.
+    """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(7)
         network = PointerNetwork(EMBEDDING_SIZE, Pointer(width=24, num_heads=2, scale=5.0, dtype="float64"), stop=True)
@@ -46,10 +48,32 @@ def table(folder: Path) -> dict[str, Any]:
             "model": {"kind": "pretrained", "path": policy(folder / "policy")},
             # Every number of the questions is stated: what the default is must not move the recorded course.
             "source": {
-                **{"kind": "digit_rules", "dimensions": 6, "num_rules": 26, "num_train": 8, "num_validation": 2, "num_held_out": 2},
-                **{"pool_size": 6, "bank_size": 8, "image_weight": 0.25, "question_weight": 0.3, "nuisance_weight": 0.45, "question_noise": 0.7},
+                **{
+                    "kind": "digit_rules",
+                    "dimensions": 6,
+                    "num_rules": 26,
+                    "num_train": 8,
+                    "num_validation": 2,
+                    "num_held_out": 2,
+                },
+                **{
+                    "pool_size": 6,
+                    "bank_size": 8,
+                    "image_weight": 0.25,
+                    "question_weight": 0.3,
+                    "nuisance_weight": 0.45,
+                    "question_noise": 0.7,
+                },
             },
-            "task_model": {"kind": "digit_rules", "dimensions": 6, "width": 8, "num_layers": 1, "num_heads": 2, "num_steps": 0, "cache": False},
+            "task_model": {
+                "kind": "digit_rules",
+                "dimensions": 6,
+                "width": 8,
+                "num_layers": 1,
+                "num_heads": 2,
+                "num_steps": 0,
+                "cache": False,
+            },
             "shots": 3,
             "stop": True,
             "rewards": {

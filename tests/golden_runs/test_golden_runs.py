@@ -20,7 +20,9 @@ from groupwise.objective import Objective
 from groupwise.objective.preset import method_names
 
 # Every method runs in `make test` with language; the other domains' models are slower, and there one method does.
-QUICK = {(domain, method) for domain in DOMAINS for method in method_names() if domain == "language" or method == "grpo"}
+QUICK = {
+    (domain, method) for domain in DOMAINS for method in method_names() if domain == "language" or method == "grpo"
+}
 
 
 def cases(quick: set[tuple[str, str]]) -> list[Any]:
@@ -28,8 +30,8 @@ def cases(quick: set[tuple[str, str]]) -> list[Any]:
     return [pytest.param(*pair, marks=() if pair in quick else pytest.mark.slow, id="-".join(pair)) for pair in pairs]
 
 
-# With one advantage a member the token form of GSPO has GSPO's value and gradient. Fresh weights give no word a probability that could move by as much as
-# either mask of DPPO allows; the oracles tell the two apart.
+# With one advantage a member the token form of GSPO has GSPO's value and gradient. Fresh weights give no word a
+# probability that could move by as much as either mask of DPPO allows; the oracles tell the two apart.
 SAME_BY_DESIGN = [{"gspo", "gspo_token"}, {"dppo_tv", "dppo_kl"}]
 # The bound of dual clip begins where a bad choice grows threefold, and only restoration's steps are as large.
 SAME_IN = {domain: [{"bnpo", "dual_clip"}] for domain in ("language", "diffusion", "selection")}
@@ -47,7 +49,11 @@ def differences(found: dict[str, Any], kept: dict[str, Any]) -> list[str]:
     wrong = []
     for name, numbers in kept.items():
         pairs = zip(found[name], numbers, strict=True) if isinstance(numbers, list) else [(found[name], numbers)]
-        wrong += [f"{name}[{place}] = {a!r}, recorded {b!r}" for place, (a, b) in enumerate(pairs) if abs(a - b) > TOLERANCE * max(1.0, abs(b))]
+        wrong += [
+            f"{name}[{place}] = {a!r}, recorded {b!r}"
+            for place, (a, b) in enumerate(pairs)
+            if abs(a - b) > TOLERANCE * max(1.0, abs(b))
+        ]
     return wrong
 
 
@@ -67,7 +73,8 @@ def test_no_two_methods_take_the_same_course(domain: str) -> None:
     alike: dict[tuple[float, ...], set[str]] = defaultdict(set)
     for method, run in expected(domain).items():
         if "refused" not in run:
-            # All of it: where every answer is as long, methods that weigh by length differ by a factor, and a clipped gradient's step is the same.
+            # All of it: where every answer is as long, methods that weigh by length differ by a factor, and a clipped
+            # gradient's step is the same.
             alike[tuple(round(number, 6) for number in (*run["loss"], *run["grad_norm"], run["weights"]))].add(method)
     same = [methods for methods in alike.values() if len(methods) > 1]
     assert [methods for methods in same if methods not in SAME_BY_DESIGN + SAME_IN.get(domain, [])] == []
@@ -77,7 +84,11 @@ def test_language_serves_every_method_but_those_of_transitions() -> None:
     refused = {method for method, run in expected("language").items() if "refused" in run}
     of_transitions = {"exact_divergence", "mean_shift", "step_size"}
     objectives = {method: Objective.preset(method) for method in method_names()}
-    assert refused == {method for method, objective in objectives.items() if (objective.requires | objective.requires_rollouts) & of_transitions}
+    assert refused == {
+        method
+        for method, objective in objectives.items()
+        if (objective.requires | objective.requires_rollouts) & of_transitions
+    }
 
 
 def test_a_small_change_is_noticed() -> None:
@@ -88,7 +99,9 @@ def test_a_small_change_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
-def test_a_change_of_the_mathematics_by_a_millionth_is_noticed(domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_of_the_mathematics_by_a_millionth_is_noticed(
+    domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     prepare = Objective.prepare
 
     def planted(*args: Any, **keys: Any) -> Any:
@@ -107,7 +120,9 @@ def test_no_number_on_the_way_is_computed_in_fp32(domain: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(("domain", "method"), cases({(domain, "grpo") for domain in DOMAINS}))
-def test_a_nudge_of_the_start_does_not_grow_beyond_the_tolerance(domain: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nudge_of_the_start_does_not_grow_beyond_the_tolerance(
+    domain: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A rounding error is 1e-16: what holds at 1e-9 holds on every processor."""
     opened = runner.open_domain
 

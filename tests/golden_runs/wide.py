@@ -1,4 +1,6 @@
-"""Everything in fp64, inside libraries too: what fp32 leaves of a number depends on the processor from its seventh digit on."""
+"""Everything in fp64, inside libraries too: what fp32 leaves of a number depends on the processor from its seventh
+digit on.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,11 @@ from torch.overrides import TorchFunctionMode
 
 @contextmanager
 def wide() -> Iterator[None]:
-    """Where fp32 is asked for, fp64 is taken: by fresh weights and draws (the default dtype), by norms and position codes of libraries (`dtype=`, `.float()`).
+    """Where fp32 is asked for, fp64 is taken: by fresh weights and draws (the default dtype), by norms and position
+    codes of libraries (`dtype=`, `.float()`).
 
-    Draws of fp32 alone would do harm enough: torch draws normal numbers by other formulas with AVX2 than without, which differ by 1e-6.
+    Draws of fp32 alone would do harm enough: torch draws normal numbers by other formulas with AVX2 than without, which
+    differ by 1e-6.
     """
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
@@ -26,7 +30,9 @@ def wide() -> Iterator[None]:
 
 
 class _Wide(TorchFunctionMode):
-    def __torch_function__(self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
         if func is torch.Tensor.float:
             func = torch.Tensor.double
         kept = {name: _widened(value) for name, value in (kwargs or {}).items()}

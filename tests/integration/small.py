@@ -21,7 +21,10 @@ from groupwise.reward.text import completion_text
 from groupwise.track import depends_on_machine, read_metrics
 
 CHARACTERS = "abcdefghijklmnopqrstuvwxyz0123456789 ?+-=.,:'()[]{}_\"\n"
-CHAT = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+CHAT = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt"
+    " %}<|assistant|>{% endif %}"
+)
 
 EXPERIMENT = """\
 method = "grpo"
@@ -84,11 +87,25 @@ def slow(completions: list[Any], **columns: Any) -> list[float]:
 
 
 def save_model(folder: Path, family: str, dtype: torch.dtype = torch.float32, positions: int = 64) -> Path:
-    """A folder as `save_pretrained` leaves it: Qwen3-shaped (rotary, grouped heads, tied) or GPT-2 (learned positions), with random weights."""
+    """A folder as `save_pretrained` leaves it: Qwen3-shaped (rotary, grouped heads, tied) or GPT-2 (learned positions),
+    with random weights.
+    """
     tokenizer = character_tokenizer(CHARACTERS, special=["<|user|>", "<|assistant|>", "<|system|>"])
     tokenizer.chat_template = CHAT
-    ids: dict[str, Any] = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
-    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8}
+    ids: dict[str, Any] = {
+        "vocab_size": len(tokenizer),
+        "eos_token_id": tokenizer.eos_token_id,
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": None,
+    }
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+    }
     config = (
         Qwen3Config(**sizes, **ids, max_position_embeddings=positions, tie_word_embeddings=True)
         if family == "qwen3"
@@ -122,12 +139,19 @@ def _nested(overrides: tuple[str, ...]) -> dict[str, Any]:
 
 def rows(run: Path) -> list[Mapping[str, Any]]:
     """Every row of `metrics.jsonl`, times and memory apart."""
-    return [{name: value for name, value in row.items() if not depends_on_machine(name)} for row in read_metrics(run / "metrics.jsonl")]
+    return [
+        {name: value for name, value in row.items() if not depends_on_machine(name)}
+        for row in read_metrics(run / "metrics.jsonl")
+    ]
 
 
 def weights(run: Path, step: int) -> dict[str, torch.Tensor]:
     """The trained parameters, as a checkpoint holds them."""
-    return {name: value for name, value in load_tree(run / "checkpoints" / f"step-{step}")["weights"].items() if name.endswith(("weight", "bias"))}
+    return {
+        name: value
+        for name, value in load_tree(run / "checkpoints" / f"step-{step}")["weights"].items()
+        if name.endswith(("weight", "bias"))
+    }
 
 
 def rollouts(run: Path, step: int) -> list[dict[str, Any]]:

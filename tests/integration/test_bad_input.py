@@ -1,4 +1,6 @@
-"""What can be wrong with a model folder, its data or the disk is one message before anything is computed, or an event that is counted and told."""
+"""What can be wrong with a model folder, its data or the disk is one message before anything is computed, or an event
+that is counted and told.
+"""
 
 from __future__ import annotations
 
@@ -68,12 +70,16 @@ def test_a_prompt_longer_than_the_context(qwen: Path, tmp_path: Path, groupwise:
     assert status == 2
     assert "has 59 tokens and there is room for 58" in said
     assert not (tmp_path / "run").exists()
-    status, said = groupwise("train", tmp_path / "long.json", "domain.overlong=drop", "track.console=lines", "--out", tmp_path / "run")
+    status, said = groupwise(
+        "train", tmp_path / "long.json", "domain.overlong=drop", "track.console=lines", "--out", tmp_path / "run"
+    )
     assert status == 0
     assert "data: prompts left out, longer than 58 tokens (domain.overlong = 'drop'): 1" in said
     cut = open_domain(experiment(qwen, "domain.overlong=truncate", domain=data))
     assert cut.num_prompts == 6
-    with pytest.raises(ConfigError, match=r"sampling.max_new_tokens = 64 leaves no room for a prompt in the model's context of 64"):
+    with pytest.raises(
+        ConfigError, match=r"sampling.max_new_tokens = 64 leaves no room for a prompt in the model's context of 64"
+    ):
         open_domain(experiment(qwen, "domain.sampling.max_new_tokens=64"))
 
 
@@ -88,7 +94,9 @@ def test_a_tokenizer_without_a_pad_token_pads_with_its_end(qwen: Path, tmp_path:
     assert first["updates/taken"] == 1
 
 
-def test_a_tokenizer_without_an_end_takes_the_models_or_is_refused(qwen: Path, tmp_path: Path, groupwise: Command) -> None:
+def test_a_tokenizer_without_an_end_takes_the_models_or_is_refused(
+    qwen: Path, tmp_path: Path, groupwise: Command
+) -> None:
     folder = without_tokens(qwen, tmp_path / "model", "eos_token")
     status, said = groupwise("train", qwen.parent / "small.toml", "--model", folder, "--out", tmp_path / "run")
     assert status == 2
@@ -111,12 +119,20 @@ def test_a_tokenizer_without_an_end_takes_the_models_or_is_refused(qwen: Path, t
         (list("abcdef"), ["domain.data.prompt_column=question"], "columns present: prompt"),
         (list("abcdef"), ["domain.rewards.right={kind = 'exact_answer'}"], "needs the column 'answer'"),
         (list("abcdef"), ["train.device=cuda"], "PyTorch sees no CUDA device"),
-        (list("abcdef"), ["domain.chat.use=always", "domain.chat.template_arguments={}", "domain.model.path=PLAIN"], "no chat template"),
+        (
+            list("abcdef"),
+            ["domain.chat.use=always", "domain.chat.template_arguments={}", "domain.model.path=PLAIN"],
+            "no chat template",
+        ),
     ],
 )
-def test_data_that_cannot_be_trained_on(qwen: Path, tmp_path: Path, groupwise: Command, prompts: list[str], overrides: list[str], message: str) -> None:
+def test_data_that_cannot_be_trained_on(
+    qwen: Path, tmp_path: Path, groupwise: Command, prompts: list[str], overrides: list[str], message: str
+) -> None:
     shutil.copytree(qwen, tmp_path / "plain", ignore=shutil.ignore_patterns("chat_template*"))
-    (tmp_path / "data.json").write_text(json.dumps(experiment(qwen, domain=write(tmp_path / "prompts.jsonl", prompts)).table()))
+    (tmp_path / "data.json").write_text(
+        json.dumps(experiment(qwen, domain=write(tmp_path / "prompts.jsonl", prompts)).table())
+    )
     overrides = [each.replace("PLAIN", str(tmp_path / "plain")) for each in overrides]
     status, said = groupwise("train", tmp_path / "data.json", *overrides, "--out", tmp_path / "run")
     assert status == 2, said
@@ -129,7 +145,13 @@ def test_data_that_cannot_be_trained_on(qwen: Path, tmp_path: Path, groupwise: C
 def mounted(folder: Path, options: str) -> Iterator[Path]:
     """A small file system of its own; only root can have one."""
     folder.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False).returncode != 0:
+    if (
+        os.geteuid() != 0
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False
+        ).returncode
+        != 0
+    ):
         pytest.skip("mounting needs root")
     try:
         yield folder
@@ -148,10 +170,15 @@ def test_a_folder_that_cannot_be_written(qwen: Path, tmp_path: Path, groupwise: 
 
 @pytest.mark.parametrize("size", [24, 120, 240])
 def test_a_disk_that_is_full_anywhere_loses_nothing(qwen: Path, tmp_path: Path, size: int) -> None:
-    chosen = experiment(qwen, "train.num_steps=3", "checkpoint.model_every=2", "track.rollouts_every=1", "track.tensorboard=true")
+    chosen = experiment(
+        qwen, "train.num_steps=3", "checkpoint.model_every=2", "track.rollouts_every=1", "track.tensorboard=true"
+    )
     untouched = train(chosen, tmp_path / "untouched").folder.path
     with mounted(tmp_path / "disk", f"size={size}k") as disk:
-        with pytest.raises(StorageError, match=r"no space is left for it.*(complete; nothing before step|No earlier checkpoint of this run exists)"):
+        with pytest.raises(
+            StorageError,
+            match=r"no space is left for it.*(complete; nothing before step|No earlier checkpoint of this run exists)",
+        ):
             train(chosen, disk / "run")
         subprocess.run(["mount", "-o", "remount,size=8m", disk], check=True)
         assert resume(disk / "run").summary["steps"] == 3

@@ -33,7 +33,10 @@ def ran(folder: Path, **changes: Any) -> Any:
     return run(load_experiment(file, run_code=True), folder / "run")
 
 
-@pytest.mark.parametrize("method", ["flow_grpo", "grpo_guard", *(pytest.param(name, marks=pytest.mark.slow) for name in ("grpo", "gspo", "ptrw"))])
+@pytest.mark.parametrize(
+    "method",
+    ["flow_grpo", "grpo_guard", *(pytest.param(name, marks=pytest.mark.slow) for name in ("grpo", "gspo", "ptrw"))],
+)
 def test_a_method_learns_from_the_reward_alone(tmp_path: Path, method: str) -> None:
     summary = ran(tmp_path, method=method).summary
     assert summary["after"] > summary["before"] + 0.1, (summary["before"], summary["after"])
@@ -42,7 +45,10 @@ def test_a_method_learns_from_the_reward_alone(tmp_path: Path, method: str) -> N
 def test_a_run_leaves_images_from_the_same_noise_before_and_after(tmp_path: Path) -> None:
     result = ran(tmp_path, train={"num_steps": 2})
     folder = result.folder.path
-    assert [path.parent.name for path in sorted((folder / "rollouts").rglob("images.png"))] == ["evaluation-0", "evaluation-2"]
+    assert [path.parent.name for path in sorted((folder / "rollouts").rglob("images.png"))] == [
+        "evaluation-0",
+        "evaluation-2",
+    ]
     assert (folder / "model" / "transformer" / "diffusion_pytorch_model.safetensors").is_file()
     assert (folder / "model" / "scheduler" / "scheduler_config.json").is_file()
     rows = list(read_metrics(result.folder.metrics))
@@ -51,13 +57,29 @@ def test_a_run_leaves_images_from_the_same_noise_before_and_after(tmp_path: Path
 
 def test_a_step_runs_the_model_once_a_transition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    for owner, name in ((DiffusionDomain, "score"), (DiffusionDomain, "with_reference"), (DiffusionDomain, "backward"), (BareDenoiser, "predict")):
+    for owner, name in (
+        (DiffusionDomain, "score"),
+        (DiffusionDomain, "with_reference"),
+        (DiffusionDomain, "backward"),
+        (BareDenoiser, "predict"),
+    ):
         original = getattr(owner, name)
-        monkeypatch.setattr(owner, name, lambda *args, _name=name, _original=original, **kw: (calls.append(_name), _original(*args, **kw))[1])
+        monkeypatch.setattr(
+            owner,
+            name,
+            lambda *args, _name=name, _original=original, **kw: (calls.append(_name), _original(*args, **kw))[1],
+        )
     # Four transitions an image: evaluated, sampled, and evaluated again.
     drawn = ["predict"] * 4
     ran(tmp_path, method="flow_grpo", train={"num_steps": 1})
-    assert calls == [*drawn, *drawn, "with_reference", "predict", "backward", *drawn], "the reference takes one pass, the update none"
+    assert calls == [
+        *drawn,
+        *drawn,
+        "with_reference",
+        "predict",
+        "backward",
+        *drawn,
+    ], "the reference takes one pass, the update none"
     calls.clear()
     (tmp_path / "other").mkdir()
     ran(tmp_path / "other", method="flow_grpo", divergence={"kind": "none"}, train={"num_steps": 1})
@@ -78,7 +100,10 @@ def test_elements_as_decisions_train(tmp_path: Path) -> None:
 def test_credit_by_surprisal_runs_by_the_norm_of_the_score_instead(tmp_path: Path, method: str) -> None:
     more = {"train": {"num_steps": 2, "updates_per_batch": 2}}
     surprisal, norm = ({"credit": {"gradient_adaptive": {"signal": signal}}} for signal in ("surprisal", "score_norm"))
-    with pytest.raises(ConfigError, match=r"write credit.gradient_adaptive.signal = 'score_norm'; this domain's decisions are continuous"):
+    with pytest.raises(
+        ConfigError,
+        match=r"write credit.gradient_adaptive.signal = 'score_norm'; this domain's decisions are continuous",
+    ):
         ran(tmp_path / "refused", method=method, **surprisal)
     result, named = ran(tmp_path / "auto", method=method, **more), ran(tmp_path / "norm", method=method, **norm, **more)
     assert (result.summary["before"], result.summary["after"]) == (named.summary["before"], named.summary["after"])

@@ -26,12 +26,24 @@ GAME = [
 
 
 def sampled(domain, **settings):
-    return domain.sample(domain.prompts([0, 1, 2]), 3, streams=Streams(0), step=0, settings=settings, requires=frozenset({"log_prob", "entropy"}))
+    return domain.sample(
+        domain.prompts([0, 1, 2]),
+        3,
+        streams=Streams(0),
+        step=0,
+        settings=settings,
+        requires=frozenset({"log_prob", "entropy"}),
+    )
 
 
 def test_generate_samples_an_adapter_under_top_p_and_a_correction(qwen: Path, tmp_path: Path) -> None:
     chosen = experiment(
-        qwen, "domain.engine.kind=transformers", "domain.model.lora.r=2", "method=dapo+tis", "domain.sampling.top_p=0.8", "track.rollouts_every=1"
+        qwen,
+        "domain.engine.kind=transformers",
+        "domain.model.lora.r=2",
+        "method=dapo+tis",
+        "domain.sampling.top_p=0.8",
+        "track.rollouts_every=1",
     )
     run = train(chosen, tmp_path / "run").folder.path
     first, second = rows(run)[1:]
@@ -54,16 +66,26 @@ def test_what_a_lagging_server_sampled_is_kept_beside_what_the_policy_says(qwen:
         assert 0.01 < gap.abs().max() < 3
         assert samples.old_log_prob.dtype == samples.behaviour_log_prob.dtype == torch.float32
         # What is measured on held-out prompts is the policy, not the server.
-        assert domain.evaluate(streams=Streams(0)).metrics == open_domain(experiment(qwen)).evaluate(streams=Streams(0)).metrics
-        # A correction weighs every decision by the policy over the server, cut at 2; a token that the server holds likelier than the policy weighs less.
-        run = train(experiment(qwen, address, "method=dapo+tis", "domain.sampling.top_k=9"), tmp_path / "run").folder.path
+        assert (
+            domain.evaluate(streams=Streams(0)).metrics
+            == open_domain(experiment(qwen)).evaluate(streams=Streams(0)).metrics
+        )
+        # A correction weighs every decision by the policy over the server, cut at 2; a token that the server holds
+        # likelier than the policy weighs less.
+        run = train(
+            experiment(qwen, address, "method=dapo+tis", "domain.sampling.top_k=9"), tmp_path / "run"
+        ).folder.path
         assert all(row[GAP] > 0.01 and row["updates/taken"] == 1 for row in rows(run)[1:])
 
 
 @pytest.mark.parametrize("kind", ["transformers", "vllm"])
 def test_conversations_over_an_engine_that_completes_prompts(qwen: Path, tmp_path: Path, kind: str) -> None:
     with serving(Backbone(AutoModelForCausalLM.from_pretrained(qwen))) as server:
-        engine = f"{{kind = 'vllm', model = 'served', address = '{server.address}'}}" if kind == "vllm" else "{kind = 'transformers'}"
+        engine = (
+            f"{{kind = 'vllm', model = 'served', address = '{server.address}'}}"
+            if kind == "vllm"
+            else "{kind = 'transformers'}"
+        )
         chosen = experiment(qwen, *GAME, f"domain.engine={engine}", "track.rollouts_every=1")
         samples = sampled(open_domain(chosen))
         masked_out = (~samples.mask & (torch.arange(samples.mask.shape[1]) < samples.payload["length"][:, None])).any(1)
@@ -79,7 +101,10 @@ def test_a_server_that_goes_away_is_named_and_the_run_goes_on_later(qwen: Path, 
     backbone = Backbone(AutoModelForCausalLM.from_pretrained(qwen))
     with serving(backbone) as server:
         port = server.server_port
-        address = f"domain.engine={{kind = 'vllm', model = 'served', address = '{server.address}', num_retries = 0, concurrency = 1}}"
+        address = (
+            f"domain.engine={{kind = 'vllm', model = 'served', address = '{server.address}', num_retries = 0,"
+            " concurrency = 1}"
+        )
         chosen = experiment(qwen, address, "train.num_steps=3")
         whole = train(chosen, tmp_path / "whole").folder.path
         # A step asks 12 times: the server fails in the second.

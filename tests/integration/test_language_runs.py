@@ -1,4 +1,6 @@
-"""Every setting that people train language models with, in whole runs of a few steps on model folders as transformers writes them."""
+"""Every setting that people train language models with, in whole runs of a few steps on model folders as transformers
+writes them.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def test_a_folder_trains_and_comes_back_as_one(model: Path, tmp_path: Path) -> N
     run = train(experiment(model), tmp_path / "run").folder.path
     before, after = (AutoModelForCausalLM.from_pretrained(folder) for folder in (model, run / "model"))
     assert type(after) is type(before)
-    assert AutoTokenizer.from_pretrained(run / "model").encode("sort 1 2 ?") == AutoTokenizer.from_pretrained(model).encode("sort 1 2 ?")
+    assert AutoTokenizer.from_pretrained(run / "model").encode("sort 1 2 ?") == AutoTokenizer.from_pretrained(
+        model
+    ).encode("sort 1 2 ?")
     trained = weights(run, 2)
     for (name, start), (_, end) in zip(before.named_parameters(), after.named_parameters(), strict=True):
         assert torch.equal(end, trained[name])
@@ -78,17 +82,33 @@ def test_what_saves_memory_changes_no_gradient(model: Path, tmp_path: Path) -> N
         # A limit below what the process holds already: one member at a time, which is said.
         assert {row.get("micro_batch_members") for row in rows(found)[1:]} == ({1} if name == "fitted" else {None})
         for tensor, value in weights(expected, 2).items():
-            torch.testing.assert_close(weights(found, 2)[tensor], value, rtol=0, atol=atol, msg=lambda text, name=name: f"{name}: {text}")
+            torch.testing.assert_close(
+                weights(found, 2)[tensor], value, rtol=0, atol=atol, msg=lambda text, name=name: f"{name}: {text}"
+            )
         for one, other in zip(rows(found), rows(expected), strict=True):
-            same = {key: value for key, value in one.items() if key not in ("padding_share/update", "on_policy_fraction") and isinstance(value, float)}
+            same = {
+                key: value
+                for key, value in one.items()
+                if key not in ("padding_share/update", "on_policy_fraction") and isinstance(value, float)
+            }
             assert same == pytest.approx({key: other[key] for key in same}, rel=100 * atol, abs=100 * atol), name
 
 
 def test_what_a_pass_will_take_is_foretold(model: Path) -> None:
-    chosen = experiment(model, "train.micro_batch_members=auto", "train.memory_limit_gib=100", "domain.sampling.max_new_tokens=30", "entropy=0.01")
+    chosen = experiment(
+        model,
+        "train.micro_batch_members=auto",
+        "train.memory_limit_gib=100",
+        "domain.sampling.max_new_tokens=30",
+        "entropy=0.01",
+    )
     domain, recipe = open_domain(chosen), job_of(chosen).recipes[0]
     state = TrainState(
-        Progress(), recipe.objective.init(), build_optimiser(recipe.optimiser, domain.module), ReferencePolicy(AbsentReference(), domain.module), domain.module
+        Progress(),
+        recipe.objective.init(),
+        build_optimiser(recipe.optimiser, domain.module),
+        ReferencePolicy(AbsentReference(), domain.module),
+        domain.module,
     )
     requires = recipe.objective.requires
     samples = domain.sample(domain.prompts(range(8)), 8, streams=Streams(0), step=0, settings={}, requires=requires)
@@ -110,14 +130,21 @@ def test_what_a_pass_will_take_is_foretold(model: Path) -> None:
 
 
 def test_an_adapter_trains_alone_against_its_base_and_is_saved_merged(model: Path, tmp_path: Path) -> None:
-    run = train(experiment(model, *KL, "domain.model.lora.r=4", "optimiser.learning_rate=0.02", "train.num_steps=3"), tmp_path / "run").folder.path
+    run = train(
+        experiment(model, *KL, "domain.model.lora.r=4", "optimiser.learning_rate=0.02", "train.num_steps=3"),
+        tmp_path / "run",
+    ).folder.path
     trained = weights(run, 3)
     assert {name.split(".")[-3] for name in trained} == {"lora_A", "lora_B"}
     assert all(min(tensor.shape) == 4 for tensor in trained.values())
     divergence = [row["kl"] for row in rows(run)[1:]]
-    assert divergence[0] == pytest.approx(0, abs=1e-9), "the adapter begins as nothing, so the policy begins as its reference"
+    assert divergence[0] == pytest.approx(0, abs=1e-9), (
+        "the adapter begins as nothing, so the policy begins as its reference"
+    )
     assert divergence[2] > 1e-4
-    assert load_tree(run / "checkpoints" / "step-3")["reference"]["weights"] == {}, "switching the adapter off needs no copy"
+    assert load_tree(run / "checkpoints" / "step-3")["reference"]["weights"] == {}, (
+        "switching the adapter off needs no copy"
+    )
     # The folder is the base plus B A alpha / r, without a trace of the adapter.
     assert not list((run / "model").glob("adapter*"))
     base, merged = (AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (model, run / "model"))
@@ -131,9 +158,19 @@ def test_an_adapter_trains_alone_against_its_base_and_is_saved_merged(model: Pat
     assert all(torch.equal(base[name], merged[name]) for name in frozen)
 
 
-@pytest.mark.parametrize("settings", [LORA, ["domain.model.dtype=bfloat16"], ["train.autocast=bfloat16", "train.gradient_checkpointing=true"]])
+@pytest.mark.parametrize(
+    "settings",
+    [LORA, ["domain.model.dtype=bfloat16"], ["train.autocast=bfloat16", "train.gradient_checkpointing=true"]],
+)
 def test_a_run_cut_off_goes_on_to_the_same_bits(qwen: Path, tmp_path: Path, settings: list[str]) -> None:
-    usual = [*KL, "train.num_steps=4", "train.updates_per_batch=2", "train.evaluate_every=2", "checkpoint.keep_last=9", "reference.kind=ema"]
+    usual = [
+        *KL,
+        "train.num_steps=4",
+        "train.updates_per_batch=2",
+        "train.evaluate_every=2",
+        "checkpoint.keep_last=9",
+        "reference.kind=ema",
+    ]
     whole = train(experiment(qwen, *usual, *settings), tmp_path / "whole").folder.path
     run = cut_back(whole, 2, tmp_path / "run")
     assert resume(run).summary["steps"] == 4
@@ -142,7 +179,9 @@ def test_a_run_cut_off_goes_on_to_the_same_bits(qwen: Path, tmp_path: Path, sett
     assert all(torch.equal(one[name], other[name]) for name in other)
 
 
-def test_half_precision_weights_give_fp32_log_probs_and_say_what_they_lose(qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_half_precision_weights_give_fp32_log_probs_and_say_what_they_lose(
+    qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     chosen = experiment(qwen, "domain.model.dtype=bfloat16", "track.console=lines", "train.updates_per_batch=2")
     domain = open_domain(chosen)
     samples = domain.sample(domain.prompts([0, 1]), 2, streams=Streams(0), step=0, settings={}, requires=LOG_PROB)
@@ -153,7 +192,10 @@ def test_half_precision_weights_give_fp32_log_probs_and_say_what_they_lose(qwen:
     run = train(chosen, tmp_path / "run").folder.path
     assert {value.dtype for value in load_file(run / "model" / "model.safetensors").values()} == {torch.bfloat16}
     assert "bfloat16 and are trained as they are" in capsys.readouterr().out
-    train(experiment(qwen, "domain.model.dtype=bfloat16", "domain.model.lora.r=2", "track.console=lines"), tmp_path / "adapter")
+    train(
+        experiment(qwen, "domain.model.dtype=bfloat16", "domain.model.lora.r=2", "track.console=lines"),
+        tmp_path / "adapter",
+    )
     assert "trained as they are" not in capsys.readouterr().out, "an adapter's own weights are fp32"
 
 
@@ -177,7 +219,10 @@ def test_autocast_sees_every_update(qwen: Path, tmp_path: Path) -> None:
         afresh = scored()
     assert torch.equal(within, afresh)
     assert not torch.equal(within, before)
-    run, exact = (train(each, tmp_path / name).folder.path for name, each in (("run", chosen), ("exact", experiment(qwen, "train.updates_per_batch=3"))))
+    run, exact = (
+        train(each, tmp_path / name).folder.path
+        for name, each in (("run", chosen), ("exact", experiment(qwen, "train.updates_per_batch=3")))
+    )
     assert {value.dtype for value in weights(run, 2).values()} == {torch.float32}
     assert rows(run)[1]["grad_norm"] == pytest.approx(rows(exact)[1]["grad_norm"], rel=0.2)
     assert rows(run)[1]["grad_norm"] != rows(exact)[1]["grad_norm"]
@@ -185,7 +230,10 @@ def test_autocast_sees_every_update(qwen: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("overlay", ["tis", "mis", "icepop"])
 def test_truncated_sampling_under_a_correction(qwen: Path, tmp_path: Path, overlay: str) -> None:
-    run = train(experiment(qwen, f"method=dapo+{overlay}", "domain.sampling.top_p=0.8", "domain.sampling.top_k=40"), tmp_path / "run").folder.path
+    run = train(
+        experiment(qwen, f"method=dapo+{overlay}", "domain.sampling.top_p=0.8", "domain.sampling.top_k=40"),
+        tmp_path / "run",
+    ).folder.path
     for row in rows(run)[1:]:
         # What was left holds at least 0.8 of the mass where top-p cut, and less where only 40 tokens may be.
         assert 0.01 < row["sampling/sampling_logp_difference/mean"] < 0.5
@@ -200,7 +248,10 @@ def test_a_scheduled_temperature_is_stored_with_what_it_sampled(qwen: Path, tmp_
     assert [rollouts(run, step)[0]["settings"]["temperature"] for step in (1, 2, 3)] == told
 
 
-CHATS = [{"question": [{"role": "user", "content": f"sum {i} + 2"}], "solution": str(i + 2), "level": i % 3} for i in range(9)]
+CHATS = [
+    {"question": [{"role": "user", "content": f"sum {i} + 2"}], "solution": str(i + 2), "level": i % 3}
+    for i in range(9)
+]
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
@@ -213,15 +264,26 @@ def test_chats_from_a_file(qwen: Path, tmp_path: Path, ending: str) -> None:
         from pyarrow import parquet
 
         parquet.write_table(pyarrow.Table.from_pylist(CHATS), path)
-    source = {"source": {"kind": "files", "paths": [str(path)]}, "num_train": None, "num_held_out": 3, "prompt_column": "question", "answer_column": "solution"}
+    source = {
+        "source": {"kind": "files", "paths": [str(path)]},
+        "num_train": None,
+        "num_held_out": 3,
+        "prompt_column": "question",
+        "answer_column": "solution",
+    }
     correct = {"kind": "exact_answer", "weight": 0.5}
     chosen = experiment(
-        qwen, "track.rollouts_every=1", "domain.chat.system=be brief", domain={"data": source, "rewards": {"correct": correct}, "sampling": {"stop": ["+"]}}
+        qwen,
+        "track.rollouts_every=1",
+        "domain.chat.system=be brief",
+        domain={"data": source, "rewards": {"correct": correct}, "sampling": {"stop": ["+"]}},
     )
     domain = open_domain(chosen)
     assert domain.num_prompts == 6
     prompt = domain.prompts([0])[0]
-    ids = domain.sample([prompt], 2, streams=Streams(0), step=0, settings={}, requires=LOG_PROB).payload["prompt_ids"][0]
+    ids = domain.sample([prompt], 2, streams=Streams(0), step=0, settings={}, requires=LOG_PROB).payload["prompt_ids"][
+        0
+    ]
     asked = prompt.columns["prompt"][0]["content"]
     assert domain.tokenizer.decode(ids) == f"<|system|>be brief<|end|><|user|>{asked}<|end|><|assistant|>"
     member = rollouts(train(chosen, tmp_path / "run").folder.path, 1)[0]
@@ -230,7 +292,11 @@ def test_chats_from_a_file(qwen: Path, tmp_path: Path, ending: str) -> None:
 
 
 def test_a_task_of_reasoning_gym(qwen: Path, tmp_path: Path) -> None:
-    task = {"kind": "reasoning_gym", "task": "basic_arithmetic", "parameters": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}}
+    task = {
+        "kind": "reasoning_gym",
+        "task": "basic_arithmetic",
+        "parameters": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1},
+    }
     chosen = experiment(qwen, domain={"data": {"source": task}, "rewards": {"solved": {"kind": "reasoning_gym"}}})
     row = rows(train(chosen, tmp_path / "run").folder.path)[1]
     assert 0 <= row["rewards/solved/mean"] <= 1
@@ -254,12 +320,22 @@ def enough(step, metrics):
 """
 
 
-def test_own_rewards_and_callbacks_from_the_working_directory(qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_rewards_and_callbacks_from_the_working_directory(
+    qwen: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "own_functions.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    own = ["train.callbacks=['own_functions:follow', 'own_functions:enough']", "train.num_steps=9", "checkpoint.model_every=2"]
-    chosen = experiment(qwen, *own, domain={"rewards": {"digits": None, "patient": {"kind": "callable", "path": "own_functions:patient"}}})
+    own = [
+        "train.callbacks=['own_functions:follow', 'own_functions:enough']",
+        "train.num_steps=9",
+        "checkpoint.model_every=2",
+    ]
+    chosen = experiment(
+        qwen,
+        *own,
+        domain={"rewards": {"digits": None, "patient": {"kind": "callable", "path": "own_functions:patient"}}},
+    )
     result = train(chosen, "run")
     assert result.summary["steps"] == 3
     found = [row for row in rows(result.folder.path) if "reward" in row]
@@ -270,8 +346,15 @@ def test_own_rewards_and_callbacks_from_the_working_directory(qwen: Path, tmp_pa
 
 def test_ending_early_keeping_the_best_and_tensorboard(qwen: Path, tmp_path: Path) -> None:
     # A rate that ruins the model: what is best is what it was soon after the start.
-    settings = ["train.num_steps=30", "train.evaluate_every=1", "train.early_stopping.patience=4", "train.metric=sampled/digits"]
-    run = train(experiment(qwen, *settings, "optimiser.learning_rate=0.3", "track.tensorboard=true"), tmp_path / "run").folder.path
+    settings = [
+        "train.num_steps=30",
+        "train.evaluate_every=1",
+        "train.early_stopping.patience=4",
+        "train.metric=sampled/digits",
+    ]
+    run = train(
+        experiment(qwen, *settings, "optimiser.learning_rate=0.3", "track.tensorboard=true"), tmp_path / "run"
+    ).folder.path
     scores = [row["eval/sampled/digits"] for row in rows(run)]
     best = scores.index(max(scores))
     assert len(scores) == best + 5 < 31
@@ -288,9 +371,20 @@ def test_ending_early_keeping_the_best_and_tensorboard(qwen: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("adapter", [False, True])
-@pytest.mark.parametrize(("reference", "shares"), [("{kind = 'periodic', sync_steps = 2, alpha = 0.6}", [0, 0.6]), ("{kind = 'ema', decay = 0.7}", [0.3, 0.3])])
-def test_references_follow_the_policy(qwen: Path, tmp_path: Path, reference: str, shares: list[float], adapter: bool) -> None:
-    settings = [*KL, f"reference={reference}", "optimiser.learning_rate=0.01", "checkpoint.keep_last=9", "train.num_steps=3"]
+@pytest.mark.parametrize(
+    ("reference", "shares"),
+    [("{kind = 'periodic', sync_steps = 2, alpha = 0.6}", [0, 0.6]), ("{kind = 'ema', decay = 0.7}", [0.3, 0.3])],
+)
+def test_references_follow_the_policy(
+    qwen: Path, tmp_path: Path, reference: str, shares: list[float], adapter: bool
+) -> None:
+    settings = [
+        *KL,
+        f"reference={reference}",
+        "optimiser.learning_rate=0.01",
+        "checkpoint.keep_last=9",
+        "train.num_steps=3",
+    ]
     run = train(experiment(qwen, *settings, *(LORA[:1] if adapter else [])), tmp_path / "run").folder.path
     expected = weights(run, 0)
     for step, share in enumerate(shares, 1):
@@ -306,9 +400,21 @@ def test_references_follow_the_policy(qwen: Path, tmp_path: Path, reference: str
 
 def test_stages_change_what_they_name_and_keep_the_rest(qwen: Path, tmp_path: Path) -> None:
     stages = [
-        {"name": "warm_up", "num_steps": 2, "set": {"policy_weight": 0.0, "auxiliary": {"supervised": 1.0}, "optimiser": {"learning_rate": 2e-3}}},
-        {"name": "short", "num_steps": 2, "set": {"domain": {"sampling": {"max_new_tokens": 3, "temperature": 0.5}}, "train": {"group_size": 2}}},
-        {"name": "long", "num_steps": 1, "set": {"method": "dapo+tis", "train": {"updates_per_batch": 2}, "domain": {"sampling": {"top_k": 5}}}},
+        {
+            "name": "warm_up",
+            "num_steps": 2,
+            "set": {"policy_weight": 0.0, "auxiliary": {"supervised": 1.0}, "optimiser": {"learning_rate": 2e-3}},
+        },
+        {
+            "name": "short",
+            "num_steps": 2,
+            "set": {"domain": {"sampling": {"max_new_tokens": 3, "temperature": 0.5}}, "train": {"group_size": 2}},
+        },
+        {
+            "name": "long",
+            "num_steps": 1,
+            "set": {"method": "dapo+tis", "train": {"updates_per_batch": 2}, "domain": {"sampling": {"top_k": 5}}},
+        },
     ]
     chosen = experiment(qwen, stages=stages, domain={"demonstrations": {"num": 8}})
     run = train(chosen, tmp_path / "run").folder.path
@@ -316,7 +422,14 @@ def test_stages_change_what_they_name_and_keep_the_rest(qwen: Path, tmp_path: Pa
     begun = [(row["step"], row["stage"]) for row in rows(run) if "learning_rate" not in row]
     assert begun == [(0, "warm_up"), (2, "short"), (4, "long")]
     found = [row for row in rows(run) if row["step"] == 0 or "learning_rate" in row]
-    assert [(row["step"], row["stage"]) for row in found] == [(0, "warm_up"), (1, "warm_up"), (2, "warm_up"), (3, "short"), (4, "short"), (5, "long")]
+    assert [(row["step"], row["stage"]) for row in found] == [
+        (0, "warm_up"),
+        (1, "warm_up"),
+        (2, "warm_up"),
+        (3, "short"),
+        (4, "short"),
+        (5, "long"),
+    ]
     assert all("loss_sup" in row and "reward" not in row for row in found[1:3])
     assert [row["learning_rate"] for row in found[1:]] == [2e-3, 2e-3, 1e-3, 1e-3, 1e-3]
     assert [row["completions/mean_length"] <= 3 for row in found[3:]] == [True, True, False]
@@ -337,8 +450,19 @@ def test_the_shipped_experiment_on_a_folder_of_ones_own(
         assert ended.value.code == 0
 
     monkeypatch.chdir(tmp_path)
-    small = ["domain.data.num_train=8", "domain.data.num_held_out=4", "domain.demonstrations.num=8", "train.prompts_per_step=2", "train.group_size=4"]
-    steps = ["stages.warm_up.num_steps=2", "stages.grpo.num_steps=1", "domain.model.lora.r=2", "domain.sampling.max_new_tokens=8"]
+    small = [
+        "domain.data.num_train=8",
+        "domain.data.num_held_out=4",
+        "domain.demonstrations.num=8",
+        "train.prompts_per_step=2",
+        "train.group_size=4",
+    ]
+    steps = [
+        "stages.warm_up.num_steps=2",
+        "stages.grpo.num_steps=1",
+        "domain.model.lora.r=2",
+        "domain.sampling.max_new_tokens=8",
+    ]
     command("train", "language", "--model", str(qwen), "--out", "run", "--no-controls", *small, *steps)
     printed = capsys.readouterr().out
     assert "Run folder: run" in printed
@@ -347,7 +471,9 @@ def test_the_shipped_experiment_on_a_folder_of_ones_own(
     AutoModelForCausalLM.from_pretrained("mine")
 
 
-def test_a_judge_that_hangs_in_evaluation_is_left_out_counted_and_said(qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_judge_that_hangs_in_evaluation_is_left_out_counted_and_said(
+    qwen: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     judge = {"kind": "callable", "path": "tests.integration.small:slow", "role": "judge", "timeout_seconds": 0.05}
     chosen = experiment(qwen, "train.num_steps=1", "track.console=lines", domain={"rewards": {"slow": judge}})
     result = train(chosen, tmp_path / "run")

@@ -25,7 +25,8 @@ from groupwise.cli.app import main
 FORK = multiprocessing.get_context("fork")
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
-# Everything with a random draw or a sum in it, in fp64. A large eps: Adam divides small gradients by small moments, which would magnify rounding.
+# Everything with a random draw or a sum in it, in fp64. A large eps: Adam divides small gradients by small moments,
+# which would magnify rounding.
 SETTINGS = [
     "domain.model.dtype=float64",
     "entropy=0.01",
@@ -40,14 +41,20 @@ FITTED = ["train.micro_batch_members=auto", "train.memory_limit_gib=100"]
 
 
 def command(*arguments: str | Path, processes: int = 1) -> list[str]:
-    start = [sys.executable] if processes == 1 else [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    start = (
+        [sys.executable]
+        if processes == 1
+        else [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+    )
     return [*start, "-m", "groupwise", *map(str, arguments)]
 
 
 def in_two_processes(file: Path, *settings: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """A run in `two`, to its end."""
     started = command("train", file, *settings, "--out", "two", processes=2)
-    return subprocess.run(started, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        started, cwd=folder, env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False
+    )
 
 
 def numbers(row: Mapping[str, Any], leave: Sequence[str]) -> dict[str, float]:
@@ -55,7 +62,9 @@ def numbers(row: Mapping[str, Any], leave: Sequence[str]) -> dict[str, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [["divergence.kind=k3", "divergence.beta=0.1"], ["method=dapo", "domain.model.lora.r=2", *FITTED]])
+@pytest.mark.parametrize(
+    "more", [["divergence.kind=k3", "divergence.beta=0.1"], ["method=dapo", "domain.model.lora.r=2", *FITTED]]
+)
 def test_two_processes_train_as_one_and_one_of_them_speaks(gpt2: Path, tmp_path: Path, more: list[str]) -> None:
     settings = [*SETTINGS, *more]
     one = train(experiment(gpt2, *settings), tmp_path / "one").folder.path
@@ -67,8 +76,8 @@ def test_two_processes_train_as_one_and_one_of_them_speaks(gpt2: Path, tmp_path:
     found = weights(tmp_path / "two", 2)
     for name, value in weights(one, 2).items():
         torch.testing.assert_close(found[name], value, rtol=0, atol=1e-12)
-    # Padding depends on how members are cut, and that on how many a process has. Whether a rescored log-prob equals the sampler's to the last bit depends
-    # on who stands beside a member.
+    # Padding depends on how members are cut, and that on how many a process has. Whether a rescored log-prob equals the
+    # sampler's to the last bit depends on who stands beside a member.
     leave = ("padding_share/update", "padding_share/sampling", "on_policy_fraction", "micro_batch_members")
     for mine, theirs in zip(rows(one), rows(tmp_path / "two"), strict=True):
         assert numbers(theirs, leave) == pytest.approx(numbers(mine, leave), rel=1e-9, abs=1e-10)
@@ -87,7 +96,8 @@ def test_an_error_of_one_process_is_told_and_not_what_the_others_see_of_it(gpt2:
     assert "an error ended the run after step 0; `groupwise resume two` goes on from step 0" in done.stdout
 
 
-# Dropout in the adapter, an average that follows the policy, several updates: everything that a checkpoint must bring back.
+# Dropout in the adapter, an average that follows the policy, several updates: everything that a checkpoint must bring
+# back.
 LONG = [
     "divergence.kind=k3",
     "divergence.beta=0.1",
@@ -158,7 +168,9 @@ def untouched(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 
 
 @pytest.mark.parametrize("start", [forked, pytest.param(spawned, marks=pytest.mark.slow)])
-def test_killed_at_random_moments_and_resumed(qwen: Path, tmp_path: Path, untouched: dict[str, Any], start: Callable[..., Any]) -> None:
+def test_killed_at_random_moments_and_resumed(
+    qwen: Path, tmp_path: Path, untouched: dict[str, Any], start: Callable[..., Any]
+) -> None:
     experiment(qwen)
     run, draw = tmp_path / "run", random.Random(0)
     process = start("train", str(qwen.parent / "small.toml"), *LONG, "--out", str(run))
@@ -171,7 +183,9 @@ def test_killed_at_random_moments_and_resumed(qwen: Path, tmp_path: Path, untouc
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupt_saves_and_says_how_to_go_on(qwen: Path, tmp_path: Path, untouched: dict[str, Any], number: signal.Signals, status: int) -> None:
+def test_an_interrupt_saves_and_says_how_to_go_on(
+    qwen: Path, tmp_path: Path, untouched: dict[str, Any], number: signal.Signals, status: int
+) -> None:
     experiment(qwen)
     run = tmp_path / "run"
     process = forked("train", str(qwen.parent / "small.toml"), *LONG, "--out", str(run))
@@ -190,7 +204,15 @@ def test_an_interrupt_on_the_screen(qwen: Path, tmp_path: Path) -> None:
     experiment(qwen)
     run = tmp_path / "run"
     process = subprocess.Popen(
-        command("train", str(qwen.parent / "small.toml"), *LONG, "--out", str(run), "track.console=lines", "train.num_steps=400"),
+        command(
+            "train",
+            str(qwen.parent / "small.toml"),
+            *LONG,
+            "--out",
+            str(run),
+            "track.console=lines",
+            "train.num_steps=400",
+        ),
         env=ENVIRONMENT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -206,7 +228,9 @@ def test_an_interrupt_on_the_screen(qwen: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(None, 0), (signal.SIGINT, 130)])
-def test_a_reader_that_goes_away_ends_the_display_and_not_the_run(qwen: Path, tmp_path: Path, number: signal.Signals | None, status: int) -> None:
+def test_a_reader_that_goes_away_ends_the_display_and_not_the_run(
+    qwen: Path, tmp_path: Path, number: signal.Signals | None, status: int
+) -> None:
     experiment(qwen)
     run = tmp_path / "run"
     process = subprocess.Popen(
@@ -226,9 +250,15 @@ def test_a_reader_that_goes_away_ends_the_display_and_not_the_run(qwen: Path, tm
         process.send_signal(number)
     said = process.stderr.read()
     assert process.wait(180) == status
-    assert said.strip() == "tracker ConsoleTracker failed and is switched off; training goes on: BrokenPipeError: nobody reads standard output any more"
+    assert (
+        said.strip()
+        == "tracker ConsoleTracker failed and is switched off; training goes on: BrokenPipeError: nobody reads standard"
+        " output any more"
+    )
     assert (run / "summary.json").exists() == (number is None)
-    assert rows(run)[-1]["step"] == max(int(path.name.removeprefix("step-")) for path in (run / "checkpoints").iterdir())
+    assert rows(run)[-1]["step"] == max(
+        int(path.name.removeprefix("step-")) for path in (run / "checkpoints").iterdir()
+    )
 
 
 @pytest.mark.slow
@@ -236,7 +266,14 @@ def test_a_second_interrupt_ends_at_once_and_says_from_where_the_run_goes_on(qwe
     experiment(qwen)
     run = tmp_path / "run"
     # A step long enough that the second one still finds it.
-    settings = [*LONG, "train.prompts_per_step=16", "train.group_size=64", "checkpoint.every=2", "track.console=lines", "train.num_steps=400"]
+    settings = [
+        *LONG,
+        "train.prompts_per_step=16",
+        "train.group_size=64",
+        "checkpoint.every=2",
+        "track.console=lines",
+        "train.num_steps=400",
+    ]
     process = subprocess.Popen(
         command("train", str(qwen.parent / "small.toml"), *settings, "--out", str(run)),
         env=ENVIRONMENT,

@@ -1,4 +1,6 @@
-"""The restoration domain's default at its full length: the reward is earned, and not by what supervised training would have given as well."""
+"""The restoration domain's default at its full length: the reward is earned, and not by what supervised training would
+have given as well.
+"""
 
 from __future__ import annotations
 

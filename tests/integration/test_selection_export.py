@@ -1,4 +1,6 @@
-"""A selector from its run to its use: exported, then asked as the guide says, with the run's own task model writing the answers."""
+"""A selector from its run to its use: exported, then asked as the guide says, with the run's own task model writing the
+answers.
+"""
 
 from __future__ import annotations
 
@@ -52,11 +54,15 @@ def test_the_folder_answers_as_often_right_as_its_card_and_its_table_say(tmp_pat
     card = (tmp_path / "ticket-selector" / "README.md").read_text()
     told = re.search(r"^\| as exported \|(.+)\|$", card, re.MULTILINE)
     assert told is not None
-    # What is written is the most probable of all words, what the card says the most probable of the desks: the same word wherever the model knows its task.
+    # What is written is the most probable of all words, what the card says the most probable of the desks: the same
+    # word wherever the model knows its task.
     assert [float(cell) for cell in told[1].split("|")][:4] == pytest.approx(used, abs=0.5e-3 + 2 / len(held_out))
     table = {row[0]: row[1:] for row in json.loads((done / "tables" / "baselines.json").read_text())["rows"]}
-    for score, exported, pooled, nearest in zip(used, table["ours, as exported"], table["ours"], table["kNN, as exported"], strict=True):
+    for score, exported, pooled, nearest in zip(
+        used, table["ours, as exported"], table["ours"], table["kNN, as exported"], strict=True
+    ):
         assert score == pytest.approx(exported["mean"], abs=2 / len(held_out))
-        # Two samples of the same number of queries, out of pools that differ: three standard errors of their difference at most, were they independent.
+        # Two samples of the same number of queries, out of pools that differ: three standard errors of their difference
+        # at most, were they independent.
         assert abs(score - pooled["mean"]) < 3 * math.sqrt(2 * 0.25 / len(held_out))
         assert score > nearest["mean"]

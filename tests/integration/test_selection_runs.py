@@ -1,4 +1,6 @@
-"""A real run of the selection default, shortened: it leaves nearest neighbours behind on held-out questions, and its table says so."""
+"""A real run of the selection default, shortened: it leaves nearest neighbours behind on held-out questions, and its
+table says so.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ from groupwise.experiment.runner import run
 
 @pytest.mark.slow
 def test_the_default_learns_to_choose_within_a_few_steps(tmp_path: Path) -> None:
-    changes = ["train.num_steps=40", "domain.evaluation.num_oracle=20", "domain.evaluation.num_fixed=16", "domain.evaluation.num_resamples=200"]
+    changes = [
+        "train.num_steps=40",
+        "domain.evaluation.num_oracle=20",
+        "domain.evaluation.num_fixed=16",
+        "domain.evaluation.num_resamples=200",
+    ]
     result = run(load_experiment("selection", changes), tmp_path / "run")
     assert result.summary["after"] > result.summary["before"] + 0.03
     table = json.loads((tmp_path / "run" / "tables" / "lead.json").read_text())

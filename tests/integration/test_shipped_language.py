@@ -1,4 +1,6 @@
-"""The longer language experiments as they are shipped, cut to their first steps: data, corpus, reward and judge of each work together."""
+"""The longer language experiments as they are shipped, cut to their first steps: data, corpus, reward and judge of each
+work together.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,10 @@ SHORT = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "metric", "judge"), [("language_countdown", "solved", "keeps_the_rules"), ("language_knights", "logic", "right")])
+@pytest.mark.parametrize(
+    ("name", "metric", "judge"),
+    [("language_countdown", "solved", "keeps_the_rules"), ("language_knights", "logic", "right")],
+)
 def test_its_first_steps(name: str, metric: str, judge: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
     result = run(load_experiment(name, SHORT), tmp_path / "run", controls=False)

@@ -1,4 +1,6 @@
-"""Source 004's grids run: every variant of each for some steps, on fewer questions; and those that its formulas make one run are one."""
+"""Source 004's grids run: every variant of each for some steps, on fewer questions; and those that its formulas make
+one run are one.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,13 @@ SMALL = [
 ]
 GRIDS = {
     name: [variant.overrides for variant in variants(load_experiment(name).comparison.vary)]  # type: ignore[union-attr]
-    for name in ("source_004", *(f"source_004_{name}" for name in ("rewards", "modes", "advantage", "weights", "adaptive", "shots", "legacy_then")))
+    for name in (
+        "source_004",
+        *(
+            f"source_004_{name}"
+            for name in ("rewards", "modes", "advantage", "weights", "adaptive", "shots", "legacy_then")
+        ),
+    )
 }
 
 
@@ -38,7 +46,9 @@ def trained(name: str, overrides: tuple[str, ...] | list[str], folder: Path, ste
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_every_variant_trains_and_is_evaluated(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_every_variant_trains_and_is_evaluated(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path_factory.getbasetemp() / "source_004"))
     shown = load_experiment(name).comparison.show  # type: ignore[union-attr]
     for number, overrides in enumerate(GRIDS[name]):
@@ -53,11 +63,22 @@ def test_every_variant_trains_and_is_evaluated(name: str, tmp_path: Path, monkey
 def test_under_a_z_score_the_weights_of_the_third_grid_are_one_setting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Two answers give a group two rewards at most, and a z-score maps any two to the same advantages; so does the second version of the reward."""
+    """Two answers give a group two rewards at most, and a z-score maps any two to the same advantages; so does the
+    second version of the reward.
+    """
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path_factory.getbasetemp() / "source_004"))
-    runs = [("source_004_weights", overrides) for overrides in GRIDS["source_004_weights"]] + [("source_004_rewards", GRIDS["source_004_rewards"][2])]
-    first, *others = [load_file(trained(name, each, tmp_path / str(place), 6) / "model" / "model.safetensors") for place, (name, each) in enumerate(runs)]
-    start = load_file(trained("source_004_weights", GRIDS["source_004_weights"][0], tmp_path / "start", 1) / "model" / "model.safetensors")
+    runs = [("source_004_weights", overrides) for overrides in GRIDS["source_004_weights"]] + [
+        ("source_004_rewards", GRIDS["source_004_rewards"][2])
+    ]
+    first, *others = [
+        load_file(trained(name, each, tmp_path / str(place), 6) / "model" / "model.safetensors")
+        for place, (name, each) in enumerate(runs)
+    ]
+    start = load_file(
+        trained("source_004_weights", GRIDS["source_004_weights"][0], tmp_path / "start", 1)
+        / "model"
+        / "model.safetensors"
+    )
     assert max(float((first[name] - start[name]).abs().max()) for name in first) > 1e-3, "it trains"
     for other in others:
         assert max(float((first[name] - other[name]).abs().max()) for name in first) < 1e-6

@@ -1,4 +1,6 @@
-"""What a stage overrides is in force in its span and nowhere else, in every domain: seen in the numbers of real runs whose weights stand still."""
+"""What a stage overrides is in force in its span and nowhere else, in every domain: seen in the numbers of real runs
+whose weights stand still.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ ANYWHERE: dict[str, dict[str, Any]] = {
     "evaluate_every": {"train": {"evaluate_every": 0}},
 }
 OWN: dict[str, dict[str, dict[str, Any]]] = {
-    "language": {"temperature": {"sampling": {"temperature": 0.3}}, "weight": {"rewards": {"brief": {"weight": 2.0}}}, "judge": {"rewards": {"brief": None}}},
+    "language": {
+        "temperature": {"sampling": {"temperature": 0.3}},
+        "weight": {"rewards": {"brief": {"weight": 2.0}}},
+        "judge": {"rewards": {"brief": None}},
+    },
     "diffusion": {"noise": {"sampler": {"noise": 0.2}}, "reduce": {"reduce": "mean"}, "num_steps": {"num_steps": 3}},
     "restoration": {
         "sigma": {"policy": {"sigma": 0.05}},
@@ -50,14 +56,29 @@ CASES = [
 def stages(domain: str, changes: dict[str, Any]) -> dict[str, list[dict[str, float]]]:
     """The rows of three stages of which the second sets `changes`."""
     with TemporaryDirectory() as folder:
-        spans = [{"name": "a", "num_steps": 2}, {"name": "b", "num_steps": 2, "set": changes}, {"name": "c", "num_steps": 2}]
-        still = {"optimiser": {"learning_rate": 0.0}, "train": {"evaluate_every": 1}, "stages": spans, "method": "grpo", "track": {"console": "none"}}
+        spans = [
+            {"name": "a", "num_steps": 2},
+            {"name": "b", "num_steps": 2, "set": changes},
+            {"name": "c", "num_steps": 2},
+        ]
+        still = {
+            "optimiser": {"learning_rate": 0.0},
+            "train": {"evaluate_every": 1},
+            "stages": spans,
+            "method": "grpo",
+            "track": {"console": "none"},
+        }
         path = Path(folder) / "experiment.json"
-        path.write_text(json.dumps(merge(merge(DOMAINS[domain](Path(folder)), {"divergence": {"kind": "none"}}), still)), encoding="utf-8")
+        path.write_text(
+            json.dumps(merge(merge(DOMAINS[domain](Path(folder)), {"divergence": {"kind": "none"}}), still)),
+            encoding="utf-8",
+        )
         result = run(load_experiment(path, run_code=True), Path(folder) / "run")
         found: dict[str, list[dict[str, float]]] = {}
         for row in read_metrics(result.folder.metrics):
-            found.setdefault(row["stage"], []).append({name: value for name, value in row.items() if not depends_on_machine(name) and name != "stage"})
+            found.setdefault(row["stage"], []).append(
+                {name: value for name, value in row.items() if not depends_on_machine(name) and name != "stage"}
+            )
         return found
 
 

@@ -17,11 +17,17 @@ from pathlib import Path
 import pytest
 from tests.experiment.tiny import TINY
 
-LONG = TINY.replace('console = "none"', 'console = "auto"').replace("num_steps = 2\n", "num_steps = 2000\n").replace("every = 1\n", "every = 1000\n")
+LONG = (
+    TINY.replace('console = "none"', 'console = "auto"')
+    .replace("num_steps = 2\n", "num_steps = 2000\n")
+    .replace("every = 1\n", "every = 1000\n")
+)
 
 
 def in_terminal(columns: int, *arguments: str, keys: list[tuple[str, str]]) -> tuple[str, int, float]:
-    """Runs the command on a terminal, pressing keys once a text has appeared; returns what was shown, the status, and the seconds since the last keys."""
+    """Runs the command on a terminal, pressing keys once a text has appeared; returns what was shown, the status, and
+    the seconds since the last keys.
+    """
     process, master = pty.fork()
     if process == 0:
         # A shell that runs tests in its background has it ignored, and what is started inherits that.
@@ -59,7 +65,9 @@ def file(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("columns", [80, 40])
 def test_what_is_shown_and_what_ctrl_c_does(columns: int, file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    shown, status, _ = in_terminal(columns, "train", str(file), "--out", str(run), "--no-controls", keys=[("! all_flat", "\x03")])
+    shown, status, _ = in_terminal(
+        columns, "train", str(file), "--out", str(run), "--no-controls", keys=[("! all_flat", "\x03")]
+    )
     # 128 and the signal: what a shell says of a program that Ctrl-C ended.
     assert status == 130
     text = lines(shown)
@@ -81,7 +89,9 @@ def test_what_is_shown_and_what_ctrl_c_does(columns: int, file: Path, tmp_path: 
 @pytest.mark.slow
 def test_a_second_ctrl_c_ends_at_once(file: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    shown, status, seconds = in_terminal(80, "train", str(file), "--out", str(run), keys=[("  reward", "\x03"), ("once more", "\x03")])
+    shown, status, seconds = in_terminal(
+        80, "train", str(file), "--out", str(run), keys=[("  reward", "\x03"), ("once more", "\x03")]
+    )
     assert status != 0 or "ended at step" in shown
     assert seconds < 10
     assert "Traceback" not in shown

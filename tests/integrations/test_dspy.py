@@ -1,4 +1,6 @@
-"""The selector inside DSPy itself: predictors whose prompts it really writes, before a language model of DSPy's own that repeats."""
+"""The selector inside DSPy itself: predictors whose prompts it really writes, before a language model of DSPy's own
+that repeats.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_demonstrations_reach_the_model_in_the_order_of_training(selector):
 
 def test_a_program_chooses_anew_for_every_question(selector):
     lm = DummyLM([{"desk": "elm"}, {"desk": "fern"}])
-    program = FewShot(dspy.Predict("ticket -> desk"), SelectDemos(selector, k=2, question_field="ticket", answer_field="desk"))
+    program = FewShot(
+        dspy.Predict("ticket -> desk"), SelectDemos(selector, k=2, question_field="ticket", answer_field="desk")
+    )
     other = "south basic phone zoe new comet"
     with dspy.context(lm=lm):
         assert program(ticket=QUESTION).desk == "elm"
@@ -76,7 +80,9 @@ def test_a_compiled_program_still_chooses_and_is_saved_and_loaded(selector, tmp_
             compiled = dspy.LabeledFewShot(k=1).compile(program(), trainset=known)
         else:
             metric = lambda example, found, trace=None: example.answer == found.answer  # noqa: E731
-            compiled = dspy.BootstrapFewShot(metric=metric, max_bootstrapped_demos=1, max_labeled_demos=1).compile(program(), trainset=known)
+            compiled = dspy.BootstrapFewShot(metric=metric, max_bootstrapped_demos=1, max_labeled_demos=1).compile(
+                program(), trainset=known
+            )
         compiled.save(tmp_path / "program.json")
         loaded = program()
         loaded.load(tmp_path / "program.json")

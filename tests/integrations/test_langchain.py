@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from langchain_core.prompts import ChatPromptTemplate, FewShotChatMessagePromptTemplate, FewShotPromptTemplate, PromptTemplate
+from langchain_core.prompts import (
+    ChatPromptTemplate,
+    FewShotChatMessagePromptTemplate,
+    FewShotPromptTemplate,
+    PromptTemplate,
+)
 from tests.domain.selection.small_selector import QUESTION, small_selector
 
 from groupwise.config import ConfigError
@@ -21,7 +26,13 @@ def selector(tmp_path):
 
 def few_shot(chosen, question="question", answer="answer"):
     shown = PromptTemplate.from_template(f"{{{question}}}: {{{answer}}}")
-    return FewShotPromptTemplate(example_selector=chosen, example_prompt=shown, suffix=f"{{{question}}}:", input_variables=[question], example_separator="\n")
+    return FewShotPromptTemplate(
+        example_selector=chosen,
+        example_prompt=shown,
+        suffix=f"{{{question}}}:",
+        input_variables=[question],
+        example_separator="\n",
+    )
 
 
 def test_a_prompt_is_the_one_the_task_model_was_trained_on(selector):
@@ -36,7 +47,10 @@ def test_a_chat_and_names_of_ones_own(selector):
     chosen = GroupwiseExampleSelector(selector, k=2, question_key="ticket", answer_key="desk")
     turns = ChatPromptTemplate.from_messages([("human", "{ticket}"), ("ai", "{desk}")])
     chat = ChatPromptTemplate.from_messages(
-        [FewShotChatMessagePromptTemplate(example_selector=chosen, example_prompt=turns, input_variables=["ticket"]), ("human", "{ticket}")]
+        [
+            FewShotChatMessagePromptTemplate(example_selector=chosen, example_prompt=turns, input_variables=["ticket"]),
+            ("human", "{ticket}"),
+        ]
     )
     shown = selector.select(QUESTION, 2)
     texts = [message.content for message in chat.format_messages(ticket=QUESTION)]

@@ -45,9 +45,15 @@ PREFIX = {"actor": "", "algorithm": ""}
 
 def named(table: str) -> set[str]:
     """Every key that a table names: the words before a value or a remark."""
-    content = tomllib.loads((ROOT / "src" / "groupwise" / "presets" / "keys" / f"{table}.toml").read_text(encoding="utf-8"))
+    content = tomllib.loads(
+        (ROOT / "src" / "groupwise" / "presets" / "keys" / f"{table}.toml").read_text(encoding="utf-8")
+    )
     keys: list[dict[str, Any]] = [key for section in content["section"] for key in section["key"]]
-    return {word for key in keys for word in re.findall(r"(?<![\"\w.])[a-z][\w.]*", re.sub(r"\"[^\"]*\"|\([^)]*\)", "", key["theirs"]))}
+    return {
+        word
+        for key in keys
+        for word in re.findall(r"(?<![\"\w.])[a-z][\w.]*", re.sub(r"\"[^\"]*\"|\([^)]*\)", "", key["theirs"]))
+    }
 
 
 def test_every_key_of_trls_config_is_in_the_table() -> None:
@@ -55,7 +61,11 @@ def test_every_key_of_trls_config_is_in_the_table() -> None:
 
 
 def test_every_key_in_the_table_is_trls() -> None:
-    known = {field.name for field in fields(GRPOConfig)} | {"experimental.gmpo.GMPOTrainer", "reward_funcs", "experimental.gmpo."}
+    known = {field.name for field in fields(GRPOConfig)} | {
+        "experimental.gmpo.GMPOTrainer",
+        "reward_funcs",
+        "experimental.gmpo.",
+    }
     # What transformers calls it since; the lowest version allowed has the first name alone.
     known |= {name.replace("gradient", "activation") for name in known if name.startswith("gradient_checkpointing")}
     assert not {word for word in named("trl") if word not in known and not word.startswith("experimental")}
@@ -89,11 +99,19 @@ REFUSED: dict[str, dict[str, Any]] = {
     "top_entropy_quantile": {"top_entropy_quantile": 0.2},
     "off_policy_mask_threshold": {"off_policy_mask_threshold": 0.5},
     "use_bias_correction_kl": {"beta": 0.1, "importance_sampling_level": "sequence"},
-    "vllm_importance_sampling_correction": {"use_vllm": True, "loss_type": "vespo", "vllm_importance_sampling_mode": "token_mask"},
+    "vllm_importance_sampling_correction": {
+        "use_vllm": True,
+        "loss_type": "vespo",
+        "vllm_importance_sampling_mode": "token_mask",
+    },
 }
 """Keys of TRL with a sound value that no slot says."""
 VALUES: dict[str, dict[str, Any]] = {
-    "loss_type": {"cispo": {"epsilon_high": 5.0}, "luspo": {"importance_sampling_level": "sequence"}, "dr_grpo": {"max_completion_length": 256}},
+    "loss_type": {
+        "cispo": {"epsilon_high": 5.0},
+        "luspo": {"importance_sampling_level": "sequence"},
+        "dr_grpo": {"max_completion_length": 256},
+    },
 }
 """What TRL needs beside a value."""
 
@@ -123,9 +141,15 @@ def test_the_documents_name_what_is_refused_and_nothing_else() -> None:
             assert decided[0] in REFUSED, entry["theirs"]
 
 
-@pytest.mark.parametrize("entry", [entry for entry in loss_keys() if re.match(r'\w+ = "', entry["theirs"])], ids=lambda entry: entry["theirs"])
+@pytest.mark.parametrize(
+    "entry",
+    [entry for entry in loss_keys() if re.match(r'\w+ = "', entry["theirs"])],
+    ids=lambda entry: entry["theirs"],
+)
 def test_a_value_in_the_table_gives_what_the_table_says(entry: dict[str, Any], tmp_path: Path) -> None:
-    """As a GRPOConfig is read by the integration: the kinds that the table sets, or those of the method that it names."""
+    """As a GRPOConfig is read by the integration: the kinds that the table sets, or those of the method
+    that it names.
+    """
     key, value = re.match(r'(\w+) = "(\w+)"', entry["theirs"]).groups()  # type: ignore[union-attr]
     beside = VALUES.get(key, {}).get(value, {})
     vllm = {"use_vllm": True} if key.startswith("vllm") else {}

@@ -14,9 +14,15 @@ Row = Sequence[float | None]
 
 
 def member_ratios(
-    *rows: Row, advantage: float | Sequence[float] = 1.0, old: float = -1.0, score_norm: Tensor | None = None, dtype: torch.dtype = torch.float64
+    *rows: Row,
+    advantage: float | Sequence[float] = 1.0,
+    old: float = -1.0,
+    score_norm: Tensor | None = None,
+    dtype: torch.dtype = torch.float64,
 ) -> Decisions:
-    """Decisions with these ratios, `lp_old = old`, one advantage for all or one a member, ids 0, 1, ...; `log_prob` is a leaf with gradient."""
+    """Decisions with these ratios, `lp_old = old`, one advantage for all or one a member, ids 0, 1, ...; `log_prob` is
+    a leaf with gradient.
+    """
     width = max(len(row) for row in rows)
     mask = torch.tensor([[t < len(row) and row[t] is not None for t in range(width)] for row in rows])
     log_prob = torch.zeros(len(rows), width, dtype=dtype)

@@ -30,9 +30,13 @@ def test_each_side_has_its_own_width() -> None:
 
 
 def test_an_edge_belongs_to_the_region() -> None:
-    # At the edge, which fp64 holds exactly, and next to it on either side: what torch makes of PPO's formula, as TRL and verl have it.
+    # At the edge, which fp64 holds exactly, and next to it on either side: what torch makes of PPO's formula, as TRL
+    # and verl have it.
     for edge, sign in ((1.25, 1.0), (0.75, -1.0)):
-        given, again = (member_ratios([edge - 1e-15 * sign, edge, edge + 1e-15 * sign], advantage=[2.0 * sign], old=0.0) for _ in range(2))
+        given, again = (
+            member_ratios([edge - 1e-15 * sign, edge, edge + 1e-15 * sign], advantage=[2.0 * sign], old=0.0)
+            for _ in range(2)
+        )
         ratio = again.log_ratio.exp()
         assert ratio[0, 1] == edge
         value, too_low, too_high = clipped(given.log_ratio, given, low=0.25, high=0.25)

@@ -20,16 +20,24 @@ CASES = [(setting, number) for setting in GOLDEN["settings"] for number in range
 
 
 def original(**settings: Any) -> Objective:
-    """The original's switches as an objective: clip 0.2, dual clip 3, token mean where the source fixes nothing else."""
+    """The original's switches as an objective: clip 0.2, dual clip 3, token mean where the source fixes
+    nothing else.
+    """
     keys: dict[str, Any] = {"compat": "verl_rl", "trust.kind": "dual_clip", "trust.bound": 3.0}
     if settings.get("use_ema_smoothing"):
         keys |= {"smoothing.kind": "ema", "smoothing.beta": settings.get("ema_beta", 0.9)}
     if settings.get("use_gradient_adaptive_weighting"):
         keys |= {"credit.gradient_adaptive.temperature": settings.get("gradient_weighting_temperature", 1.0)}
     if settings.get("use_amic"):
-        keys |= {"ratio.kind": "arithmetic", "ratio.gradient": "token" if settings.get("use_gradient_adaptive_weighting") else "sequence"}
+        keys |= {
+            "ratio.kind": "arithmetic",
+            "ratio.gradient": "token" if settings.get("use_gradient_adaptive_weighting") else "sequence",
+        }
     if settings.get("use_temporal_decay"):
-        keys |= {"credit.temporal_decay.gamma": 0.95, "credit.temporal_decay.raw": not settings.get("temporal_decay_normalize", True)}
+        keys |= {
+            "credit.temporal_decay.gamma": 0.95,
+            "credit.temporal_decay.raw": not settings.get("temporal_decay_normalize", True),
+        }
     if settings.get("use_ptrw"):
         keys |= {"trust.kind": "gaussian", "trust.sigma": settings.get("ptrw_sigma", 0.2)}
         del keys["trust.bound"]
@@ -96,7 +104,8 @@ def test_what_the_original_lacked_is_refused(keys: dict[str, Any], named: str) -
 
 
 def test_an_advantage_of_mean_zero_counts_as_negative() -> None:
-    # Ratios 1.2, advantages 1 and -1: their mean 0 takes the narrow width, so the mean ratio is held at 1.1 and carries nothing.
+    # Ratios 1.2, advantages 1 and -1: their mean 0 takes the narrow width, so the mean ratio is held at 1.1 and carries
+    # nothing.
     objective = original(use_asymmetric_clipping=True)
     case = {"mask": [[1, 1]], "old_log_prob": [[-1.0, -1.0]], "advantage": [[1.0, -1.0]]}
     now = torch.full((1, 2), -1.0 + math.log(1.2), dtype=torch.float64, requires_grad=True)
@@ -106,4 +115,7 @@ def test_an_advantage_of_mean_zero_counts_as_negative() -> None:
     found = finish(loss.statistics)
     assert (found["zero_gradient_fraction/positive"], found["zero_gradient_fraction/negative"]) == (1.0, 1.0)
     inside = torch.full((1, 2), -1.0 + math.log(1.05), dtype=torch.float64)
-    assert finish(objective.loss(Scored(inside), plan_of(objective, case)).statistics)["zero_gradient_fraction/positive"] == 0.0
+    assert (
+        finish(objective.loss(Scored(inside), plan_of(objective, case)).statistics)["zero_gradient_fraction/positive"]
+        == 0.0
+    )

@@ -41,7 +41,9 @@ def test_share_is_rounded_down_and_at_least_one(share: float, number: int) -> No
 @pytest.mark.parametrize("number", [0, 1, 2, 17, 300, 10_000])
 def test_largest_is_topk(dtype: torch.dtype, number: int) -> None:
     generator = torch.Generator().manual_seed(number)
-    values = torch.randn(20, 30, dtype=dtype, generator=generator) * 10.0 ** torch.randint(-30, 30, (20, 30), generator=generator)
+    values = torch.randn(20, 30, dtype=dtype, generator=generator) * 10.0 ** torch.randint(
+        -30, 30, (20, 30), generator=generator
+    )
     where = torch.rand(20, 30, generator=generator) < 0.7
     expected = torch.zeros_like(where)
     best = torch.where(where, values, float("-inf")).flatten().topk(min(number, int(where.sum()))).indices
@@ -53,27 +55,39 @@ def test_largest_of_neighbouring_numbers() -> None:
     one = torch.tensor(1.0)
     above, below = torch.nextafter(one, one + 1), torch.nextafter(one, one - 1)
     values = torch.stack([below, one, above, -above])[None]
-    assert largest(values, torch.ones(1, 4, dtype=torch.bool), torch.tensor(2.0), alone).tolist() == [[False, True, True, False]]
+    assert largest(values, torch.ones(1, 4, dtype=torch.bool), torch.tensor(2.0), alone).tolist() == [
+        [False, True, True, False]
+    ]
 
 
-@pytest.mark.parametrize(("number", "expected"), [(1, [0, 0, 0, 0]), (2, [1, 1, 0, 0]), (3, [1, 1, 0, 0]), (4, [1, 1, 1, 1])])
+@pytest.mark.parametrize(
+    ("number", "expected"), [(1, [0, 0, 0, 0]), (2, [1, 1, 0, 0]), (3, [1, 1, 0, 0]), (4, [1, 1, 1, 1])]
+)
 def test_ties_that_do_not_all_fit_are_left_out_without_lots(number: int, expected: list[int]) -> None:
     values = torch.tensor([[1.0, 1.0, 0.0, -0.0]])
-    assert largest(values, torch.ones(1, 4, dtype=torch.bool), torch.tensor(float(number)), alone).int().tolist() == [expected]
+    assert largest(values, torch.ones(1, 4, dtype=torch.bool), torch.tensor(float(number)), alone).int().tolist() == [
+        expected
+    ]
 
 
-@pytest.mark.parametrize(("number", "expected"), [(1, [0, 1, 0, 0]), (2, [1, 1, 0, 0]), (3, [1, 1, 0, 1]), (4, [1, 1, 1, 1])])
+@pytest.mark.parametrize(
+    ("number", "expected"), [(1, [0, 1, 0, 0]), (2, [1, 1, 0, 0]), (3, [1, 1, 0, 1]), (4, [1, 1, 1, 1])]
+)
 def test_ties_go_to_the_smallest_lots(number: int, expected: list[int]) -> None:
     values, lots = torch.tensor([[1.0, 1.0, 0.0, -0.0]]), torch.tensor([0.75, 0.25, 0.5, 0.125])
     where = torch.ones(1, 4, dtype=torch.bool)
-    assert largest(values, where, torch.tensor(float(number)), alone, lots=lambda places: lots[places]).int().tolist() == [expected]
+    assert largest(
+        values, where, torch.tensor(float(number)), alone, lots=lambda places: lots[places]
+    ).int().tolist() == [expected]
 
 
 def test_processes_choose_together() -> None:
     values, where = torch.randn(8, 5, generator=torch.Generator().manual_seed(0)), torch.ones(8, 5, dtype=torch.bool)
     together = Together(2)
     rows = [slice(0, 3), slice(3, 8)]
-    parts = together.run(lambda rank: largest(values[rows[rank]], where[rows[rank]], torch.tensor(11.0), together.reduce(rank)))
+    parts = together.run(
+        lambda rank: largest(values[rows[rank]], where[rows[rank]], torch.tensor(11.0), together.reduce(rank))
+    )
     assert torch.cat(parts).equal(largest(values, where, torch.tensor(11.0), alone))
 
 

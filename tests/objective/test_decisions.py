@@ -50,4 +50,6 @@ def test_good_and_bad_by_the_members_advantage_or_by_the_decisions() -> None:
 def test_statistics_count_valid_decisions_alone() -> None:
     given = member_ratios([2.0, None, 4.0], [6.0, None, None])
     ratio = given.log_ratio.exp()
-    assert finish({"mean": given.average(ratio), "share": given.share(lambda: ratio > 3)}) == pytest.approx({"mean": 4.0, "share": 2 / 3})
+    assert finish({"mean": given.average(ratio), "share": given.share(lambda: ratio > 3)}) == pytest.approx(
+        {"mean": 4.0, "share": 2 / 3}
+    )

@@ -34,7 +34,9 @@ def push(
     shift: Ratios | None = None,
     **keys: Any,
 ) -> Tensor:
-    """`-N dL / dlp` `[B, T]` of members with these ratios, the reference being the live policy; by `mean_shift` where a shift is given."""
+    """`-N dL / dlp` `[B, T]` of members with these ratios, the reference being the live policy; by `mean_shift` where a
+    shift is given.
+    """
     objective = Objective.preset(name, **keys)
     width = max(len(row) for row in ratios)
     mask = torch.tensor([[t < len(row) for t in range(width)] for row in ratios])
@@ -65,7 +67,11 @@ def zero_gradient_fraction(name: str, ratios: Ratios, rewards: Sequence[float], 
     objective = Objective.preset(name)
     old = torch.full((len(ratios), len(ratios[0])), -4.0, dtype=torch.float64)
     rollouts = Rollouts(
-        torch.zeros(len(ratios), dtype=torch.long), torch.ones_like(old, dtype=torch.bool), old, {"reward": list(rewards)}, reference_log_prob=old
+        torch.zeros(len(ratios), dtype=torch.long),
+        torch.ones_like(old, dtype=torch.bool),
+        old,
+        {"reward": list(rewards)},
+        reference_log_prob=old,
     )
     log_prob = old + torch.tensor(ratios, dtype=torch.float64).log()
     loss = objective.loss(Scored(log_prob), objective.plan(objective.prepare(rollouts, objective.init())))
@@ -82,7 +88,8 @@ def dapo() -> None:
     # A good token that grew by a quarter still learns.
     assert push("dapo", [[1.25], [1.0]], [1.0, 0.0])[0, 0] > 0 == push("grpo", [[1.25], [1.0]], [1.0, 0.0])[0, 0]
     token_mean("dapo")()
-    # A flat group is sampled anew: it leaves the divisor too, so the other group is pushed twice as hard as by a token mean over both.
+    # A flat group is sampled anew: it leaves the divisor too, so the other group is pushed twice as hard as by a token
+    # mean over both.
     ratios, rewards, group = [[1.0]] * 4, [1.0, 0.0, 1.0, 1.0], [0, 0, 1, 1]
     given, plain = (push(name, ratios, rewards, group=group)[:, 0] for name in ("dapo", "bnpo"))
     assert float(given[0]) == pytest.approx(2 * float(plain[0]))
@@ -160,7 +167,8 @@ def cispo() -> None:
 
 
 def sapo() -> None:
-    # Smooth where the clip has an edge: between ratio 1.19 and 1.21 GRPO falls to nothing, SAPO by a percent; bad decisions fade faster.
+    # Smooth where the clip has an edge: between ratio 1.19 and 1.21 GRPO falls to nothing, SAPO by a percent; bad
+    # decisions fade faster.
     given, plain = (push(name, [[1.19, 1.21], [1.0, 1.0]], [1.0, 0.0]) for name in ("sapo", "grpo"))
     assert plain[0, 1] == 0 < plain[0, 0]
     assert abs(float(given[0, 1] / given[0, 0]) - 1.0) < 0.02
@@ -204,7 +212,8 @@ def batch_scaled(name: str) -> Callable[[], None]:
 
 
 def topr() -> None:
-    # Bad answers that the policy has left are hardly pushed further; good ones never lose their weight, however rare they became.
+    # Bad answers that the policy has left are hardly pushed further; good ones never lose their weight, however rare
+    # they became.
     given = push("topr", [[0.1], [0.1], [10.0]], [1.0, -1.0, -1.0], old=-3.0)[:, 0]
     assert given.tolist() == pytest.approx([1.0, -0.1, -1.0])
     assert push("grpo", [[0.1], [0.1], [10.0]], [1.0, -1.0, -1.0], old=-3.0)[1, 0] == 0
@@ -216,11 +225,16 @@ def vespo() -> None:
     assert float(given[0, 0]) == pytest.approx(float(given[0, 1])) == pytest.approx(-float(given[1, 0]))
     plain = push("grpo", [[2.0, 0.5], [1.0, 1.0]], [1.0, 0.0], old=-3.0)
     assert plain[0, 0] == 0 < plain[0, 1]
-    assert 0 < push("vespo", [[3.0], [1.0]], [1.0, 0.0], old=-3.0)[0, 0] < 0.2 * push("vespo", [[1.0], [1.0]], [1.0, 0.0], old=-3.0)[0, 0]
+    assert (
+        0
+        < push("vespo", [[3.0], [1.0]], [1.0, 0.0], old=-3.0)[0, 0]
+        < 0.2 * push("vespo", [[1.0], [1.0]], [1.0, 0.0], old=-3.0)[0, 0]
+    )
 
 
 def opo() -> None:
-    # Three tokens against one: the long good answer sets the baseline, so its own advantage is small and the short bad one's large.
+    # Three tokens against one: the long good answer sets the baseline, so its own advantage is small and the short bad
+    # one's large.
     given = push("opo", [[1.0] * 3, [1.0]], [1.0, 0.0])
     assert given[:, 0].tolist() == pytest.approx([0.25, -0.75])
 
@@ -268,7 +282,11 @@ def aspo() -> None:
 
 def dual_clip() -> None:
     # A bad token that grew beyond three times is let go.
-    assert push("dual_clip", [[1.0], [4.0]], [1.0, 0.0], old=-3.0)[1, 0] == 0 > push("grpo", [[1.0], [4.0]], [1.0, 0.0], old=-3.0)[1, 0]
+    assert (
+        push("dual_clip", [[1.0], [4.0]], [1.0, 0.0], old=-3.0)[1, 0]
+        == 0
+        > push("grpo", [[1.0], [4.0]], [1.0, 0.0], old=-3.0)[1, 0]
+    )
 
 
 def flow_grpo() -> None:
@@ -277,7 +295,8 @@ def flow_grpo() -> None:
 
 
 def grpo_guard() -> None:
-    # The log-ratio of both is below zero by the bias: Flow-GRPO holds the bad one and lets the good one pass. The shift says that the good one moved on.
+    # The log-ratio of both is below zero by the bias: Flow-GRPO holds the bad one and lets the good one pass. The shift
+    # says that the good one moved on.
     ratios, rewards, shift = [[0.9997], [0.9997]], [1.0, 0.0], [[1e-5], [1e-7]]
     plain, given = push("flow_grpo", ratios, rewards)[:, 0], push("grpo_guard", ratios, rewards, shift=shift)[:, 0]
     assert plain[0] > 0 == plain[1]
@@ -307,7 +326,9 @@ def ema() -> None:
 def gradient_adaptive() -> None:
     # A token e times less probable weighs e times as much, the mean staying one.
     old = [[-1.0, -2.0], [-1.0, -1.0]]
-    given, plain = (push(name, [[1.0, 1.0], [1.0, 1.0]], [1.0, 0.0], old=old)[0].tolist() for name in ("gradient_adaptive", "bnpo"))
+    given, plain = (
+        push(name, [[1.0, 1.0], [1.0, 1.0]], [1.0, 0.0], old=old)[0].tolist() for name in ("gradient_adaptive", "bnpo")
+    )
     assert given[1] / given[0] == pytest.approx(math.e)
     assert sum(given) == pytest.approx(sum(plain))
 
@@ -415,7 +436,10 @@ def test_effect(name: str) -> None:
     EFFECTS[name]()
 
 
-@pytest.mark.parametrize(("name", "good", "bad"), [("grpo", 1.0, 0.0), ("cispo", 0.0, 0.0), ("aspo", 1.0, 0.0), ("dual_clip", 1.0, 1.0), ("topr", 0.0, 0.0)])
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [("grpo", 1.0, 0.0), ("cispo", 0.0, 0.0), ("aspo", 1.0, 0.0), ("dual_clip", 1.0, 1.0), ("topr", 0.0, 0.0)],
+)
 def test_who_loses_the_gradient_where_both_grew_fourfold(name: str, good: float, bad: float) -> None:
     ratios, rewards = [[4.0, 4.0], [4.0, 4.0]], [1.0, -1.0]
     assert zero_gradient_fraction(name, ratios, rewards, "positive") == good

@@ -33,7 +33,9 @@ def test_flat_by_equality_not_by_size_of_the_deviation() -> None:
 
 def test_nearly_equal_rewards_are_a_comparison() -> None:
     value = torch.tensor([[1.0], [1.0 + 1e-9]], dtype=torch.float64)
-    grouped = Grouped(value, torch.ones(2, 1, dtype=torch.bool), torch.tensor([0, 0]), 1, torch.ones(2, 1, dtype=torch.float64))
+    grouped = Grouped(
+        value, torch.ones(2, 1, dtype=torch.bool), torch.tensor([0, 0]), 1, torch.ones(2, 1, dtype=torch.float64)
+    )
     assert not grouped.flat.any()
 
 

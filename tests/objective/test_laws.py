@@ -8,7 +8,23 @@ from dataclasses import dataclass
 import pytest
 import torch
 from tests import laws
-from tests.laws import BASE, SLOTS, World, build, extremes, outcome, pairs, plan_of, prepared, same, same_outcome, singles, slot_kinds, slot_tables, world
+from tests.laws import (
+    BASE,
+    SLOTS,
+    World,
+    build,
+    extremes,
+    outcome,
+    pairs,
+    plan_of,
+    prepared,
+    same,
+    same_outcome,
+    singles,
+    slot_kinds,
+    slot_tables,
+    world,
+)
 from tests.objective.advantage.groups import grouped
 from torch import Tensor
 
@@ -23,8 +39,9 @@ from groupwise.records import Scored
 SINGLES = list(singles())
 LOSS_SLOTS = ("smoothing", "ratio", "trust", "credit", "correction", "aggregation", "divergence")
 
-# Law 1: at ratio 1 a region's gradient is that of S = rho A ("ratio"), of S = A lp whatever the level ("log_prob"), of the latter for good decisions and
-# the former for others ("mixed"), or one shared by a member ("member"). A region that draws has none on the drawn decisions.
+# Law 1: at ratio 1 a region's gradient is that of S = rho A ("ratio"), of S = A lp whatever the level ("log_prob"), of
+# the latter for good decisions and the former for others ("mixed"), or one shared by a member ("member"). A region that
+# draws has none on the drawn decisions.
 REGIONS = {
     "unbounded": "ratio",
     "clip": "ratio",
@@ -83,7 +100,9 @@ ADVANTAGES = {
 
 def _on_policy(given: World) -> World:
     now = given.wide["log_prob"]
-    return World(given.mask, given.group, {**given.wide, "old": now, "behaviour": now, "mean_shift": 0 * now}, given.tall)
+    return World(
+        given.mask, given.group, {**given.wide, "old": now, "behaviour": now, "mean_shift": 0 * now}, given.tall
+    )
 
 
 def _recursion(objective: Objective, mask: Tensor) -> Tensor:
@@ -109,7 +128,9 @@ def _drawn(objective: Objective, decisions: Decisions) -> Tensor:
     assert decisions.member is not None
     log_prob, advantage = (value - value[mask].mean() for value in (decisions.log_prob, decisions.advantage))
     eligible = mask & (log_prob * advantage > region.lower) & (log_prob * advantage < region.upper)
-    lots = torch.where(eligible, keyed_uniform(decisions.member[:, None], torch.arange(mask.shape[1]), 0), 2.0).flatten()
+    lots = torch.where(
+        eligible, keyed_uniform(decisions.member[:, None], torch.arange(mask.shape[1]), 0), 2.0
+    ).flatten()
     number = min(max(1, int(region.share * int(mask.sum()))), int(eligible.sum()))
     drawn = torch.zeros_like(mask).flatten()
     drawn[lots.argsort()[:number]] = True
@@ -117,17 +138,24 @@ def _drawn(objective: Objective, decisions: Decisions) -> Tensor:
 
 
 def _expected_on_policy(objective: Objective, given: World) -> dict[str, Tensor]:
-    """`-dL/dlp` and `-dL/dshift` of the policy term at ratio 1, from the aggregation weights, the credit and the advantage alone."""
+    """`-dL/dlp` and `-dL/dshift` of the policy term at ratio 1, from the aggregation weights, the credit and the
+    advantage alone.
+    """
     plan = plan_of(objective, given)
     fields = {name: torch.where(given.mask, given.wide[name], 0.0) for name in ("log_prob", "score_norm", "step_size")}
     now = fields.pop("log_prob")
-    decisions = Decisions(plan.mask, now, now, torch.where(plan.mask, plan.advantage, 0.0), member=plan.member, **fields)
+    decisions = Decisions(
+        plan.mask, now, now, torch.where(plan.mask, plan.advantage, 0.0), member=plan.member, **fields
+    )
     own, nothing = plan.weight * objective.credit(decisions) * decisions.advantage, torch.zeros_like(now)
     form = getattr(objective.trust, "form", None) or REGIONS[objective.trust.kind]
     if form == "log_prob":
         return {"log_prob": own, "mean_shift": nothing}
     if form == "member":
-        return {"log_prob": torch.where(plan.mask, own.sum(1, keepdim=True) / decisions.count, 0.0), "mean_shift": nothing}
+        return {
+            "log_prob": torch.where(plan.mask, own.sum(1, keepdim=True) / decisions.count, 0.0),
+            "mean_shift": nothing,
+        }
     direct = torch.where(decisions.advantage > 0, own, 0.0) if form == "mixed" else nothing
     by_ratio = own - direct
     if objective.trust.kind == "clip_cov":
@@ -142,7 +170,9 @@ def _expected_on_policy(objective: Objective, given: World) -> dict[str, Tensor]
 def _to_log_probs(objective: Objective, mask: Tensor, by_ratio: Tensor) -> Tensor:
     """The gradient by the log-probs from that by each decision's log-ratio at the level."""
     if getattr(objective.ratio, "gradient", "token") == "sequence":
-        total = by_ratio.sum(1, keepdim=True) / (1 if objective.ratio.kind == "product" else mask.sum(1, keepdim=True).clamp(min=1))
+        total = by_ratio.sum(1, keepdim=True) / (
+            1 if objective.ratio.kind == "product" else mask.sum(1, keepdim=True).clamp(min=1)
+        )
         by_ratio = torch.where(mask, total, 0.0)
     elif objective.ratio.kind != "token":
         return by_ratio
@@ -150,19 +180,31 @@ def _to_log_probs(objective: Objective, mask: Tensor, by_ratio: Tensor) -> Tenso
 
 
 def test_every_kind_states_its_laws() -> None:
-    assert {laws.name_of(kind) for kind in slot_kinds("trust")} == set(REGIONS), "state law 1 for the new region in REGIONS"
-    assert {laws.name_of(kind) for kind in slot_kinds("ratio")} == LEVELS, "state law 1 for the new level in _expected_on_policy"
-    assert {laws.name_of(kind) for kind in slot_kinds("smoothing")} == SMOOTHINGS, "state law 1 for the new smoothing in _recursion"
-    assert {laws.name_of(kind) for kind in slot_kinds("advantage")} == {name.split()[0] for name in ADVANTAGES}, "state law 5 for the new advantage"
+    assert {laws.name_of(kind) for kind in slot_kinds("trust")} == set(REGIONS), (
+        "state law 1 for the new region in REGIONS"
+    )
+    assert {laws.name_of(kind) for kind in slot_kinds("ratio")} == LEVELS, (
+        "state law 1 for the new level in _expected_on_policy"
+    )
+    assert {laws.name_of(kind) for kind in slot_kinds("smoothing")} == SMOOTHINGS, (
+        "state law 1 for the new smoothing in _recursion"
+    )
+    assert {laws.name_of(kind) for kind in slot_kinds("advantage")} == {name.split()[0] for name in ADVANTAGES}, (
+        "state law 5 for the new advantage"
+    )
 
 
 def test_law_1_on_policy_gradient() -> None:
     given = _on_policy(world(5))
-    smoothings, ratios, trusts, credits = (slot_tables(slot, switches=True) for slot in ("smoothing", "ratio", "trust", "credit"))
+    smoothings, ratios, trusts, credits = (
+        slot_tables(slot, switches=True) for slot in ("smoothing", "ratio", "trust", "credit")
+    )
     tested = 0
     for smoothing, ratio, trust, credit in (
         *itertools.product(smoothings, ratios, trusts, [{}]),
-        *itertools.product([{"kind": "ema"}], [{"kind": "token"}, {"kind": "arithmetic", "gradient": "token"}], trusts, credits),
+        *itertools.product(
+            [{"kind": "ema"}], [{"kind": "token"}, {"kind": "arithmetic", "gradient": "token"}], trusts, credits
+        ),
         *itertools.product([{"kind": "identity"}], [{"kind": "transition"}], trusts, credits),
     ):
         objective = build(smoothing=smoothing, ratio=ratio, trust=trust, credit=credit)
@@ -204,7 +246,9 @@ def test_law_3_gradient_is_the_finite_difference(name: str, objective: Objective
         loss = objective.loss(base, plan).total
     gradients = laws.gradients_of(loss, base)
     generator = torch.Generator().manual_seed(0)
-    steps = {key: torch.randn(leaf.shape, dtype=leaf.dtype, generator=generator) for key, leaf in base.tensors().items()}
+    steps = {
+        key: torch.randn(leaf.shape, dtype=leaf.dtype, generator=generator) for key, leaf in base.tensors().items()
+    }
     slope = sum(float((gradients[key] * step)[gradients[key] != 0].sum()) for key, step in steps.items())
 
     def at(distance: float) -> float:
@@ -238,9 +282,13 @@ def test_law_5_credits(table: laws.Table) -> None:
     objective = build(credit=table, ratio={"kind": "token"})
     assert objective is not None
     given = world(9, width=9)
-    leaves = {name: torch.where(given.mask, given.wide[name], 0.0).requires_grad_() for name in ("log_prob", "score_norm")}
+    leaves = {
+        name: torch.where(given.mask, given.wide[name], 0.0).requires_grad_() for name in ("log_prob", "score_norm")
+    }
     now, step_size = leaves["log_prob"], torch.where(given.mask, given.wide["step_size"], 0.0)
-    decisions = Decisions(given.mask, now, now.detach(), given.mask.double(), score_norm=leaves["score_norm"], step_size=step_size)
+    decisions = Decisions(
+        given.mask, now, now.detach(), given.mask.double(), score_norm=leaves["score_norm"], step_size=step_size
+    )
     credit = objective.credit(decisions)
     assert not credit.requires_grad
     assert not credit[~given.mask].any()
@@ -254,9 +302,15 @@ def test_densities_are_served_unless_a_stage_reads_probabilities(name: str, obje
     given = world(15)
     shift = 0.5 if objective.advantage.kind in laws.NON_NEGATIVE else 0.0
     rollouts = given.rollouts(density=True, shift=shift)
-    if objective.trust.kind == "dppo" or any(getattr(link, "signal", None) in ("auto", "surprisal") for link in objective.credit.links()):
+    if objective.trust.kind == "dppo" or any(
+        getattr(link, "signal", None) in ("auto", "surprisal") for link in objective.credit.links()
+    ):
         with pytest.raises(
-            ValueError, match=r"density=True.*needs the probabilities of discrete decisions; .*write (trust.kind|credit.gradient_adaptive.signal)"
+            ValueError,
+            match=(
+                r"density=True.*needs the probabilities of discrete decisions; .*write"
+                r" (trust.kind|credit.gradient_adaptive.signal)"
+            ),
         ):
             objective.prepare(rollouts, objective.init())
         if (settled := objective.on(density=True)) != objective:
@@ -274,11 +328,20 @@ IDENTITIES = [
     ({"credit": {"log_decay": {"a": 0.0}}}, {}),
     ({"credit": {"gradient_adaptive": {"temperature": 1e15}}}, {}),
     ({"trust": {"kind": "gaussian", "sigma": 1e12}}, {"trust": {"kind": "unbounded"}}),
-    ({"trust": {"kind": "asymmetric_clip", "eps_pos": 0.3, "eps_neg": 0.1}}, {"trust": {"kind": "clip", "low": 0.1, "high": 0.3}}),
+    (
+        {"trust": {"kind": "asymmetric_clip", "eps_pos": 0.3, "eps_neg": 0.1}},
+        {"trust": {"kind": "clip", "low": 0.1, "high": 0.3}},
+    ),
     ({"trust": {"kind": "dual_clip", "bound": 1e12}}, {"trust": {"kind": "clip"}}),
     ({"trust": {"kind": "clip", "low": 1e12, "high": 1e12}}, {"trust": {"kind": "unbounded"}}),
-    ({"trust": {"kind": "gmpo", "low": 1e12, "high": 1e12}}, {"trust": {"kind": "unbounded"}, "ratio": {"kind": "geometric"}}),
-    ({"trust": {"kind": "clip_cov", "low": 0.2, "high": 0.2, "lower": 50.0, "upper": 60.0}}, {"trust": {"kind": "clip"}}),
+    (
+        {"trust": {"kind": "gmpo", "low": 1e12, "high": 1e12}},
+        {"trust": {"kind": "unbounded"}, "ratio": {"kind": "geometric"}},
+    ),
+    (
+        {"trust": {"kind": "clip_cov", "low": 0.2, "high": 0.2, "lower": 50.0, "upper": 60.0}},
+        {"trust": {"kind": "clip"}},
+    ),
     ({"trust": {"kind": "kl_cov", "coefficient": 1e-15}}, {"trust": {"kind": "unbounded"}}),
     (
         {"trust": {"kind": "vespo", "k_pos": 1e-15, "lambda_pos": 1e-15, "k_neg": 1e-15, "lambda_neg": 1e-15}},
@@ -331,20 +394,26 @@ def test_law_8_sample_of_full_combinations() -> None:
 
 
 def _batches(given: World) -> list[laws.Prepared]:
-    """Batches of every form that the slots before the plan can give it: one advantage a member, one of a reward map, and a group that was dropped."""
+    """Batches of every form that the slots before the plan can give it: one advantage a member, one of a reward map,
+    and a group that was dropped.
+    """
     tables = [{}, {"advantage": {"kind": "centred"}, "admission": {"kind": "informative"}}]
     plain = [validate(Objective, BASE | table, source="law") for table in tables]
     generator = torch.Generator().manual_seed(3)
     wide = torch.rand(given.mask.shape, dtype=torch.float64, generator=generator)
-    return [*(laws.Prepared.of(objective, given) for objective in plain), laws.Prepared.of(plain[1], given.with_map(wide))]
+    return [
+        *(laws.Prepared.of(objective, given) for objective in plain),
+        laws.Prepared.of(plain[1], given.with_map(wide)),
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("smoothing", slot_tables("smoothing"), ids=str)
 @pytest.mark.parametrize("trust", [table for table in slot_tables("trust") if table["kind"] != "callable"], ids=str)
 def test_law_8_full_product(smoothing: laws.Table, trust: laws.Table) -> None:
-    """Every combination of the slots of the policy's term. Two factors are tested by themselves, because they reach this one in one way only: what
-    `prepare` does, as a batch's tensors (reading the slots themselves is an error here), and the divergence, as a term that is added.
+    """Every combination of the slots of the policy's term. Two factors are tested by themselves, because they reach
+    this one in one way only: what `prepare` does, as a batch's tensors (reading the slots themselves is an error here),
+    and the divergence, as a term that is added.
     """
     given, hard = world(12), extremes()[0]
     batches, hard_batch = _batches(given), prepared(validate(Objective, BASE, source="law"), hard)
@@ -360,7 +429,9 @@ def test_law_8_full_product(smoothing: laws.Table, trust: laws.Table) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("divergence", slot_tables("divergence"), ids=str)
 def test_law_8_the_divergence_is_a_term_that_is_added(divergence: laws.Table) -> None:
-    """The other factor of the full product: under every aggregation, correction and level, a divergence keeps the laws and moves no other term."""
+    """The other factor of the full product: under every aggregation, correction and level, a divergence keeps the laws
+    and moves no other term.
+    """
     given, hard = world(12), extremes()[0]
     batch, hard_batch = _batches(given)[1], prepared(validate(Objective, BASE, source="law"), hard)
     none = validate(Objective, {"divergence": {"kind": "none"}}, source="law").divergence
@@ -369,17 +440,25 @@ def test_law_8_the_divergence_is_a_term_that_is_added(divergence: laws.Table) ->
         laws.at_once(objective, batch)
         laws.finite_at(objective, hard, hard_batch)
         without = objective.model_copy(update={"divergence": none})
-        alone = objective.model_copy(update={name: getattr(nothing, name) for name in ("policy_weight", "entropy", "auxiliary")})
+        alone = objective.model_copy(
+            update={name: getattr(nothing, name) for name in ("policy_weight", "entropy", "auxiliary")}
+        )
         whole, policy, term = (outcome(one, given) for one in (objective, without, alone))
         same(whole.value, policy.value + term.value, "loss")
         for name, gradient in whole.gradients.items():
-            same(gradient, sum(part.gradients.get(name, torch.zeros_like(gradient)) for part in (policy, term)), f"gradient by {name}")
+            same(
+                gradient,
+                sum(part.gradients.get(name, torch.zeros_like(gradient)) for part in (policy, term)),
+                f"gradient by {name}",
+            )
 
 
 @pytest.mark.parametrize("advantage", slot_tables("advantage", switches=True), ids=str)
 @pytest.mark.parametrize("admission", slot_tables("admission", switches=True), ids=str)
 def test_law_8_product_of_what_prepare_does(advantage: laws.Table, admission: laws.Table) -> None:
-    """The other factor of the full product: whatever the slots of the loss, these two give them a batch that keeps the laws."""
+    """The other factor of the full product: whatever the slots of the loss, these two give them a batch that keeps the
+    laws.
+    """
     objective = validate(Objective, BASE | {"advantage": advantage, "admission": admission}, source="law")
     given = world(13)
     whole = prepared(objective, given)
@@ -403,7 +482,12 @@ def test_law_8_advantage_and_admission_under_samples_of_the_rest(advantage: laws
 
 def test_nothing_is_lost_where_every_group_is_flat() -> None:
     given = world(14)
-    flat = World(given.mask, given.group, given.wide, {**given.tall, "correct": torch.ones(7).double(), "format": torch.ones(7).double()})
+    flat = World(
+        given.mask,
+        given.group,
+        given.wide,
+        {**given.tall, "correct": torch.ones(7).double(), "format": torch.ones(7).double()},
+    )
     for admission in slot_tables("admission"):
         objective = build(admission=admission)
         assert objective is not None

@@ -1,4 +1,6 @@
-"""What a live log-prob may be; `tests/objective/test_objective.py` has the errors as `loss` and `cotangents` give them."""
+"""What a live log-prob may be; `tests/objective/test_objective.py` has the errors as `loss` and
+`cotangents` give them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from groupwise.records import Rollouts
 def test_what_is_masked_may_hold_anything_and_what_is_counted_is_no_error() -> None:
     objective = Objective.preset("dapo")
     mask = torch.tensor([[True, False], [True, True]])
-    batch = objective.prepare(Rollouts(torch.tensor([0, 0]), mask, torch.full((2, 2), -1.0), {"r": [1.0, 0.0]}), objective.init())
+    batch = objective.prepare(
+        Rollouts(torch.tensor([0, 0]), mask, torch.full((2, 2), -1.0), {"r": [1.0, 0.0]}), objective.init()
+    )
     masked = torch.tensor([[-1.0, torch.nan], [-1.0, -2.0]])
     check_log_prob(masked, objective.plan(batch))
     check_log_prob(masked[:0], objective.plan(batch))

@@ -1,4 +1,6 @@
-"""The metrics of the loss against direct computation over valid decisions, on members with holes, without decisions and of one decision."""
+"""The metrics of the loss against direct computation over valid decisions, on members with holes, without decisions and
+of one decision.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ def test_metrics_of_all_compatible_innovations() -> None:
     softmax = [(len(row) * row.softmax(0)).tolist() for row in surprise]
     decay = [[0.95**t for t in range(len(row))] for row in raw]
     decay = [[len(row) * value / sum(row) for value in row] for row in decay]
-    clipped = [[(s > 0 and r > 1.3) or (s < 0 and r < 0.9) for r, s in zip(*pair, strict=True)] for pair in zip(level, sign, strict=True)]
+    clipped = [
+        [(s > 0 and r > 1.3) or (s < 0 and r < 0.9) for r, s in zip(*pair, strict=True)]
+        for pair in zip(level, sign, strict=True)
+    ]
     held, signs, ratios = flat(clipped), flat(sign), flat(level)
     # Under the average a decision teaches as long as one of its member from it on is not held.
     silent = flat([[all(row[place:]) for place in range(len(row))] for row in clipped])
@@ -87,7 +92,11 @@ def test_metrics_of_the_aggressive_combination() -> None:
     numbers = finish(objective.loss(scored, plan).statistics)
     mask = plan.mask
     now, old = (rows(value, mask) for value in (scored.log_prob, plan.old_log_prob))
-    mean = [sum(math.exp(a - b) for a, b in zip(*pair, strict=True)) / len(pair[0]) for pair in zip(now, old, strict=True) if pair[0]]
+    mean = [
+        sum(math.exp(a - b) for a, b in zip(*pair, strict=True)) / len(pair[0])
+        for pair in zip(now, old, strict=True)
+        if pair[0]
+    ]
     lengths = [len(row) for row in now if row]
     level = torch.tensor([value for value, n in zip(mean, lengths, strict=True) for _ in range(n)], dtype=torch.float64)
     advantage = flat(rows(plan.advantage.expand_as(mask), mask))
@@ -105,7 +114,9 @@ def test_metrics_of_the_aggressive_combination() -> None:
 
 @pytest.mark.parametrize("table", slot_tables("trust"), ids=str)
 def test_no_gradient_is_what_autograd_says(table: laws.Table) -> None:
-    """Every region: `alive` is false exactly where the surrogate's own gradient is zero; smooth regions say so below a hundredth."""
+    """Every region: `alive` is false exactly where the surrogate's own gradient is zero; smooth regions say so below a
+    hundredth.
+    """
     objective, given = build(trust=table), world(33, spread=1.5, width=9)
     assert objective is not None
     plan = plan_of(objective, given)
@@ -113,13 +124,17 @@ def test_no_gradient_is_what_autograd_says(table: laws.Table) -> None:
     old = torch.where(plan.mask, plan.old_log_prob, 0.0)
     advantage = torch.where(plan.mask, plan.advantage, 0.0)
     behaviour = torch.where(plan.mask, given.wide["behaviour"], 0.0)
-    decisions = Decisions(plan.mask, now, old, advantage, behaviour, member=plan.member, member_advantage=plan.advantage)
+    decisions = Decisions(
+        plan.mask, now, old, advantage, behaviour, member=plan.member, member_advantage=plan.advantage
+    )
     surrogate = objective.trust(decisions.log_ratio, decisions)
     (gradient,) = torch.autograd.grad(surrogate.value.sum(), now)
     moving = plan.mask & (advantage != 0)
     ratio = (now.detach() - old).exp()
     # Relative to what no region at all would give: `rho A`, or `A` for the score function.
-    share = gradient.abs() / (advantage.abs() * (ratio if not getattr(objective.trust, "score_function", False) else 1.0)).clamp(min=1e-300)
+    share = gradient.abs() / (
+        advantage.abs() * (ratio if not getattr(objective.trust, "score_function", False) else 1.0)
+    ).clamp(min=1e-300)
     if objective.trust.kind in ("gmpo", "kl_cov"):
         share = gradient.abs()
     dead = share < 0.01 if objective.trust.kind in SMOOTH else gradient == 0
@@ -127,7 +142,9 @@ def test_no_gradient_is_what_autograd_says(table: laws.Table) -> None:
     found = finish(objective.loss(given.scored(), plan).statistics)
     for name, chosen in (("positive", plan.advantage > 0), ("negative", plan.advantage < 0)):
         where = plan.mask & chosen
-        assert found[f"zero_gradient_fraction/{name}"] == pytest.approx(float((~surrogate.alive)[where].double().mean()))
+        assert found[f"zero_gradient_fraction/{name}"] == pytest.approx(
+            float((~surrogate.alive)[where].double().mean())
+        )
 
 
 REACHING = [
@@ -142,14 +159,22 @@ REACHING = [
 @pytest.mark.parametrize("by_decision", [False, True], ids=["one advantage a member", "one a decision"])
 @pytest.mark.parametrize("correction", ["none", "interval"])
 def test_the_share_without_gradient_is_that_of_the_gradient(by_decision: bool, correction: str) -> None:
-    """Every smoothing and ratio, with a correction that drops decisions: what a later decision or the whole member gives counts as well."""
+    """Every smoothing and ratio, with a correction that drops decisions: what a later decision or the whole member
+    gives counts as well.
+    """
     given, compared = world(41, spread=0.6, width=12), 0
     if by_decision:
-        values = torch.rand(given.mask.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).round(decimals=1)
+        values = torch.rand(given.mask.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).round(
+            decimals=1
+        )
         given = given.with_map(torch.where(given.mask, values, torch.nan))
     dropping = {"kind": correction, **({"lower": 0.9} if correction == "interval" else {})}
     for smoothing, ratio, trust in REACHING:
-        objective = None if by_decision and trust["kind"] == "gmpo" else build(smoothing=smoothing, ratio=ratio, trust=trust, correction=dropping)
+        objective = (
+            None
+            if by_decision and trust["kind"] == "gmpo"
+            else build(smoothing=smoothing, ratio=ratio, trust=trust, correction=dropping)
+        )
         if objective is None:
             continue
         bare = objective.model_copy(update={"entropy": Constant(value=0.0), "auxiliary": {}})
@@ -161,36 +186,52 @@ def test_the_share_without_gradient_is_that_of_the_gradient(by_decision: bool, c
         metrics = finish(loss.statistics)
         for sign, chosen in (("positive", plan.advantage > 0), ("negative", plan.advantage < 0)):
             expected = float(silent[plan.mask & chosen].double().mean())
-            assert metrics[f"zero_gradient_fraction/{sign}"] == pytest.approx(expected, abs=1e-12), (smoothing, ratio, trust)
+            assert metrics[f"zero_gradient_fraction/{sign}"] == pytest.approx(expected, abs=1e-12), (
+                smoothing,
+                ratio,
+                trust,
+            )
         compared += 1
     assert compared > 60
 
 
 @pytest.mark.parametrize("name", ["ema", "conservative", "balanced", "all_compatible"])
 def test_micro_batches_add_to_the_share_under_an_average(name: str) -> None:
-    """Sixteen answers of 200 tokens at the third update: 11 and 32 % of the terms are held, and hardly a decision is without a gradient."""
+    """Sixteen answers of 200 tokens at the third update: 11 and 32 % of the terms are held, and hardly a decision is
+    without a gradient.
+    """
     generator = torch.Generator().manual_seed(0)
     old = -3 * torch.rand(16, 200, dtype=torch.float64, generator=generator) - 0.5
     now = (old + 0.25 * torch.randn(16, 200, dtype=torch.float64, generator=generator)).clamp(max=-1e-3)
     objective = Objective.preset(name)
-    batch = objective.prepare(Rollouts(torch.arange(16) // 8, torch.ones(16, 200, dtype=torch.bool), old, {"right": torch.arange(16) % 2.0}), objective.init())
+    batch = objective.prepare(
+        Rollouts(torch.arange(16) // 8, torch.ones(16, 200, dtype=torch.bool), old, {"right": torch.arange(16) % 2.0}),
+        objective.init(),
+    )
     plan, leaf = objective.plan(batch), now.clone().requires_grad_()
     parts = [objective.loss(Scored(leaf[rows]), plan.select(rows)) for rows in torch.arange(16).split(5)]
     sum(part.total for part in parts).backward()
     metrics = finish(add(part.statistics for part in parts))
     assert leaf.grad is not None
     for sign, chosen in (("positive", batch.advantage[:, 0] > 0), ("negative", batch.advantage[:, 0] < 0)):
-        assert metrics[f"zero_gradient_fraction/{sign}"] == pytest.approx(float((leaf.grad[chosen] == 0).double().mean()), abs=1e-12)
+        assert metrics[f"zero_gradient_fraction/{sign}"] == pytest.approx(
+            float((leaf.grad[chosen] == 0).double().mean()), abs=1e-12
+        )
     assert metrics["clip_ratio/region_mean"] > 0.1 > 0.01 > metrics["zero_gradient_fraction/negative"]
 
 
 @pytest.mark.parametrize("name", ["all_compatible", "ema", "temporal_decay", "grpo_guard", "aggressive"])
 def test_packed_is_only_faster(name: str) -> None:
-    objective, holes = Objective.preset(name, **{"credit.log_decay.a": 2.0} if name == "temporal_decay" else {}), world(36, width=9)
+    objective, holes = (
+        Objective.preset(name, **{"credit.log_decay.a": 2.0} if name == "temporal_decay" else {}),
+        world(36, width=9),
+    )
     assert not plan_of(objective, holes).packed
     mask = torch.arange(9)[None] < torch.tensor([9, 5, 1, 0, 3, 8, 2])[:, None]
     # What the holes held is no number; here some of them count.
-    wide = {key: torch.where(holes.mask, value, 0.5 if key == "step_size" else -0.5) for key, value in holes.wide.items()}
+    wide = {
+        key: torch.where(holes.mask, value, 0.5 if key == "step_size" else -0.5) for key, value in holes.wide.items()
+    }
     given = replace(holes, mask=mask, wide=wide)
     plan = plan_of(objective, given)
     assert plan.packed
@@ -215,7 +256,10 @@ def test_a_score_in_one_member_leaves_the_others_metrics_alone() -> None:
     objective, given = Objective.preset("balanced"), world(35, width=6)
     plan, scored = plan_of(objective, given), given.scored(gradient=False)
     whole = finish(objective.loss(scored, plan).statistics)
-    parts = [objective.loss(Scored.from_tensors(scored.select(part).tensors()), plan.select(part)).statistics for part in torch.arange(7).split(2)]
+    parts = [
+        objective.loss(Scored.from_tensors(scored.select(part).tensors()), plan.select(part)).statistics
+        for part in torch.arange(7).split(2)
+    ]
     assert finish(add(parts)) == pytest.approx(whole, abs=1e-12)
 
 
@@ -234,7 +278,11 @@ def test_a_live_log_prob_that_is_counted_makes_no_number_of_the_loss_or_its_metr
 def test_each_term_has_its_sign_and_its_coefficient() -> None:
     # On-policy two members of one decision each: S = A = +-sqrt(1/2), which cancel; entropies 1 and 3, weights 1/2.
     objective = Objective.preset("bnpo", **{"entropy": 0.1, "policy_weight": 0.25})
-    group, mask, old = torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), torch.full((2, 1), -1.0, dtype=torch.float64)
+    group, mask, old = (
+        torch.tensor([0, 0]),
+        torch.ones(2, 1, dtype=torch.bool),
+        torch.full((2, 1), -1.0, dtype=torch.float64),
+    )
     plan = objective.plan(objective.prepare(Rollouts(group, mask, old, {"correct": [1.0, 0.0]}), objective.init()))
     log_prob, entropy = old.clone().requires_grad_(), torch.tensor([[1.0], [3.0]], dtype=torch.float64).requires_grad_()
     loss = objective.loss(Scored(log_prob, entropy=entropy), plan)

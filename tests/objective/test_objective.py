@@ -46,7 +46,9 @@ def test_what_it_reads(slots: dict[str, Any], fields: set[str], rollout_fields: 
     objective = make(**slots)
     assert objective.requires == fields
     assert objective.requires_rollouts == rollout_fields
-    assert objective.needs_reference == ("reference_log_prob" in rollout_fields or slots.get("divergence") == {"kind": "exact"})
+    assert objective.needs_reference == (
+        "reference_log_prob" in rollout_fields or slots.get("divergence") == {"kind": "exact"}
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,7 +82,12 @@ def test_missing_and_misshapen_scores_are_named() -> None:
     with pytest.raises(ValueError, match=r"Scored.auxiliary\['supervised'\] is missing"):
         objective.loss(Scored(scored.log_prob, scored.entropy, score_norm=scored.score_norm), plan)
     with pytest.raises(ValueError, match="one sum a member"):
-        objective.loss(Scored(scored.log_prob, scored.entropy, score_norm=scored.score_norm, auxiliary={"supervised": torch.zeros(3)}), plan)
+        objective.loss(
+            Scored(
+                scored.log_prob, scored.entropy, score_norm=scored.score_norm, auxiliary={"supervised": torch.zeros(3)}
+            ),
+            plan,
+        )
 
 
 def test_metrics_of_the_loss_by_direct_computation() -> None:
@@ -89,9 +96,17 @@ def test_metrics_of_the_loss_by_direct_computation() -> None:
     old = torch.full((2, 2), -3.0, dtype=torch.float64)
     log_prob = old + torch.tensor([[1.5, 1.0], [0.5, 2.0]], dtype=torch.float64).log()
     reference = log_prob + math.log(2.0)
-    rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 2, dtype=torch.bool), old, {"correct": [1.0, 0.0]}, reference_log_prob=reference)
+    rollouts = Rollouts(
+        torch.tensor([0, 0]),
+        torch.ones(2, 2, dtype=torch.bool),
+        old,
+        {"correct": [1.0, 0.0]},
+        reference_log_prob=reference,
+    )
     plan = objective.plan(objective.prepare(rollouts, objective.init()))
-    numbers = finish(objective.loss(Scored(log_prob, entropy=torch.full((2, 2), 0.5, dtype=torch.float64)), plan).statistics)
+    numbers = finish(
+        objective.loss(Scored(log_prob, entropy=torch.full((2, 2), 0.5, dtype=torch.float64)), plan).statistics
+    )
     root, kl = 1 / math.sqrt(2), 1 - math.log(2.0)
     policy = -root * (1.2 + 1.0 - 0.8 - 2.0) / 4
     expected = {
@@ -150,7 +165,9 @@ def test_half_precision_scores_are_computed_in_fp32() -> None:
 
 
 def test_observe_moves_an_adaptive_beta_by_the_measured_divergence() -> None:
-    objective = make(divergence={"kind": "k3", "beta": {"kind": "multiplicative", "initial": 0.1, "lower": 0.01, "upper": 0.1}})
+    objective = make(
+        divergence={"kind": "k3", "beta": {"kind": "multiplicative", "initial": 0.1, "lower": 0.01, "upper": 0.1}}
+    )
     state = objective.init()
     assert state.beta == 0.1
     raised = objective.observe(state, {"kl": 0.2})
@@ -183,7 +200,9 @@ def test_state_survives_a_stage_unless_its_kind_changed() -> None:
 def test_a_schedule_begins_anew_with_its_stage() -> None:
     objective = make(entropy={"kind": "linear", "start": 1.0, "end": 0.0, "num_steps": 2})
     state = objective.init().model_copy(update={"step": 600})
-    rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), torch.full((2, 1), -1.0), {"reward": [1.0, 0.0]})
+    rollouts = Rollouts(
+        torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), torch.full((2, 1), -1.0), {"reward": [1.0, 0.0]}
+    )
     assert objective.plan(objective.prepare(rollouts, objective.adopt(state, objective))).entropy == 1.0
 
 
@@ -201,7 +220,9 @@ def test_auxiliary_sums_need_a_divisor_and_whole_members() -> None:
     bare = Rollouts(torch.tensor([0, 0]), mask, old, {"reward": [1.0, 0.0]})
     with pytest.raises(ValueError, match=r"auxiliary_count=\{'supervised'"):
         objective.loss(scored, objective.plan(objective.prepare(bare, objective.init())))
-    counted = Rollouts(torch.tensor([0, 0]), mask, old, {"reward": [1.0, 0.0]}, auxiliary_count={"supervised": torch.ones(2)})
+    counted = Rollouts(
+        torch.tensor([0, 0]), mask, old, {"reward": [1.0, 0.0]}, auxiliary_count={"supervised": torch.ones(2)}
+    )
     plan = objective.plan(objective.prepare(counted, objective.init()))
     half = Scored(old[:, :1].clone(), auxiliary=scored.auxiliary)
     with pytest.raises(ValueError, match=r"use objective\.cotangents"):
@@ -211,14 +232,22 @@ def test_auxiliary_sums_need_a_divisor_and_whole_members() -> None:
 def test_a_penalty_of_zero_in_the_reward_needs_no_reference() -> None:
     objective = Objective.preset("rloo", **{"divergence.beta": 0.0})
     assert objective.requires_rollouts == frozenset()
-    rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), torch.full((2, 1), -1.0), {"reward": [1.0, 0.0]})
+    rollouts = Rollouts(
+        torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), torch.full((2, 1), -1.0), {"reward": [1.0, 0.0]}
+    )
     assert objective.prepare(rollouts, objective.init()).advantage[:, 0].tolist() == [1.0, -1.0]
 
 
 def test_the_reward_that_is_logged_is_the_reward_not_less_its_penalty() -> None:
     objective = Objective.preset("rloo", **{"divergence.beta": 1.0})
     mask = torch.ones(2, 1, dtype=torch.bool)
-    rollouts = Rollouts(torch.tensor([0, 0]), mask, torch.full((2, 1), -1.0), {"reward": [1.0, 1.0]}, reference_log_prob=torch.tensor([[-2.0], [-1.0]]))
+    rollouts = Rollouts(
+        torch.tensor([0, 0]),
+        mask,
+        torch.full((2, 1), -1.0),
+        {"reward": [1.0, 1.0]},
+        reference_log_prob=torch.tensor([[-2.0], [-1.0]]),
+    )
     batch = objective.prepare(rollouts, objective.init())
     assert batch.advantage[:, 0].tolist() == [-1.0, 1.0]
     assert finish(batch.statistics)["reward"] == 1.0
@@ -271,11 +300,21 @@ def test_a_live_log_prob_that_is_not_finite_is_named(scored: str, value: float, 
     """A loss of NaN or -inf named nothing."""
     objective = Objective.preset("dapo")
     mask = torch.tensor([[True, True, False], [True, True, True]])
-    rollouts = Rollouts(torch.tensor([0, 0]), mask, torch.full((2, 3), -1.0), {"r": [1.0, 0.0]}, member=torch.tensor([40, 17]), density=density)
+    rollouts = Rollouts(
+        torch.tensor([0, 0]),
+        mask,
+        torch.full((2, 3), -1.0),
+        {"r": [1.0, 0.0]},
+        member=torch.tensor([40, 17]),
+        density=density,
+    )
     plan = objective.plan(objective.prepare(rollouts, objective.init()))
     broken = torch.full((2, 3), -1.0)
     broken[0, 2], broken[1, 1] = value, value
-    said = rf"Scored.log_prob\[1, 1\] is {value} where the mask is true \(1 such places; member id 17\).*Mask such a decision out.*not_finite='counted'"
+    said = (
+        rf"Scored.log_prob\[1, 1\] is {value} where the mask is true \(1 such places; member id 17\).*Mask such a"
+        r" decision out.*not_finite='counted'"
+    )
     with pytest.raises(ValueError, match=said):
         getattr(objective, scored)(Scored(broken), plan)
     with pytest.raises(ValueError, match=r"Scored.log_prob\[0, 1\] is"):
@@ -285,14 +324,39 @@ def test_a_live_log_prob_that_is_not_finite_is_named(scored: str, value: float, 
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf")])
-@pytest.mark.parametrize("name", ["grpo", "gspo", "cispo", "gmpo", "vespo", "topr", "aspo", "dppo_tv", "kl_cov", "clip_cov", "ema", "balanced", "amic", "rloo"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "grpo",
+        "gspo",
+        "cispo",
+        "gmpo",
+        "vespo",
+        "topr",
+        "aspo",
+        "dppo_tv",
+        "kl_cov",
+        "clip_cov",
+        "ema",
+        "balanced",
+        "amic",
+        "rloo",
+    ],
+)
 def test_where_it_is_counted_such_a_decision_weighs_nothing(name: str, value: float) -> None:
-    """It counts as unmoved: value and gradient are those of a policy that gives it its old log-prob, less its own weight."""
+    """It counts as unmoved: value and gradient are those of a policy that gives it its old log-prob, less its own
+    weight.
+    """
     objective, generator = Objective.preset(name), torch.Generator().manual_seed(1)
     old = -2 * torch.rand(4, 3, dtype=torch.float64, generator=generator) - 0.5
     now = old + 0.1 * torch.randn(4, 3, dtype=torch.float64, generator=generator)
     rollouts = Rollouts(
-        torch.zeros(4, dtype=torch.long), torch.ones(4, 3, dtype=torch.bool), old, {"r": [1.0, 0, 1, 0]}, behaviour_log_prob=old, reference_log_prob=old
+        torch.zeros(4, dtype=torch.long),
+        torch.ones(4, 3, dtype=torch.bool),
+        old,
+        {"r": [1.0, 0, 1, 0]},
+        behaviour_log_prob=old,
+        reference_log_prob=old,
     )
     plan = objective.plan(objective.prepare(rollouts, objective.init()), not_finite="counted")
     places = torch.zeros(4, 3, dtype=torch.bool)
@@ -303,11 +367,15 @@ def test_where_it_is_counted_such_a_decision_weighs_nothing(name: str, value: fl
     assert finish(found.loss.statistics)["log_prob/not_finite"] == 2.0
     assert "log_prob/not_finite" not in finish(expected.loss.statistics)
     torch.testing.assert_close(found.loss.total, expected.loss.total, rtol=0, atol=1e-14)
-    torch.testing.assert_close(found.scored.log_prob, torch.where(places, 0.0, expected.scored.log_prob), rtol=0, atol=1e-14)
+    torch.testing.assert_close(
+        found.scored.log_prob, torch.where(places, 0.0, expected.scored.log_prob), rtol=0, atol=1e-14
+    )
     assert {name: number for name, number in finish(found.loss.statistics).items() if not math.isfinite(number)} == {}
     # By hand, without a ratio to bound: the sum over the others, each with its weight.
     if name == "rloo":
-        assert float(found.loss.total) == pytest.approx(-float((plan.weight * plan.advantage * torch.where(places, 0.0, now)).sum()), abs=1e-14)
+        assert float(found.loss.total) == pytest.approx(
+            -float((plan.weight * plan.advantage * torch.where(places, 0.0, now)).sum()), abs=1e-14
+        )
 
 
 def test_the_entropy_of_such_a_decision_weighs_nothing_either() -> None:
@@ -322,7 +390,12 @@ def test_the_entropy_of_such_a_decision_weighs_nothing_either() -> None:
 
 def test_what_waits_for_no_device_is_an_error_when_the_step_is_logged() -> None:
     objective = Objective.preset("dapo")
-    rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), torch.full((2, 1), -1.0), {"r": torch.tensor([1.0, 0.0])})
+    rollouts = Rollouts(
+        torch.tensor([0, 0]),
+        torch.ones(2, 1, dtype=torch.bool),
+        torch.full((2, 1), -1.0),
+        {"r": torch.tensor([1.0, 0.0])},
+    )
     for density in (False, True):
         plan = objective.plan(objective.prepare(replace(rollouts, density=density), objective.init()))
         statistics = loss_of(objective, Scored(torch.full((2, 1), 0.5)), plan).statistics
@@ -338,9 +411,15 @@ def test_what_is_handed_to_the_wrong_step_is_named_with_what_to_write() -> None:
     mask = torch.ones(2, 1, dtype=torch.bool)
     rollouts = Rollouts(torch.tensor([0, 0]), mask, torch.full((2, 1), -1.0), {"a": [1.0, 0.0]})
     batch = objective.prepare(rollouts, objective.init())
-    with pytest.raises(ValueError, match=r"prepare takes Rollouts and an ObjectiveState, got Rollouts and NoneType; write objective.prepare"):
+    with pytest.raises(
+        ValueError,
+        match=r"prepare takes Rollouts and an ObjectiveState, got Rollouts and NoneType; write objective.prepare",
+    ):
         objective.prepare(rollouts, None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"got Batch and ObjectiveState"):
         objective.prepare(batch, objective.init())  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"plan takes a Batch, got Rollouts; write objective.plan\(objective.prepare\(rollouts, state\)\)"):
+    with pytest.raises(
+        ValueError,
+        match=r"plan takes a Batch, got Rollouts; write objective.plan\(objective.prepare\(rollouts, state\)\)",
+    ):
         objective.plan(rollouts)  # type: ignore[arg-type]

@@ -63,7 +63,12 @@ def test_counts_and_auxiliary_denominators_are_summed_over_processes() -> None:
 
 
 def test_coefficients_follow_the_step() -> None:
-    objective = Objective.preset("grpo", entropy={"kind": "linear", "start": 1.0, "end": 0.0, "num_steps": 4}, policy_weight=0.5, **{"divergence.beta": 0.1})
+    objective = Objective.preset(
+        "grpo",
+        entropy={"kind": "linear", "start": 1.0, "end": 0.0, "num_steps": 4},
+        policy_weight=0.5,
+        **{"divergence.beta": 0.1},
+    )
     state = objective.init().model_copy(update={"step": 1})
     plan = objective.plan(prepared(objective, world()), state)
     assert (plan.entropy, plan.policy_weight, plan.beta) == (0.75, 0.5, 0.1)

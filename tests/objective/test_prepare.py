@@ -17,7 +17,9 @@ from groupwise.statistics import alone, finish
 OBJECTIVE = Objective.preset("bnpo")
 
 
-def rollouts(group: Sequence[int], rewards: Mapping[str, Any], weights: Mapping[str, float] | None = None, **more: Any) -> Rollouts:
+def rollouts(
+    group: Sequence[int], rewards: Mapping[str, Any], weights: Mapping[str, float] | None = None, **more: Any
+) -> Rollouts:
     mask = more.pop("mask", torch.ones(len(group), 2, dtype=torch.bool))
     return Rollouts(torch.tensor(group), mask, torch.full(mask.shape, -1.0), rewards, weights or {}, **more)
 
@@ -75,14 +77,21 @@ def test_a_divergence_in_the_reward_is_subtracted() -> None:
     objective = Objective.preset("rloo", **{"divergence.beta": 0.5})
     reference = torch.tensor([[-2.0, -2.0], [-1.0, -9.0]])
     mask = torch.tensor([[True, True], [True, False]])
-    batch = objective.prepare(rollouts([0, 0], {"correct": [1.0, 1.0]}, mask=mask, reference_log_prob=reference), objective.init())
+    batch = objective.prepare(
+        rollouts([0, 0], {"correct": [1.0, 1.0]}, mask=mask, reference_log_prob=reference), objective.init()
+    )
     assert batch.advantage[:, 0].tolist() == [-1.0, 1.0]
 
 
 def test_metrics_by_direct_computation() -> None:
     # Groups: 1, 0 (deviation 1/sqrt 2); 1, 1 (all right); 0, 0 (all wrong). Advantages +-1/sqrt 2 and four zeros.
     mask = torch.tensor([[1, 1], [1, 0], [1, 1], [1, 1], [0, 0], [1, 0]], dtype=torch.bool)
-    given = rollouts([0, 0, 1, 1, 2, 2], {"correct": [1.0, 0.0, 1.0, 1.0, 0.0, 0.0]}, mask=mask, truncated=torch.tensor([1, 0, 0, 0, 0, 0]).bool())
+    given = rollouts(
+        [0, 0, 1, 1, 2, 2],
+        {"correct": [1.0, 0.0, 1.0, 1.0, 0.0, 0.0]},
+        mask=mask,
+        truncated=torch.tensor([1, 0, 0, 0, 0, 0]).bool(),
+    )
     numbers = finish(OBJECTIVE.prepare(given, OBJECTIVE.init()).statistics)
     expected = {
         "reward": 0.5,
@@ -113,23 +122,42 @@ def test_metrics_by_direct_computation() -> None:
         ({"a": [3.0, 3.0, -0.5, -0.5, -3.0, -3.0]}, {}, {"a": (-3.0, 3.0)}, (1 / 3, 1 / 3)),
         # A penalty's best is 0.
         ({"a": [0.0, 0.0, -1.0, -1.0, -0.5, -0.5]}, {}, {"a": (-1.0, 0.0)}, (1 / 3, 1 / 3)),
-        # Two rewards, one of negative weight: the most is 2 * 1 - 0.5 * 0, the least 0 - 0.5. The judge counts for nothing.
-        ({"a": [1.0, 1.0, 0.0, 0.0, 1.0, 1.0], "b": [0.0, 0.0, 1.0, 1.0, 1.0, 1.0], "j": [9.0] * 6}, {"a": 2.0, "b": -0.5, "j": 0.0}, {}, (1 / 3, 1 / 3)),
+        # Two rewards, one of negative weight: the most is 2 * 1 - 0.5 * 0, the least 0 - 0.5. The judge counts for
+        # nothing.
+        (
+            {"a": [1.0, 1.0, 0.0, 0.0, 1.0, 1.0], "b": [0.0, 0.0, 1.0, 1.0, 1.0, 1.0], "j": [9.0] * 6},
+            {"a": 2.0, "b": -0.5, "j": 0.0},
+            {},
+            (1 / 3, 1 / 3),
+        ),
         # Decibels have no end, and no group is all right at 31.
         ({"a": [31.0, 31.0, 1e-9, 0.5, 28.0, 28.0]}, {}, {}, (0.0, 0.0)),
         # A missing part is made up for by the others'.
-        ({"a": [1.0, 1.0, None, 1.0, 0.0, None], "b": [None, 1.0, 1.0, 1.0, 0.0, 0.0]}, {"a": 0.1, "b": 0.2}, {}, (2 / 3, 1 / 3)),
+        (
+            {"a": [1.0, 1.0, None, 1.0, 0.0, None], "b": [None, 1.0, 1.0, 1.0, 0.0, 0.0]},
+            {"a": 0.1, "b": 0.2},
+            {},
+            (2 / 3, 1 / 3),
+        ),
     ],
 )
-def test_all_right_is_the_most_that_rewards_can_give(rewards: Any, weights: Any, bounds: Any, expected: tuple[float, float]) -> None:
-    numbers = finish(OBJECTIVE.prepare(rollouts([0, 0, 1, 1, 2, 2], rewards, weights, reward_bounds=bounds), OBJECTIVE.init()).statistics)
+def test_all_right_is_the_most_that_rewards_can_give(
+    rewards: Any, weights: Any, bounds: Any, expected: tuple[float, float]
+) -> None:
+    numbers = finish(
+        OBJECTIVE.prepare(
+            rollouts([0, 0, 1, 1, 2, 2], rewards, weights, reward_bounds=bounds), OBJECTIVE.init()
+        ).statistics
+    )
     assert (numbers["groups/all_right"], numbers["groups/all_wrong"]) == pytest.approx(expected)
 
 
 def test_bounds_are_of_rewards_and_in_order() -> None:
     with pytest.raises(ValueError, match=r"reward_bounds names \['b'\], which are no rewards; rewards are \['a'\]"):
         rollouts([0, 0], {"a": [1.0, 0.0]}, reward_bounds={"b": (0.0, 1.0)})
-    with pytest.raises(ValueError, match=r"reward_bounds\['a'\] is \(1.0, 0.0\); write the lowest value and then the highest"):
+    with pytest.raises(
+        ValueError, match=r"reward_bounds\['a'\] is \(1.0, 0.0\); write the lowest value and then the highest"
+    ):
         rollouts([0, 0], {"a": [1.0, 0.0]}, reward_bounds={"a": (1.0, 0.0)})
     with pytest.raises(ValueError, match=r"reward_bounds\['a'\] is 1.0; write"):
         rollouts([0, 0], {"a": [1.0, 0.0]}, reward_bounds={"a": 1.0})
@@ -178,16 +206,23 @@ def test_rewards_that_all_weigh_nothing_are_refused() -> None:
 
 
 def test_a_missing_reward_of_negative_weight_counts_by_its_size() -> None:
-    # Weights 1 and -0.5: with both 2 - 0.5 * 2; only the second, -0.5 * 2 scaled by 1.5 / 0.5; only the first, 2 scaled by 1.5.
+    # Weights 1 and -0.5: with both 2 - 0.5 * 2; only the second, -0.5 * 2 scaled by 1.5 / 0.5; only the first, 2 scaled
+    # by 1.5.
     given = rollouts([0, 0, 0], {"correct": [2.0, None, 2.0], "length": [2.0, 2.0, None]}, {"length": -0.5})
     assert grouped_rewards(given, "renormalise", alone).value.tolist() == [[1.0], [-3.0], [3.0]]
 
 
 @pytest.mark.parametrize("name", ["rloo", "opo", "dr_grpo", "grpo", "max_rl"])
 def test_rewards_too_large_for_their_squares_are_named(name: str) -> None:
-    with pytest.raises(ValueError, match=r"Rollouts.rewards\['correct'\]\[1\] is 1e\+308, whose square overflows; divide the reward, or bound it"):
+    with pytest.raises(
+        ValueError,
+        match=r"Rollouts.rewards\['correct'\]\[1\] is 1e\+308, whose square overflows; divide the reward, or bound it",
+    ):
         Objective.preset(name).prepare(rollouts([0, 0], {"correct": [0.0, 1e308]}), Objective.preset(name).init())
-    with pytest.raises(ValueError, match=r"the weighted sum of rewards comes to 1e\+160, whose square overflows; lower Rollouts.reward_weights"):
+    with pytest.raises(
+        ValueError,
+        match=r"the weighted sum of rewards comes to 1e\+160, whose square overflows; lower Rollouts.reward_weights",
+    ):
         grouped_rewards(rollouts([0, 0], {"correct": [0.0, 1e140]}, {"correct": 1e20}), "sum", alone)
 
 
@@ -195,7 +230,12 @@ def test_advantages_too_large_for_a_gradient_are_named() -> None:
     given = rollouts([0, 0], {"correct": [0.0, 1e40]}, reference_log_prob=torch.full((2, 2), -1.0))
     for name, size in (("rloo", "1e\\+40"), ("opo", "5e\\+39"), ("dr_grpo", "5e\\+39")):
         objective = Objective.preset(name)
-        with pytest.raises(ValueError, match=f"advantage.kind = .* gives advantages up to {size}, and fp32 holds .*; divide the reward or its weight"):
+        with pytest.raises(
+            ValueError,
+            match=(
+                f"advantage.kind = .* gives advantages up to {size}, and fp32 holds .*; divide the reward or its weight"
+            ),
+        ):
             objective.prepare(given, objective.init())
     # What is scaled by its own deviation, or bounded, has room for them.
     for objective in (OBJECTIVE, Objective.preset("rloo", **{"advantage.clip": 5.0})):
@@ -205,7 +245,9 @@ def test_advantages_too_large_for_a_gradient_are_named() -> None:
 def test_differences_without_digits_are_none() -> None:
     def advantages(name: str, *rewards: float) -> list[float]:
         objective = Objective.preset(name, **{"divergence.kind": "none"})
-        return objective.prepare(rollouts([0, 0], {"correct": list(rewards)}), objective.init()).advantage[:, 0].tolist()
+        return (
+            objective.prepare(rollouts([0, 0], {"correct": list(rewards)}), objective.init()).advantage[:, 0].tolist()
+        )
 
     for name in ("rloo", "opo", "bnpo", "max_rl"):
         assert advantages(name, 5e-324, 1e-323) == [0.0, 0.0]
@@ -213,7 +255,8 @@ def test_differences_without_digits_are_none() -> None:
 
 
 def test_a_rewards_share_is_of_what_the_advantage_compares() -> None:
-    # Spreads of 1000 and of 1, uncorrelated: of the weighted sum the first makes all but a millionth, of the sum of z-scores a half.
+    # Spreads of 1000 and of 1, uncorrelated: of the weighted sum the first makes all but a millionth, of the sum of
+    # z-scores a half.
     given = rollouts([0, 0, 0, 0], {"large": [0.0, 0.0, 1000.0, 1000.0], "small": [0.0, 1.0, 0.0, 1.0]})
     shares = {}
     for kind in ("centred", "per_reward"):

@@ -76,11 +76,16 @@ def test_the_order_of_overrides_does_not_matter() -> None:
     with pytest.raises(ConfigError, match="trust: is given as a whole and in parts"):
         Objective.preset("dapo", **{"trust": own, "trust.sigma": 0.3})
     assert own == {"kind": "gaussian"}, "the caller's table stays the caller's"
-    with pytest.raises(ConfigError, match=r"objective.trust.high: these are keys of the objective already; write trust.high"):
+    with pytest.raises(
+        ConfigError, match=r"objective.trust.high: these are keys of the objective already; write trust.high"
+    ):
         Objective.preset("dapo", **{"objective.trust.high": 0.3})
 
 
-@pytest.mark.parametrize(("written", "meant"), [("GRPO", "grpo"), ("gpro", "grpo"), ("dr-grpo", "dr_grpo"), ("DAPO+tis", "dapo"), ("dapo+TIS", "tis")])
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("GRPO", "grpo"), ("gpro", "grpo"), ("dr-grpo", "dr_grpo"), ("DAPO+tis", "dapo"), ("dapo+TIS", "tis")],
+)
 def test_an_unknown_name_is_answered_with_the_nearest(written: str, meant: str) -> None:
     with pytest.raises(ConfigError, match=rf"is called.*did you mean (\w+ or )*{meant}\b"):
         Objective.preset(written)
@@ -94,14 +99,24 @@ def test_a_name_that_is_none_is_refused() -> None:
 @pytest.mark.parametrize(
     ("right", "wrong", "words"),
     [
-        ("summary =", "sumary =", r"methods/mine.toml.*sumary = .*unknown key; allowed: title, summary.*did you mean summary"),
-        ("low = 0.2", "lwo = 0.2", r"method mine: trust.lwo = 0.2: unknown key; allowed: kind, low, high; did you mean low"),
+        (
+            "summary =",
+            "sumary =",
+            r"methods/mine.toml.*sumary = .*unknown key; allowed: title, summary.*did you mean summary",
+        ),
+        (
+            "low = 0.2",
+            "lwo = 0.2",
+            r"method mine: trust.lwo = 0.2: unknown key; allowed: kind, low, high; did you mean low",
+        ),
         ("[objective.trust]", "[objective.trsut]", r"trsut = .*unknown key; .*did you mean trust"),
         ('kind = "clip"', 'kind = "clp"', r'trust.kind = "clp": unknown kind; .*did you mean clip'),
         ('kind = "clip"', "kind = clip", r"mine.toml: not valid TOML.*line"),
     ],
 )
-def test_a_preset_file_with_a_mistake_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right: str, wrong: str, words: str) -> None:
+def test_a_preset_file_with_a_mistake_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, right: str, wrong: str, words: str
+) -> None:
     text = (preset._METHODS / "grpo.toml").read_text(encoding="utf-8")
     assert right in text
     (tmp_path / "mine.toml").write_text(text.replace(right, wrong, 1), encoding="utf-8")
@@ -113,7 +128,10 @@ def test_a_preset_file_with_a_mistake_names_it(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("name", ["dapo+tis+mis", "dapo+tis+tis"])
 def test_two_overlays_of_one_slot_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"the overlays 'tis' and '(mis|tis)' both set correction, and only one can hold; .*correction.truncate"):
+    with pytest.raises(
+        ConfigError,
+        match=r"the overlays 'tis' and '(mis|tis)' both set correction, and only one can hold; .*correction.truncate",
+    ):
         Objective.preset(name)
 
 

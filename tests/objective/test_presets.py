@@ -98,7 +98,9 @@ def suited(name: str, given: Given) -> Given:
 def ours(objective: Objective, log_prob: Tensor, given: Given) -> tuple[Tensor, list[Tensor]]:
     """Our loss with its gradients by log_prob, entropy and exact divergence. A reference is given where it is read."""
     reference = given.reference_log_prob if "reference_log_prob" in objective.requires_rollouts else None
-    rewards = {"reward": given.rewards} | ({"second": given.second} if objective.advantage.kind == "per_reward" and given.second is not None else {})
+    rewards = {"reward": given.rewards} | (
+        {"second": given.second} if objective.advantage.kind == "per_reward" and given.second is not None else {}
+    )
     rollouts = Rollouts(
         group=torch.tensor(given.group, device=log_prob.device),
         mask=given.mask,
@@ -108,7 +110,8 @@ def ours(objective: Objective, log_prob: Tensor, given: Given) -> tuple[Tensor, 
         reference_log_prob=reference,
         behaviour_log_prob=given.behaviour_log_prob,
         step_size=given.step_size,
-        density=reference is not None,  # the hand-worked reference exceeds probability one on a decision, which the formulas do not mind
+        density=reference
+        is not None,  # the hand-worked reference exceeds probability one on a decision, which the formulas do not mind
     )
     batch = objective.prepare(rollouts, objective.init())
 
@@ -120,21 +123,26 @@ def ours(objective: Objective, log_prob: Tensor, given: Given) -> tuple[Tensor, 
             entropy=given.entropy,
             exact_divergence=given.exact_divergence,
             score_norm=given.score_norm,
-            mean_shift=given.noise * (live - given.old_log_prob + given.drift),  # mean(eps (mu - mu_old)) of a Gaussian transition
+            mean_shift=given.noise
+            * (live - given.old_log_prob + given.drift),  # mean(eps (mu - mu_old)) of a Gaussian transition
         )
         return objective.loss(scored, objective.plan(batch)).total
 
     return differentiate(loss, log_prob, given)
 
 
-def differentiate(loss: Callable[[Tensor, Given], Tensor], log_prob: Tensor, given: Given) -> tuple[Tensor, list[Tensor]]:
+def differentiate(
+    loss: Callable[[Tensor, Given], Tensor], log_prob: Tensor, given: Given
+) -> tuple[Tensor, list[Tensor]]:
     """The value of `loss(log_prob, given)` and its gradients by log_prob, entropy and exact divergence."""
     assert given.entropy is not None
     assert given.exact_divergence is not None
     leaves = [leaf.clone().requires_grad_() for leaf in (log_prob, given.entropy, given.exact_divergence)]
     value = loss(leaves[0], replace(given, entropy=leaves[1], exact_divergence=leaves[2]))
     gradients = torch.autograd.grad(value, leaves, allow_unused=True)
-    return value.detach(), [torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, gradients, strict=True)]
+    return value.detach(), [
+        torch.zeros_like(leaf) if g is None else g for leaf, g in zip(leaves, gradients, strict=True)
+    ]
 
 
 def agree(actual: Tensor, expected: Tensor, within: float = TOLERANCE) -> None:
@@ -143,7 +151,9 @@ def agree(actual: Tensor, expected: Tensor, within: float = TOLERANCE) -> None:
     assert (excess <= 0).all(), f"off by {float((actual - expected).abs().max())}"
 
 
-def compare(objective: Objective, module: ModuleType, log_prob: Tensor, given: Given, parameters: Mapping[str, Any]) -> None:
+def compare(
+    objective: Objective, module: ModuleType, log_prob: Tensor, given: Given, parameters: Mapping[str, Any]
+) -> None:
     value, gradients = ours(objective, log_prob, given)
     expected, by_hand = differentiate(lambda live, given: module.loss(live, given, **parameters), log_prob, given)
     agree(value, expected)
@@ -161,7 +171,9 @@ def test_every_preset_has_an_oracle(name: str) -> None:
 def test_oracle_gives_the_hand_worked_numbers(name: str) -> None:
     log_prob, given = hand_inputs()
     hand: Hand = oracle(name).HAND
-    value, gradients = differentiate(lambda live, given: oracle(name).loss(live, given, **hand.parameters), log_prob, given)
+    value, gradients = differentiate(
+        lambda live, given: oracle(name).loss(live, given, **hand.parameters), log_prob, given
+    )
     _is_hand(value, gradients, hand)
 
 
@@ -195,14 +207,24 @@ def test_preset_equals_its_oracle(name: str, seed: int, spread: float) -> None:
 @pytest.mark.parametrize("name", ["gradient_adaptive", "aggressive", "balanced", "all_compatible"])
 def test_the_exact_signal_equals_its_oracle(name: str) -> None:
     log_prob, given = given_batch(3, 2.0)
-    compare(Objective.preset(name, **{"credit.gradient_adaptive.signal": "score_norm"}), oracle(name), log_prob, given, {})
+    compare(
+        Objective.preset(name, **{"credit.gradient_adaptive.signal": "score_norm"}), oracle(name), log_prob, given, {}
+    )
 
 
 VARIANTS = [
-    ("clip_cov", {"trust.share": 0.2, "trust.lower": -0.5, "trust.high": 0.3}, {"share": 0.2, "lower": -0.5, "clip_high": 0.3}),
+    (
+        "clip_cov",
+        {"trust.share": 0.2, "trust.lower": -0.5, "trust.high": 0.3},
+        {"share": 0.2, "lower": -0.5, "clip_high": 0.3},
+    ),
     ("kl_cov", {"trust.share": 0.3, "trust.coefficient": 0.7}, {"share": 0.3, "coefficient": 0.7}),
     ("sapo", {"trust.tau_pos": 0.7, "trust.tau_neg": 1.3}, {"tau_pos": 0.7, "tau_neg": 1.3}),
-    ("vespo", {"trust.k_pos": 1.3, "trust.lambda_neg": 0.7, "trust.limit": 0.9}, {"k_pos": 1.3, "lambda_neg": 0.7, "limit": 0.9}),
+    (
+        "vespo",
+        {"trust.k_pos": 1.3, "trust.lambda_neg": 0.7, "trust.limit": 0.9},
+        {"k_pos": 1.3, "lambda_neg": 0.7, "limit": 0.9},
+    ),
     ("dppo_tv", {"trust.threshold": 0.01, "trust.maximum": 1.3}, {"threshold": 0.01, "maximum": 1.3}),
     ("dppo_kl", {"trust.threshold": 0.001, "trust.maximum": 1.3}, {"threshold": 0.001, "maximum": 1.3}),
     ("aspo", {"trust.low": 0.1, "trust.high": 0.4, "trust.bound": 1.5}, {"low": 0.1, "high": 0.4, "bound": 1.5}),
@@ -216,7 +238,9 @@ VARIANTS = [
 @pytest.mark.parametrize("sampler", [True, False], ids=["sampler", "no sampler"])
 @pytest.mark.parametrize("spread", [0.5, 3.0])
 @pytest.mark.parametrize(("name", "keys", "parameters"), VARIANTS, ids=[name for name, _, _ in VARIANTS])
-def test_parameters_do_what_the_oracle_says(name: str, keys: dict[str, Any], parameters: dict[str, Any], spread: float, sampler: bool) -> None:
+def test_parameters_do_what_the_oracle_says(
+    name: str, keys: dict[str, Any], parameters: dict[str, Any], spread: float, sampler: bool
+) -> None:
     log_prob, given = given_batch(5, spread)
     given = given if sampler else replace(given, behaviour_log_prob=None)
     objective = Objective.preset(name, **keys)
@@ -231,16 +255,28 @@ def test_parameters_do_what_the_oracle_says(name: str, keys: dict[str, Any], par
 def test_an_overlay_multiplies_the_surrogate(overlay: str, spread: float) -> None:
     log_prob, given = given_batch(4, spread)
     # The interval of geometric rejection is that of one engine; here the sampler is further away.
-    edits, bounds = ({"correction.minimum": 0.9, "correction.maximum": 1.1}, {"lower": 0.9, "upper": 1.1}) if overlay == "geo_rs" else ({}, {})
+    edits, bounds = (
+        ({"correction.minimum": 0.9, "correction.maximum": 1.1}, {"lower": 0.9, "upper": 1.1})
+        if overlay == "geo_rs"
+        else ({}, {})
+    )
     weights = getattr(overlays, overlay)(given, **bounds)
     bound = 2.0 if overlay in ("tis", "seq_tis") else 0.0
     assert 0 < sum(weight == bound for weight in weights.values()) < len(weights)
-    compare(Objective.preset(f"dapo+{overlay}", **edits), oracle("dapo"), log_prob, replace(given, score_norm=None), {"correction": weights})
+    compare(
+        Objective.preset(f"dapo+{overlay}", **edits),
+        oracle("dapo"),
+        log_prob,
+        replace(given, score_norm=None),
+        {"correction": weights},
+    )
 
 
 @pytest.mark.parametrize("name", method_names())
 def test_a_preset_says_where_it_differs(name: str) -> None:
-    """From what it does: flat groups, the floor under a standard deviation, rounds of sampling, the line of k3. Eleven presets said nothing of it."""
+    """From what it does: flat groups, the floor under a standard deviation, rounds of sampling, the line of k3. Eleven
+    presets said nothing of it.
+    """
     method, objective = read_method(name), Objective.preset(name)
     said = " ".join(method.deviations)
     assert said
@@ -248,7 +284,10 @@ def test_a_preset_says_where_it_differs(name: str) -> None:
     if floored is not None:
         assert f"{floored:g}".replace("e-0", "e-") in said
     two = grouped_rewards(flat_and_other(), "renormalise", alone)
-    if not objective.advantage(two, Running())[0][:3].any() and objective.advantage.kind not in ("constant", "accepted"):
+    if not objective.advantage(two, Running())[0][:3].any() and objective.advantage.kind not in (
+        "constant",
+        "accepted",
+    ):
         assert re.search("flat (group|batch)|flat in every reward|group whose mean is 0", said), said
     if getattr(objective.admission, "max_rounds", None) is not None:
         assert "admission.max_rounds" in said
@@ -259,7 +298,9 @@ def test_a_preset_says_where_it_differs(name: str) -> None:
 def flat_and_other() -> Rollouts:
     """A group of three rewards of .1, whose mean rounds, and another that differs."""
     old = torch.full((6, 1), -1.0, dtype=torch.float64)
-    return Rollouts(torch.arange(6) // 3, torch.ones(6, 1, dtype=torch.bool), old, {"r": [0.1, 0.1, 0.1, 0.0, 1.0, 0.5]})
+    return Rollouts(
+        torch.arange(6) // 3, torch.ones(6, 1, dtype=torch.bool), old, {"r": [0.1, 0.1, 0.1, 0.0, 1.0, 0.5]}
+    )
 
 
 def test_batches_hold_what_they_promise() -> None:
@@ -272,7 +313,13 @@ def test_batches_hold_what_they_promise() -> None:
     advantages = (
         Objective.preset("grpo")
         .prepare(
-            Rollouts(torch.tensor(given.group), given.mask, given.old_log_prob, {"reward": given.rewards}, reference_log_prob=given.reference_log_prob),
+            Rollouts(
+                torch.tensor(given.group),
+                given.mask,
+                given.old_log_prob,
+                {"reward": given.rewards},
+                reference_log_prob=given.reference_log_prob,
+            ),
             Objective.preset("grpo").init(),
         )
         .advantage

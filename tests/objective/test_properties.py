@@ -17,7 +17,11 @@ from groupwise.objective import Objective
 from groupwise.objective.decisions import Decisions
 
 TABLES = laws.slot_tables("advantage", switches=True)
-COMPARING = [table for table in TABLES if ADVANTAGES.get(f"{table['kind']} {table.get('baseline')}", ADVANTAGES[table["kind"]]).flat]
+COMPARING = [
+    table
+    for table in TABLES
+    if ADVANTAGES.get(f"{table['kind']} {table.get('baseline')}", ADVANTAGES[table["kind"]]).flat
+]
 NUMBERS = st.floats(min_value=0.0, max_value=1e9, allow_subnormal=True)
 LOG_RATIOS = st.floats(min_value=-80.0, max_value=80.0)
 
@@ -47,7 +51,9 @@ def test_a_credit_has_mean_one_over_any_mask(table: laws.Table, mask: list[list[
     where = torch.tensor(mask)
     draws = torch.rand(4, *where.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     now, norm, step, _ = (torch.where(where, draw, 0.0) for draw in draws)
-    credit = objective.credit(Decisions(where, -20 * now, -20 * now, now, score_norm=norm, step_size=step + where * 0.1))
+    credit = objective.credit(
+        Decisions(where, -20 * now, -20 * now, now, score_norm=norm, step_size=step + where * 0.1)
+    )
     assert (credit >= 0).all()
     if not objective.credit.raw:
         laws.same(credit.sum(1), where.double().sum(1), "mean one")
@@ -55,18 +61,29 @@ def test_a_credit_has_mean_one_over_any_mask(table: laws.Table, mask: list[list[
 
 
 @pytest.mark.parametrize("table", laws.slot_tables("trust", switches=True), ids=str)
-@given(log_ratio=st.lists(LOG_RATIOS, min_size=4, max_size=4), advantage=st.lists(st.floats(-1e3, 1e3), min_size=4, max_size=4))
+@given(
+    log_ratio=st.lists(LOG_RATIOS, min_size=4, max_size=4),
+    advantage=st.lists(st.floats(-1e3, 1e3), min_size=4, max_size=4),
+)
 @settings(max_examples=25)
-def test_a_region_is_finite_and_never_pushes_the_wrong_way(table: laws.Table, log_ratio: list[float], advantage: list[float]) -> None:
+def test_a_region_is_finite_and_never_pushes_the_wrong_way(
+    table: laws.Table, log_ratio: list[float], advantage: list[float]
+) -> None:
     region = validate(Objective, {"trust": table}, source="law").trust
     gap, wide = torch.tensor([log_ratio], dtype=torch.float64), torch.tensor([advantage], dtype=torch.float64)
     if getattr(region, "whole_member", False):
         wide = wide[:, :1].expand_as(wide)
     old = torch.full_like(gap, -90.0)
     live = (old + gap).requires_grad_()
-    given_decisions = Decisions(torch.ones_like(gap, dtype=torch.bool), live, old, wide, behaviour_log_prob=old, member=torch.arange(1))
+    given_decisions = Decisions(
+        torch.ones_like(gap, dtype=torch.bool), live, old, wide, behaviour_log_prob=old, member=torch.arange(1)
+    )
     surrogate = region(given_decisions.log_ratio, given_decisions)
-    push = torch.autograd.grad(surrogate.value.sum(), live, allow_unused=True)[0] if surrogate.value.requires_grad else torch.zeros_like(live)
+    push = (
+        torch.autograd.grad(surrogate.value.sum(), live, allow_unused=True)[0]
+        if surrogate.value.requires_grad
+        else torch.zeros_like(live)
+    )
     assert surrogate.value.isfinite().all()
     assert push is not None
     assert push.isfinite().all()

@@ -1,4 +1,6 @@
-"""The recorded numbers of TRL 1.16's own loss (tests/oracles/record_trl.py): every loss type x level x KL x clip x accumulation."""
+"""The recorded numbers of TRL 1.16's own loss (tests/oracles/record_trl.py): every loss type x level x KL x clip x
+accumulation.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,15 @@ def trust(case: dict[str, Any]) -> dict[str, Any]:
     if case["loss_type"] == "cispo":
         return {"kind": "cispo", "maximum": case["epsilon_high"]}
     if case["loss_type"] == "sapo":
-        return {"kind": "sapo"} | {f"tau_{sign}": case[key] for sign in ("pos", "neg") if (key := f"sapo_temperature_{sign}") in case}
+        return {"kind": "sapo"} | {
+            f"tau_{sign}": case[key] for sign in ("pos", "neg") if (key := f"sapo_temperature_{sign}") in case
+        }
     if case["loss_type"] == "vespo":
-        return {"kind": "vespo"} | {name: case[f"vespo_{name}"] for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg") if f"vespo_{name}" in case}
+        return {"kind": "vespo"} | {
+            name: case[f"vespo_{name}"]
+            for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")
+            if f"vespo_{name}" in case
+        }
     clip = {"low": case["epsilon"], "high": case.get("epsilon_high", case["epsilon"])}
     return {"kind": "dual_clip", "bound": case["delta"], **clip} if "delta" in case else {"kind": "clip", **clip}
 
@@ -89,7 +97,11 @@ def differs(case: dict[str, Any]) -> str | None:
 
 
 def identity(case: dict[str, Any]) -> str:
-    return " ".join(f"{value}" if isinstance(value, str) else f"{key}={value}" for key, value in case.items() if key not in ("loss", "gradient"))
+    return " ".join(
+        f"{value}" if isinstance(value, str) else f"{key}={value}"
+        for key, value in case.items()
+        if key not in ("loss", "gradient")
+    )
 
 
 @pytest.mark.parametrize("case", [case for case in GOLDEN["cases"] if differs(case) is None], ids=identity)
@@ -97,16 +109,24 @@ def test_recorded_value_and_gradient(case: dict[str, Any]) -> None:
     assert agree(loss_of(ours(case), torch.arange(6)), case)
 
 
-@pytest.mark.parametrize("case", [case for case in GOLDEN["cases"] if case["loss_type"] == "bnpo" and case["accumulation"] == 2], ids=identity)
+@pytest.mark.parametrize(
+    "case",
+    [case for case in GOLDEN["cases"] if case["loss_type"] == "bnpo" and case["accumulation"] == 2],
+    ids=identity,
+)
 def test_bnpo_of_trl_is_the_mean_of_ours_over_micro_batches(case: dict[str, Any]) -> None:
     parts = [loss_of(ours(case), rows) for rows in torch.arange(6).chunk(2)]
     assert agree((sum(part[0] for part in parts) / 2, (parts[0][1] + parts[1][1]) / 2), case)
     assert not agree(loss_of(ours(case), torch.arange(6)), case)
 
 
-@pytest.mark.parametrize("case", [case for case in GOLDEN["cases"] if "TRL corrects" in str(differs(case))], ids=identity)
+@pytest.mark.parametrize(
+    "case", [case for case in GOLDEN["cases"] if "TRL corrects" in str(differs(case))], ids=identity
+)
 def test_a_kl_corrected_by_the_answers_ratio_is_told_apart(case: dict[str, Any]) -> None:
-    plain = next(each for each in GOLDEN["cases"] if identity(each) == identity({**case, "use_bias_correction_kl": False}))
+    plain = next(
+        each for each in GOLDEN["cases"] if identity(each) == identity({**case, "use_bias_correction_kl": False})
+    )
     # Without the correction the two agree, so the estimator is the whole difference.
     assert agree(loss_of(ours(plain), torch.arange(6)), plain)
     assert not agree(loss_of(ours(case), torch.arange(6)), case)

@@ -1,4 +1,6 @@
-"""The public interface against its hardest users, each through a real model with gradients down to its parameters, in fp64."""
+"""The public interface against its hardest users, each through a real model with gradients down to its parameters, in
+fp64.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,12 @@ def gradients(model: nn.Module) -> list[Tensor]:
 
 
 USERS = {
-    "a covariance method over the whole batch": {"trust.kind": "clip_cov", "trust.share": 0.2, "trust.lower": -0.5, "trust.upper": 5.0},
+    "a covariance method over the whole batch": {
+        "trust.kind": "clip_cov",
+        "trust.share": 0.2,
+        "trust.lower": -0.5,
+        "trust.upper": 5.0,
+    },
     "a penalty on the top decisions of the batch": {"trust.kind": "kl_cov", "trust.share": 0.2},
     "an exact Gaussian divergence": {"divergence.kind": "exact", "divergence.beta": 0.3},
     "a supervised term": {"auxiliary.supervised": 0.5, "policy_weight": 0.7},
@@ -95,7 +102,9 @@ def test_a_member_too_large_for_one_backward_pass_trains_by_slices(name, problem
     for start in range(0, DECISIONS, 2):
         part = slice(start, start + 2)
         live = scored(model, states[:, part], actions[:, part], reference[:, part], rollouts.mask[:, part])
-        value = sum((c[:, part] * live.tensors()[field]).sum() for field, c in cotangents.tensors().items() if c.dim() == 2)
+        value = sum(
+            (c[:, part] * live.tensors()[field]).sum() for field, c in cotangents.tensors().items() if c.dim() == 2
+        )
         value = value + sum((c * live.auxiliary[term]).sum() for term, c in cotangents.auxiliary.items())
         value.backward()
     for expected, got in zip(whole, gradients(model), strict=True):

@@ -1,4 +1,6 @@
-"""The recorded numbers of verl 0.9's own policy losses and advantage estimators (tests/oracles/record_verl.py), and where they differ from ours."""
+"""The recorded numbers of verl 0.9's own policy losses and advantage estimators (tests/oracles/record_verl.py), and
+where they differ from ours.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,12 @@ from groupwise.records import Rollouts, Scored
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "verl_0_9.json").read_text(encoding="utf-8"))
 GIVEN: dict[str, Tensor] = {name: torch.tensor(rows, dtype=torch.float64) for name, rows in GOLDEN["batch"].items()}
 WEIGHTS = torch.tensor(GOLDEN["weights"], dtype=torch.float64)
-AGGREGATIONS = {"token-mean": "token_mean", "seq-mean-token-mean": "member_mean", "seq-mean-token-sum": "member_sum", "seq-mean-token-sum-norm": "fixed_length"}
+AGGREGATIONS = {
+    "token-mean": "token_mean",
+    "seq-mean-token-mean": "member_mean",
+    "seq-mean-token-sum": "member_sum",
+    "seq-mean-token-sum-norm": "fixed_length",
+}
 EVERYONE = torch.arange(6)
 WITH_A_TOKEN = GIVEN["mask"].any(1).nonzero()[:, 0]
 # verl adds 1e-8 to the length of an answer.
@@ -42,7 +49,14 @@ def trust(case: dict[str, Any], low: float, high: float) -> dict[str, Any]:
         "sapo": {"kind": "sapo", "tau_pos": actor.get("tau_pos", 1.0), "tau_neg": actor.get("tau_neg", 1.05)},
         "gpg": {"kind": "unbounded", "form": "log_prob"},
         "dro": {"kind": "unbounded", "form": "log_prob"},
-        "clip_cov": {"kind": "clip_cov", "low": low, "high": high, "share": 1.0, "lower": table.get("clip_cov_lb"), "upper": table.get("clip_cov_ub")},
+        "clip_cov": {
+            "kind": "clip_cov",
+            "low": low,
+            "high": high,
+            "share": 1.0,
+            "lower": table.get("clip_cov_lb"),
+            "upper": table.get("clip_cov_ub"),
+        },
         "kl_cov": {"kind": "kl_cov", "share": table.get("kl_cov_ratio"), "coefficient": table.get("ppo_kl_coef")},
         "geo_mean": {"kind": "gmpo", "low": low, "high": high},
         "cispo": {"kind": "cispo", "maximum": 1 + high},
@@ -52,7 +66,9 @@ def trust(case: dict[str, Any], low: float, high: float) -> dict[str, Any]:
 def ours(case: dict[str, Any], **changed: Any) -> Objective:
     """The same loss in our slots."""
     low, high = (case["actor"].get(f"clip_ratio_{side}", 0.2) for side in ("low", "high"))
-    aggregation = {"sapo": "member_mean", "geo_mean": "member_mean"}.get(case["loss"], AGGREGATIONS[case["loss_agg_mode"]])
+    aggregation = {"sapo": "member_mean", "geo_mean": "member_mean"}.get(
+        case["loss"], AGGREGATIONS[case["loss_agg_mode"]]
+    )
     length = {"length": case["whole"].get("loss_scale_factor", 4)} if aggregation == "fixed_length" else {}
     table = {
         "ratio": {"kind": "geometric", "gradient": "token"} if case["loss"] == "gspo" else {"kind": "token"},
@@ -78,16 +94,22 @@ def loss_of(objective: Objective, case: dict[str, Any], rows: Tensor = EVERYONE)
         member=rows,
         state=objective.init(),
     )
-    plan = objective.plan(batch, reduce=lambda local: local if known is None else torch.tensor(float(known), dtype=torch.float64))
+    plan = objective.plan(
+        batch, reduce=lambda local: local if known is None else torch.tensor(float(known), dtype=torch.float64)
+    )
     if case["weights"]:
         plan = replace(plan, weight=plan.weight * WEIGHTS[rows])
     log_prob = GIVEN["log_prob"].clone().requires_grad_()
-    total = objective.loss(Scored(log_prob[rows]), replace(plan, reduce=lambda local: local)).total * whole.get("dp_size", 1)
+    total = objective.loss(Scored(log_prob[rows]), replace(plan, reduce=lambda local: local)).total * whole.get(
+        "dp_size", 1
+    )
     return float(total.detach()), torch.autograd.grad(total, log_prob)[0]
 
 
 def agree(found: tuple[float, Tensor], case: dict[str, Any], rows: Tensor = EVERYONE) -> bool:
-    tolerance = TOLERANCES.get(case["loss"], TOLERANCES.get("seq-mean-token-mean" if case["loss"] == "sapo" else case["loss_agg_mode"], 1e-10))
+    tolerance = TOLERANCES.get(
+        case["loss"], TOLERANCES.get("seq-mean-token-mean" if case["loss"] == "sapo" else case["loss_agg_mode"], 1e-10)
+    )
     expected = torch.tensor(case["gradient"], dtype=torch.float64)
     close = (found[1] - expected).abs() <= tolerance * expected.abs().clamp(min=1)
     return abs(found[0] - case["value"]) <= tolerance * max(1.0, abs(case["value"])) and bool(close[rows].all())
@@ -107,11 +129,15 @@ def differs(case: dict[str, Any]) -> str | None:
 
 def identity(case: dict[str, Any]) -> str:
     settings = {"actor": case["actor"], **case["policy_loss"], "whole": bool(case["whole"]), "weights": case["weights"]}
-    return f"{case['loss']} {case['loss_agg_mode']} " + " ".join(f"{key}={value}" for key, value in settings.items() if value)
+    return f"{case['loss']} {case['loss_agg_mode']} " + " ".join(
+        f"{key}={value}" for key, value in settings.items() if value
+    )
 
 
 def cases(reason: str | None) -> list[dict[str, Any]]:
-    return [case for case in GOLDEN["losses"] if (differs(case) is None if reason is None else reason in str(differs(case)))]
+    return [
+        case for case in GOLDEN["losses"] if (differs(case) is None if reason is None else reason in str(differs(case)))
+    ]
 
 
 @pytest.mark.parametrize("case", cases(None), ids=identity)
@@ -131,7 +157,9 @@ def test_verls_dppo_has_a_threshold_for_either_side(case: dict[str, Any]) -> Non
         rows = (sign * GIVEN["advantage"] > 0).nonzero()[:, 0]
         table = trust(case, 0.0, case["actor"][f"clip_ratio_{side}"])
         found = loss_of(ours(case, trust=table), case)[1]
-        assert torch.allclose(found[rows], torch.tensor(case["gradient"], dtype=torch.float64)[rows], rtol=0, atol=1e-10)
+        assert torch.allclose(
+            found[rows], torch.tensor(case["gradient"], dtype=torch.float64)[rows], rtol=0, atol=1e-10
+        )
     # On the recorded answers no token's KL lies between the two thresholds.
     assert agree(loss_of(ours(case), case), case) == (case["loss"] == "dppo_kl")
 
@@ -147,15 +175,32 @@ def test_verls_cispo_bounds_the_weight_below(case: dict[str, Any]) -> None:
 
 
 def test_verls_own_default_truncates_dppo_where_the_paper_does_not() -> None:
-    """`clip_ratio_c` is 3 in verl's actor unless set, meant for the dual clip; the 20 that its DPPO would take is never reached."""
+    """`clip_ratio_c` is 3 in verl's actor unless set, meant for the dual clip; the 20 that its DPPO would take is never
+    reached.
+    """
     assert Objective.preset("dppo_tv").trust.maximum == 20.0
-    case = next(case for case in GOLDEN["losses"] if case["loss"] == "dppo_tv" and case["actor"].get("clip_ratio_c") == 1.2)
+    case = next(
+        case for case in GOLDEN["losses"] if case["loss"] == "dppo_tv" and case["actor"].get("clip_ratio_c") == 1.2
+    )
     assert agree(loss_of(ours(case), case), case)
     assert not agree(loss_of(ours(case | {"actor": case["actor"] | {"clip_ratio_c": 20.0}}), case), case)
 
 
 def test_every_policy_loss_is_recorded() -> None:
-    names = ["vanilla", "dppo_tv", "dppo_kl", "gspo", "sapo", "gpg", "clip_cov", "kl_cov", "geo_mean", "dro", "cispo", "bypass_mode"]
+    names = [
+        "vanilla",
+        "dppo_tv",
+        "dppo_kl",
+        "gspo",
+        "sapo",
+        "gpg",
+        "clip_cov",
+        "kl_cov",
+        "geo_mean",
+        "dro",
+        "cispo",
+        "bypass_mode",
+    ]
     assert sorted({case["loss"] for case in GOLDEN["losses"]}) == sorted(names)
     assert len({identity(case) for case in GOLDEN["losses"]}) == len(GOLDEN["losses"]) == 43
     assert len({round(case["value"], 9) for case in GOLDEN["losses"]}) > 30
@@ -177,7 +222,9 @@ WITHOUT = {"grpo_passk", "remax", "optimal_token_baseline", "tir_optimal_token_b
 
 
 def estimator(name: str, **settings: Any) -> Tensor:
-    case = next(case for case in GOLDEN["estimators"] if case == {"estimator": name, **settings, "advantage": case["advantage"]})
+    case = next(
+        case for case in GOLDEN["estimators"] if case == {"estimator": name, **settings, "advantage": case["advantage"]}
+    )
     return torch.tensor(case["advantage"], dtype=torch.float64)
 
 
@@ -210,7 +257,12 @@ def test_the_group_z_score_but_for_verls_small_number() -> None:
     assert torch.allclose(estimator("grpo_vectorized")[told_apart], value[told_apart], rtol=1e-5, atol=1e-6)
     assert estimator("grpo_vectorized")[~told_apart].max() > 0.01
     assert not value[~told_apart].any()
-    assert torch.allclose(estimator("grpo", norm_adv_by_std_in_grpo=False), advantage({"kind": "centred"})[:, None] * MASK, rtol=0, atol=1e-10)
+    assert torch.allclose(
+        estimator("grpo", norm_adv_by_std_in_grpo=False),
+        advantage({"kind": "centred"})[:, None] * MASK,
+        rtol=0,
+        atol=1e-10,
+    )
 
 
 @pytest.mark.parametrize(
@@ -221,10 +273,14 @@ def test_the_group_z_score_but_for_verls_small_number() -> None:
         ("gdpo", {"kind": "per_reward", "whiten": False}, {"kind": "per_reward"}, True),
     ],
 )
-def test_verl_whitens_over_tokens_and_we_over_answers(name: str, before: dict[str, Any], table: dict[str, Any], style: bool) -> None:
+def test_verl_whitens_over_tokens_and_we_over_answers(
+    name: str, before: dict[str, Any], table: dict[str, Any], style: bool
+) -> None:
     expected = estimator(name)
     # verl's gdpo is fp32 and adds 1e-6 to a standard deviation.
-    assert torch.allclose(expected, over_tokens(advantage(before, style))[:, None] * MASK, rtol=2e-5 if style else 1e-6, atol=1e-7)
+    assert torch.allclose(
+        expected, over_tokens(advantage(before, style))[:, None] * MASK, rtol=2e-5 if style else 1e-6, atol=1e-7
+    )
     assert not torch.allclose(expected, advantage(table, style)[:, None] * MASK, rtol=1e-2)
 
 
@@ -235,13 +291,26 @@ def test_gpg_scales_by_the_share_of_answers_with_a_reward() -> None:
 
 
 def test_gae_without_what_a_critic_has_learned_is_reinforce_plus_plus() -> None:
-    """GAE is a critic's: with gamma = lambda = 1 its advantage is the reward less the critic's value, whitened over tokens. We have no critic."""
+    """GAE is a critic's: with gamma = lambda = 1 its advantage is the reward less the critic's value, whitened over
+    tokens. We have no critic.
+    """
     silent, said = estimator("gae", critic="silent"), torch.tensor(ANSWERS["baseline"], dtype=torch.float64)
     assert torch.allclose(silent * MASK, estimator("reinforce_plus_plus") * MASK, rtol=1e-6, atol=1e-7)
     reward = advantage({"kind": "constant", "value": 0.0})
-    assert torch.allclose(estimator("gae", critic="baseline") * MASK, over_tokens(reward - said)[:, None] * MASK, rtol=1e-6, atol=1e-7)
+    assert torch.allclose(
+        estimator("gae", critic="baseline") * MASK, over_tokens(reward - said)[:, None] * MASK, rtol=1e-6, atol=1e-7
+    )
 
 
 def test_every_estimator_is_recorded_and_compared_or_named_as_missing() -> None:
-    compared = {*EXACT, "grpo", "grpo_vectorized", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "gdpo", "gpg", "gae"}
+    compared = {
+        *EXACT,
+        "grpo",
+        "grpo_vectorized",
+        "reinforce_plus_plus",
+        "reinforce_plus_plus_baseline",
+        "gdpo",
+        "gpg",
+        "gae",
+    }
     assert {case["estimator"] for case in GOLDEN["estimators"]} == compared | WITHOUT

@@ -1,1 +1,3 @@
-"""Independent transcriptions of the published losses, one module a preset; each has ``loss`` and a hand-worked ``HAND``."""
+"""Independent transcriptions of the published losses, one module a preset; each has ``loss`` and a hand-worked
+``HAND``.
+"""

@@ -19,7 +19,9 @@ def loss(log_prob: Tensor, given: Given, *, temperature: float = 1.0, sigma: flo
         positions = decisions(given, b)
         if not positions:
             continue
-        rho = math.fsum(math.exp(float(log_prob[b, t].detach() - given.old_log_prob[b, t])) for t in positions) / len(positions)
+        rho = math.fsum(math.exp(float(log_prob[b, t].detach() - given.old_log_prob[b, t])) for t in positions) / len(
+            positions
+        )
         gate = math.exp(-((rho - 1.0) ** 2) / (2.0 * sigma**2))
         credit = softmax_credit(gradient_signal(log_prob, given, b), temperature)
         for weight, t in zip(credit, positions, strict=True):
@@ -28,8 +30,8 @@ def loss(log_prob: Tensor, given: Given, *, temperature: float = 1.0, sigma: flo
     return total / num_decisions(given)
 
 
-# Member 0: rho = 1, gate 1, S = -1, credits (0.5, 1.5) sum to 2. Member 2: rho = 1.0333333, gate exp(-0.0333333^2 / 0.08)
-# = 0.9862071, S = 1.0190807, credits 0.7627119, 0.5593220, 1.6779661 sum to 3. Loss -(3.0572421 - 2) / 8.
+# Member 0: rho = 1, gate 1, S = -1, credits (0.5, 1.5) sum to 2. Member 2: rho = 1.0333333, gate exp(-0.0333333^2 /
+# 0.08) = 0.9862071, S = 1.0190807, credits 0.7627119, 0.5593220, 1.6779661 sum to 3. Loss -(3.0572421 - 2) / 8.
 # Gradients 0.5 / 8, 1.5 / 8; -1.0190807 c_t / 8.
 HAND = Hand(
     -0.1321552577,

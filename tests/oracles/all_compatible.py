@@ -1,4 +1,5 @@
-"""Every innovation that excludes no other, at token level: EMA (2.1), gradient-adaptive (2.2), decay (2.5), asymmetric (2.6).
+"""Every innovation that excludes no other, at token level: EMA (2.1), gradient-adaptive (2.2), decay (2.5), asymmetric
+(2.6).
 
 The two credits multiply and the product is scaled back to mean one over the member's decisions. Token mean.
 """

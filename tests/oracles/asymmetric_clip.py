@@ -1,7 +1,8 @@
-"""Innovation 2.6 of the original project, with the minimum: eps = eps_pos where A > 0, eps_neg elsewhere, on both sides.
+"""Innovation 2.6 of the original project, with the minimum: eps = eps_pos where A > 0, eps_neg elsewhere, on both
+sides.
 
-S = min(r A, clip(r, 1 - eps, 1 + eps) A). Only the upper bound acts for A > 0 and only the lower for A < 0, so this is the
-plain clip with low = eps_neg and high = eps_pos. Token mean.
+S = min(r A, clip(r, 1 - eps, 1 + eps) A). Only the upper bound acts for A > 0 and only the lower for A < 0, so this is
+the plain clip with low = eps_neg and high = eps_pos. Token mean.
 """
 
 from __future__ import annotations

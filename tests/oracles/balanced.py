@@ -1,12 +1,33 @@
-"""The original project's balanced combination: EMA (2.1), gradient-adaptive credit (2.2), asymmetric clip (2.6). Token mean."""
+"""The original project's balanced combination: EMA (2.1), gradient-adaptive credit (2.2), asymmetric clip (2.6). Token
+mean.
+"""
 
 from __future__ import annotations
 
-from tests.oracles.common import Given, Hand, asymmetric_clipped, ema, gradient_signal, num_decisions, ratios_of, softmax_credit, z_score, zero
+from tests.oracles.common import (
+    Given,
+    Hand,
+    asymmetric_clipped,
+    ema,
+    gradient_signal,
+    num_decisions,
+    ratios_of,
+    softmax_credit,
+    z_score,
+    zero,
+)
 from torch import Tensor
 
 
-def loss(log_prob: Tensor, given: Given, *, beta: float = 0.9, temperature: float = 1.0, eps_pos: float = 0.3, eps_neg: float = 0.1) -> Tensor:
+def loss(
+    log_prob: Tensor,
+    given: Given,
+    *,
+    beta: float = 0.9,
+    temperature: float = 1.0,
+    eps_pos: float = 0.3,
+    eps_neg: float = 0.1,
+) -> Tensor:
     """Smooth, clip by the sign of the advantage, weigh."""
     total = zero(log_prob)
     for b, advantage in enumerate(z_score(given)):

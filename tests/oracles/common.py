@@ -61,8 +61,8 @@ def hand_inputs() -> tuple[Tensor, Given]:
     Ratios: member 0 (1.5, 0.5), member 1 (2), member 2 (1.1, 1.5, 0.5), members 3 and 4 (1). So B = 5, N = 8.
     lp_old = -1 everywhere, so |lp| = 1 - ln r and exp(|lp|) = e / r. The reference is the policy itself except on the
     first decision of member 0, where lp_ref - lp = ln 2. Entropy 0.5 everywhere.
-    Transitions: sigma sqrt(dt) = 2; dt = 1/2, of member 2 1/4; drift ln 2 on the second decision of member 0, elsewhere 0. Exact divergence 1/4.
-    A second reward 1, 0, 2 | 0, 1 (z-scores 0, -1, 1 and -+0.7071068). Lots are 0.5.
+    Transitions: sigma sqrt(dt) = 2; dt = 1/2, of member 2 1/4; drift ln 2 on the second decision of member 0, elsewhere
+    0. Exact divergence 1/4. A second reward 1, 0, 2 | 0, 1 (z-scores 0, -1, 1 and -+0.7071068). Lots are 0.5.
     """
     ratios = [[1.5, 0.5], [2.0], [1.1, 1.5, 0.5], [1.0], [1.0]]
     old = torch.full((5, 3), -1.0, dtype=torch.float64)
@@ -144,7 +144,9 @@ def covariances(log_prob: Tensor, given: Given, advantages: list[float]) -> dict
     places = [(b, t) for b in range(len(given.group)) for t in decisions(given, b)]
     mean_advantage = math.fsum(advantages[b] for b, _ in places) / len(places)
     mean_log_prob = math.fsum(float(log_prob[b, t].detach()) for b, t in places) / len(places)
-    return {(b, t): (advantages[b] - mean_advantage) * (float(log_prob[b, t].detach()) - mean_log_prob) for b, t in places}
+    return {
+        (b, t): (advantages[b] - mean_advantage) * (float(log_prob[b, t].detach()) - mean_log_prob) for b, t in places
+    }
 
 
 def token_clip(log_prob: Tensor, given: Given, advantages: list[float], clip_low: float, clip_high: float) -> Tensor:

@@ -9,7 +9,15 @@ from tests.oracles.common import Given, Hand, clipped, decay_credit, ema, num_de
 from torch import Tensor
 
 
-def loss(log_prob: Tensor, given: Given, *, beta: float = 0.9, gamma: float = 0.95, clip_low: float = 0.2, clip_high: float = 0.2) -> Tensor:
+def loss(
+    log_prob: Tensor,
+    given: Given,
+    *,
+    beta: float = 0.9,
+    gamma: float = 0.95,
+    clip_low: float = 0.2,
+    clip_high: float = 0.2,
+) -> Tensor:
     """Smooth the ratio, clip it, then weigh the surrogate."""
     total = zero(log_prob)
     for b, advantage in enumerate(z_score(given)):

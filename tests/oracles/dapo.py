@@ -1,8 +1,8 @@
 """DAPO, arXiv 2503.14476, equations 8 (objective), 9 (advantage) and 11 (dynamic sampling: flat groups do not train).
 
-Token mean over all trained decisions of the update, clip-higher, no KL. The paper divides by the decisions of one group and
-then averages over prompts; the published code (verl) and this transcription divide once by all of them.
-The overlong penalty (equation 13) is a reward and arrives inside the rewards.
+Token mean over all trained decisions of the update, clip-higher, no KL. The paper divides by the decisions of one group
+and then averages over prompts; the published code (verl) and this transcription divide once by all of them. The
+overlong penalty (equation 13) is a reward and arrives inside the rewards.
 """
 
 from __future__ import annotations
@@ -14,9 +14,16 @@ from torch import Tensor
 
 
 def loss(
-    log_prob: Tensor, given: Given, *, clip_low: float = 0.2, clip_high: float = 0.28, correction: Mapping[tuple[int, int], float] | None = None
+    log_prob: Tensor,
+    given: Given,
+    *,
+    clip_low: float = 0.2,
+    clip_high: float = 0.28,
+    correction: Mapping[tuple[int, int], float] | None = None,
 ) -> Tensor:
-    """Members of flat groups are dropped: they leave the divisor as well. `correction` is an overlay's weight by (member, place)."""
+    """Members of flat groups are dropped: they leave the divisor as well. `correction` is an overlay's weight by
+    (member, place).
+    """
     advantages = z_score(given)
     total, count = zero(log_prob), 0
     for b, advantage in enumerate(advantages):

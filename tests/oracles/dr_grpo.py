@@ -11,13 +11,17 @@ from tests.oracles.common import Given, Hand, clipped, group_of, is_flat, ratios
 from torch import Tensor
 
 
-def loss(log_prob: Tensor, given: Given, *, length: float = 1024.0, clip_low: float = 0.2, clip_high: float = 0.2) -> Tensor:
+def loss(
+    log_prob: Tensor, given: Given, *, length: float = 1024.0, clip_low: float = 0.2, clip_high: float = 0.2
+) -> Tensor:
     """A = R - mean(R); the divisor B L counts every member."""
     num_members = len(given.group)
     total = zero(log_prob)
     for b in range(num_members):
         group = group_of(given, b)
-        advantage = 0.0 if is_flat(given, b) else given.rewards[b] - math.fsum(given.rewards[i] for i in group) / len(group)
+        advantage = (
+            0.0 if is_flat(given, b) else given.rewards[b] - math.fsum(given.rewards[i] for i in group) / len(group)
+        )
         for ratio in ratios_of(log_prob, given, b):
             total = total - clipped(ratio, advantage, clip_low, clip_high)
     return total / (num_members * length)

@@ -9,7 +9,9 @@ from tests.oracles.common import Given, Hand, dual_clipped, num_decisions, ratio
 from torch import Tensor
 
 
-def loss(log_prob: Tensor, given: Given, *, clip_low: float = 0.2, clip_high: float = 0.2, bound: float = 3.0) -> Tensor:
+def loss(
+    log_prob: Tensor, given: Given, *, clip_low: float = 0.2, clip_high: float = 0.2, bound: float = 3.0
+) -> Tensor:
     """A bad decision whose ratio exceeds ``bound`` carries no gradient."""
     total = zero(log_prob)
     for b, advantage in enumerate(z_score(given)):

@@ -1,7 +1,8 @@
-"""Flow-GRPO, arXiv 2505.05470, equations 5 to 7 and 13, and its code: GRPO per denoising transition with a Gaussian KL to the reference.
+"""Flow-GRPO, arXiv 2505.05470, equations 5 to 7 and 13, and its code: GRPO per denoising transition with a Gaussian KL
+to the reference.
 
-A = (R - mean_group) / std_batch, the population's standard deviation, clipped at 5 (the code's `global_std`; the paper's is the group's).
-Mean over the transitions of a member, then over members.
+A = (R - mean_group) / std_batch, the population's standard deviation, clipped at 5 (the code's `global_std`; the
+paper's is the group's). Mean over the transitions of a member, then over members.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ def loss(log_prob: Tensor, given: Given, *, clip: float = 1e-4, beta: float = 0.
     for b, advantage in enumerate(advantages):
         positions = decisions(given, b)
         for t, ratio in zip(positions, ratios_of(log_prob, given, b), strict=True):
-            total = total - (clipped(ratio, advantage, clip, clip) - beta * given.exact_divergence[b, t]) / len(positions)
+            total = total - (clipped(ratio, advantage, clip, clip) - beta * given.exact_divergence[b, t]) / len(
+                positions
+            )
     return total / len(advantages)
 
 
-# Rewards 0, 1, 2, 1, 1: std sqrt(2 / 5) = 0.6324555, A = -+1.5811388. Member 0: 1.5 A and 0.9999 A (dead), mean 1.24995; member 2: 1.0001 twice (dead)
-# and 0.5, mean 0.8334. Surrogates 1.5811388 (0.8334 - 1.24995) / 5 = -0.1317247, loss 0.1317247; KL 0.04 * 0.25 = 0.01. Gradients 1.5 * 1.5811388 / 10,
-# -0.5 * 1.5811388 / 15; by the divergence 0.04 / (5 n).
+# Rewards 0, 1, 2, 1, 1: std sqrt(2 / 5) = 0.6324555, A = -+1.5811388. Member 0: 1.5 A and 0.9999 A (dead), mean
+# 1.24995; member 2: 1.0001 twice (dead) and 0.5, mean 0.8334. Surrogates 1.5811388 (0.8334 - 1.24995) / 5 = -0.1317247,
+# loss 0.1317247; KL 0.04 * 0.25 = 0.01. Gradients 1.5 * 1.5811388 / 10, -0.5 * 1.5811388 / 15; by the divergence 0.04 /
+# (5 n).
 HAND = Hand(
     0.1417246759,
     [[0.2371708245, 0.0, 0.0], [0.0] * 3, [0.0, 0.0, -0.05270462767], [0.0] * 3, [0.0] * 3],

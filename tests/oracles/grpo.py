@@ -11,7 +11,9 @@ from tests.oracles.common import Given, Hand, clipped, decisions, ratios_of, z_s
 from torch import Tensor
 
 
-def loss(log_prob: Tensor, given: Given, *, clip_low: float = 0.2, clip_high: float = 0.2, beta: float = 0.04, ddof: int = 1) -> Tensor:
+def loss(
+    log_prob: Tensor, given: Given, *, clip_low: float = 0.2, clip_high: float = 0.2, beta: float = 0.04, ddof: int = 1
+) -> Tensor:
     """Member mean of decision means; a member without decisions adds nothing and still counts in B."""
     assert given.reference_log_prob is not None
     advantages = z_score(given, ddof)
@@ -30,4 +32,6 @@ def loss(log_prob: Tensor, given: Given, *, clip_low: float = 0.2, clip_high: fl
 # 1.1, 1.2 (dead), 0.5, mean 2.8 / 3. Sum -0.2166667, over B = 5 and negated: 0.0433333. KL on one decision only:
 # 2 - ln 2 - 1 = 0.3068528, times 0.04 / (2 * 5) = 0.0012274. Gradients: 1.5 / 10 + 0.04 (1 - 2) / 10 = 0.146,
 # -1.1 / 15, -0.5 / 15.
-HAND = Hand(0.04456074461, [[0.146, 0.0, 0.0], [0.0, 0.0, 0.0], [-0.07333333333, 0.0, -0.03333333333], [0.0] * 3, [0.0] * 3])
+HAND = Hand(
+    0.04456074461, [[0.146, 0.0, 0.0], [0.0, 0.0, 0.0], [-0.07333333333, 0.0, -0.03333333333], [0.0] * 3, [0.0] * 3]
+)

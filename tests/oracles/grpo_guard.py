@@ -1,6 +1,7 @@
 """GRPO-Guard, arXiv 2510.22319, equations 8 (RatioNorm) and 12 (reweighting), on Flow-GRPO.
 
-log rho = sigma sqrt(dt) (log r + |mu - mu_old|^2 / (2 sigma^2 dt)); clipped surrogate times 1 / dt. Advantages as in Flow-GRPO, no KL.
+log rho = sigma sqrt(dt) (log r + |mu - mu_old|^2 / (2 sigma^2 dt)); clipped surrogate times 1 / dt. Advantages as in
+Flow-GRPO, no KL.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ def loss(log_prob: Tensor, given: Given, *, clip: float = 2e-6) -> Tensor:
     return total / len(advantages)
 
 
-# rho = r^2 with sigma sqrt(dt) = 2, and 1 where the drift is ln 2. Member 0 (A = -1.5811388, dt 1/2): 2.25 and 1, S = 2 * 1.625 A;
-# member 2 (A = 1.5811388, dt 1/4): 1.21 and 2.25 held at 1.000002, 0.25 alive, S = 4 * 0.7500013 A. Loss -1.5811388 (3.0000053 - 3.25) / 5.
-# Gradients -2 rho A / (dt 5 n): 2 * 2.25 * 1.5811388 * 2 / 10, 2 * 1.5811388 * 2 / 10, -2 * 0.25 * 1.5811388 * 4 / 15.
+# rho = r^2 with sigma sqrt(dt) = 2, and 1 where the drift is ln 2. Member 0 (A = -1.5811388, dt 1/2): 2.25 and 1, S = 2
+# * 1.625 A; member 2 (A = 1.5811388, dt 1/4): 1.21 and 2.25 held at 1.000002, 0.25 alive, S = 4 * 0.7500013 A. Loss
+# -1.5811388 (3.0000053 - 3.25) / 5. Gradients -2 rho A / (dt 5 n): 2 * 2.25 * 1.5811388 * 2 / 10, 2 * 1.5811388 * 2 /
+# 10, -2 * 0.25 * 1.5811388 * 4 / 15.
 HAND = Hand(
     0.07905525496,
     [[1.423024947, 0.6324555320, 0.0], [0.0] * 3, [0.0, 0.0, -0.2108185107], [0.0] * 3, [0.0] * 3],

@@ -23,6 +23,6 @@ def loss(log_prob: Tensor, given: Given, *, clip_low: float = 3e-4, clip_high: f
     return total / len(advantages)
 
 
-# Member 0: s = sqrt(0.75) = 0.866, A = -1: min(-0.866, -0.9997) = -0.9997 (dead). Member 2: s = 0.825^(1/3) = 0.9378887,
-# A = 1: 0.9378887. Loss (0.9997 - 0.9378887) / 5; gradient -0.9378887 / (5 * 3) on each of its decisions.
+# Member 0: s = sqrt(0.75) = 0.866, A = -1: min(-0.866, -0.9997) = -0.9997 (dead). Member 2: s = 0.825^(1/3) =
+# 0.9378887, A = 1: 0.9378887. Loss (0.9997 - 0.9378887) / 5; gradient -0.9378887 / (5 * 3) on each of its decisions.
 HAND = Hand(0.01236225446, [[0.0] * 3, [0.0] * 3, [-0.06252591518] * 3, [0.0] * 3, [0.0] * 3])

@@ -1,6 +1,7 @@
 """LUSPO, arXiv 2602.05261: GSPO with each member's surrogate multiplied by its length.
 
-J = 1/G sum_i |y_i| min(s_i A_i, clip(s_i) A_i), s_i as in GSPO (arXiv 2507.18071, equation 7); the clip is that of its section 5.1.
+J = 1/G sum_i |y_i| min(s_i A_i, clip(s_i) A_i), s_i as in GSPO (arXiv 2507.18071, equation 7); the clip is that of its
+section 5.1.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""MaxRL, arXiv 2602.02710, section 3, and its code: A_i = (R_i - mean) / mean of the group, whose mean gradient is that of log success; clip, token mean.
+"""MaxRL, arXiv 2602.02710, section 3, and its code: A_i = (R_i - mean) / mean of the group, whose mean gradient is that
+of log success; clip, token mean.
 
 Rewards are not negative; a group without success has advantage 0.
 """
@@ -13,7 +14,9 @@ def loss(log_prob: Tensor, given: Given, *, clip_low: float = 0.2, clip_high: fl
     """Without a small number in the divisor."""
     assert min(given.rewards) >= 0
     means = [group_mean(given, b) for b in range(len(given.group))]
-    advantages = [0.0 if is_flat(given, b) else (reward - means[b]) / means[b] for b, reward in enumerate(given.rewards)]
+    advantages = [
+        0.0 if is_flat(given, b) else (reward - means[b]) / means[b] for b, reward in enumerate(given.rewards)
+    ]
     return token_clip(log_prob, given, advantages, clip_low, clip_high)
 
 

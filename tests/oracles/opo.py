@@ -1,4 +1,5 @@
-"""OPO, arXiv 2505.23585, equation 7: the length-weighted baseline b = sum_j l_j R_j / sum_j l_j of a group, exactly on-policy, no ratio, no KL.
+"""OPO, arXiv 2505.23585, equation 7: the length-weighted baseline b = sum_j l_j R_j / sum_j l_j of a group, exactly
+on-policy, no ratio, no KL.
 
 L = -1/N sum_bt (R_b - b) lp_bt, the token mean of its code (verl).
 """

@@ -1,7 +1,8 @@
 """Behaviour corrections k for what sampled instead of the old policy; each multiplies the surrogate of its decision.
 
-With w_t = exp(lp_old - lp_behaviour) and W their product over the member: TIS min(w_t, C); Seq-TIS min(W, C); MIS w_t where W <= C, else 0; Seq-MIS W where
-W <= C, else 0; Geo-RS 1 where lower <= W^(1/n) <= upper, else 0; IcePop w_t where lower <= w_t <= upper, else 0. Detached.
+With w_t = exp(lp_old - lp_behaviour) and W their product over the member: TIS min(w_t, C); Seq-TIS min(W, C); MIS w_t
+where W <= C, else 0; Seq-MIS W where W <= C, else 0; Geo-RS 1 where lower <= W^(1/n) <= upper, else 0; IcePop w_t where
+lower <= w_t <= upper, else 0. Detached.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ Weights = dict[tuple[int, int], float]
 def _weights(given: Given) -> Weights:
     assert given.behaviour_log_prob is not None
     members = range(len(given.group))
-    return {(b, t): math.exp(float(given.old_log_prob[b, t] - given.behaviour_log_prob[b, t])) for b in members for t in decisions(given, b)}
+    return {
+        (b, t): math.exp(float(given.old_log_prob[b, t] - given.behaviour_log_prob[b, t]))
+        for b in members
+        for t in decisions(given, b)
+    }
 
 
 def tis(given: Given, maximum: float = 2.0) -> Weights:
@@ -57,7 +62,9 @@ def seq_mis(given: Given, maximum: float = 2.0) -> Weights:
 def geo_rs(given: Given, lower: float = 0.999, upper: float = 1.001) -> Weights:
     """One or nothing, by the geometric mean."""
     weights = _weights(given)
-    means = [math.exp(product / max(1, len(decisions(given, b)))) for b, product in enumerate(_log_products(given, weights))]
+    means = [
+        math.exp(product / max(1, len(decisions(given, b)))) for b, product in enumerate(_log_products(given, weights))
+    ]
     return {(b, t): 1.0 if lower <= means[b] <= upper else 0.0 for b, t in weights}
 
 

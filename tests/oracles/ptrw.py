@@ -1,6 +1,7 @@
 """Innovation 2.4 of the original project: a Gaussian gate instead of a clip, S = sg(exp(-(r - 1)^2 / (2 sigma^2))) r A.
 
-The gate is detached: differentiated, it would reinforce bad decisions whose ratio exceeds 1.04. Token level, token mean.
+The gate is detached: differentiated, it would reinforce bad decisions whose ratio exceeds 1.04. Token level, token
+mean.
 """
 
 from __future__ import annotations
@@ -25,5 +26,11 @@ def loss(log_prob: Tensor, given: Given, *, sigma: float = 0.2) -> Tensor:
 # member 2: 0.9707466, 0.0659054, 0.0219685. Sum 0.9707466, N = 8; each gradient is minus its S over 8.
 HAND = Hand(
     -0.1213433241,
-    [[0.008238175054, 0.002746058351, 0.0], [0.0] * 3, [-0.1213433241, -0.008238175054, -0.002746058351], [0.0] * 3, [0.0] * 3],
+    [
+        [0.008238175054, 0.002746058351, 0.0],
+        [0.0] * 3,
+        [-0.1213433241, -0.008238175054, -0.002746058351],
+        [0.0] * 3,
+        [0.0] * 3,
+    ],
 )

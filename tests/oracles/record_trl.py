@@ -2,8 +2,9 @@
 
     python tests/oracles/record_trl.py
 
-Run in an environment that has trl 1.16.0 (`make oracles` makes one); writes tests/golden/trl_1_16.json, which the tests read without TRL. The loss is
-`GRPOTrainer._compute_loss` as it is; only the model's forward is replaced by the recorded log-probs, and all is fp64.
+Run in an environment that has trl 1.16.0 (`make oracles` makes one); writes tests/golden/trl_1_16.json, which the tests
+read without TRL. The loss is `GRPOTrainer._compute_loss` as it is; only the model's forward is replaced by the recorded
+log-probs, and all is fp64.
 """
 
 from __future__ import annotations
@@ -24,23 +25,34 @@ CLIPS: dict[str, list[dict[str, float]]] = {
     "sapo": [{}, {"sapo_temperature_pos": 0.7, "sapo_temperature_neg": 1.3}],
     "vespo": [{}, {"vespo_k_pos": 1.5, "vespo_lambda_pos": 0.5, "vespo_k_neg": 0.75, "vespo_lambda_neg": 1.25}],
 }
-KLS: list[dict[str, Any]] = [{"beta": 0.0}, *({"beta": 0.04, "use_bias_correction_kl": corrected} for corrected in (False, True))]
+KLS: list[dict[str, Any]] = [
+    {"beta": 0.0},
+    *({"beta": 0.04, "use_bias_correction_kl": corrected} for corrected in (False, True)),
+]
 
 
 def batch() -> dict[str, list[Any]]:
-    """Six members of at most four tokens, one without any; ratios on both sides of every clip, advantages of both signs and zero."""
+    """Six members of at most four tokens, one without any; ratios on both sides of every clip, advantages of both signs
+    and zero.
+    """
     import torch
 
     generator = torch.Generator().manual_seed(7)
 
     def draw(low: float, high: float) -> list[list[float]]:
-        return [[round(value, 4) for value in row] for row in (low + (high - low) * torch.rand(6, 4, generator=generator, dtype=torch.float64)).tolist()]
+        return [
+            [round(value, 4) for value in row]
+            for row in (low + (high - low) * torch.rand(6, 4, generator=generator, dtype=torch.float64)).tolist()
+        ]
 
     old, gap, away = draw(-3.0, -0.8), draw(-0.7, 0.7), draw(-0.6, 0.6)
     gap[1] = [value / 1000 for value in gap[1]]
 
     def moved(rows: list[list[float]], by: list[list[float]]) -> list[list[float]]:
-        return [[round(value + step, 7) for value, step in zip(row, steps, strict=True)] for row, steps in zip(rows, by, strict=True)]
+        return [
+            [round(value + step, 7) for value, step in zip(row, steps, strict=True)]
+            for row, steps in zip(rows, by, strict=True)
+        ]
 
     return {
         "mask": [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0], [1, 1, 1, 1]],
@@ -54,13 +66,18 @@ def batch() -> dict[str, list[Any]]:
 def settings() -> list[dict[str, Any]]:
     """Every case; accumulation over two micro-batches beside the plain ones."""
     cases = []
-    for loss_type, level in itertools.product(("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"), ("token", "sequence")):
+    for loss_type, level in itertools.product(
+        ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"), ("token", "sequence")
+    ):
         if loss_type == "vespo" and level == "sequence":
             continue  # refused by TRL
         clips = CLIPS.get(loss_type, CLIPS["plain"])
         for clip, kl in itertools.product(clips, KLS):
             cases.append({"loss_type": loss_type, "importance_sampling_level": level, **clip, **kl, "accumulation": 1})
-        cases += [{"loss_type": loss_type, "importance_sampling_level": level, **clips[0], **kl, "accumulation": 2} for kl in KLS[:2]]
+        cases += [
+            {"loss_type": loss_type, "importance_sampling_level": level, **clips[0], **kl, "accumulation": 2}
+            for kl in KLS[:2]
+        ]
     return cases
 
 
@@ -71,18 +88,33 @@ def record(case: dict[str, Any], given: dict[str, list[Any]]) -> dict[str, Any]:
 
     chosen = dict(case)
     accumulation = chosen.pop("accumulation")
-    config = GRPOConfig(output_dir="unused", use_cpu=True, bf16=False, report_to=[], max_completion_length=MAX_COMPLETION_LENGTH, **chosen)
+    config = GRPOConfig(
+        output_dir="unused",
+        use_cpu=True,
+        bf16=False,
+        report_to=[],
+        max_completion_length=MAX_COMPLETION_LENGTH,
+        **chosen,
+    )
     config.steps_per_generation = accumulation
     trainer = GRPOTrainer.__new__(GRPOTrainer)
     trainer.args, trainer.model = config, SimpleNamespace(training=True)
-    trainer.loss_type, trainer.importance_sampling_level, trainer.beta = config.loss_type, config.importance_sampling_level, config.beta
+    trainer.loss_type, trainer.importance_sampling_level, trainer.beta = (
+        config.loss_type,
+        config.importance_sampling_level,
+        config.beta,
+    )
     trainer.epsilon_low = config.epsilon
     trainer.epsilon_high = config.epsilon if config.epsilon_high is None else config.epsilon_high
     trainer.max_completion_length, trainer.current_gradient_accumulation_steps = MAX_COMPLETION_LENGTH, accumulation
     trainer.top_entropy_quantile, trainer.off_policy_mask_threshold = 1.0, None
-    trainer.use_vllm = trainer.vllm_importance_sampling_correction = trainer.aux_loss_enabled = trainer._entropy_bonus_enabled = False
+    trainer.use_vllm = trainer.vllm_importance_sampling_correction = trainer.aux_loss_enabled = (
+        trainer._entropy_bonus_enabled
+    ) = False
     trainer._metrics = {"train": defaultdict(list)}
-    trainer.accelerator = SimpleNamespace(num_processes=1, gather=lambda value: value, reduce=lambda value, reduction: value)
+    trainer.accelerator = SimpleNamespace(
+        num_processes=1, gather=lambda value: value, reduce=lambda value, reduction: value
+    )
     tensors = {name: torch.tensor(rows, dtype=torch.float64) for name, rows in given.items()}
     log_prob = tensors["log_prob"].requires_grad_()
     total = 0.0
@@ -104,7 +136,11 @@ def record(case: dict[str, Any], given: dict[str, list[Any]]) -> dict[str, Any]:
         loss = trainer._compute_loss(trainer.model, inputs)
         loss.backward()
         total += loss.item()
-    return {**case, "loss": rounded(total), "gradient": [[rounded(value) for value in row] for row in log_prob.grad.tolist()]}
+    return {
+        **case,
+        "loss": rounded(total),
+        "gradient": [[rounded(value) for value in row] for row in log_prob.grad.tolist()],
+    }
 
 
 def rounded(value: float) -> float:
@@ -121,9 +157,16 @@ def main() -> None:
     torch.set_default_dtype(torch.float64)
     given = batch()
     cases = [record(case, given) for case in settings()]
-    head = {"source": f"trl {trl.__version__}, GRPOTrainer._compute_loss", "command": "python tests/oracles/record_trl.py", "torch": torch.__version__}
+    head = {
+        "source": f"trl {trl.__version__}, GRPOTrainer._compute_loss",
+        "command": "python tests/oracles/record_trl.py",
+        "torch": torch.__version__,
+    }
     lines = ",\n".join(json.dumps(case) for case in cases)
-    text = f'{{"head": {json.dumps(head)},\n"max_completion_length": {MAX_COMPLETION_LENGTH},\n"batch": {json.dumps(given)},\n"cases": [\n{lines}\n]}}\n'
+    text = (
+        f'{{"head": {json.dumps(head)},\n"max_completion_length": {MAX_COMPLETION_LENGTH},\n"batch":'
+        f' {json.dumps(given)},\n"cases": [\n{lines}\n]}}\n'
+    )
     GOLDEN.write_text(text, encoding="utf-8")
     print(f"{len(cases)} cases, {len(text) // 1024} KiB: {GOLDEN}")
 

@@ -2,8 +2,9 @@
 
     python tests/oracles/record_verl.py
 
-Run in an environment that has verl 0.9.1 (`make oracles` makes one); writes tests/golden/verl_0_9.json, which the tests read without verl. The functions are
-those of `verl.trainer.ppo.core_algos` as they are, in fp64. It also registers objectives of ours with verl and calls them through verl's own `ppo_loss`.
+Run in an environment that has verl 0.9.1 (`make oracles` makes one); writes tests/golden/verl_0_9.json, which the tests
+read without verl. The functions are those of `verl.trainer.ppo.core_algos` as they are, in fp64. It also registers
+objectives of ours with verl and calls them through verl's own `ppo_loss`.
 """
 
 from __future__ import annotations
@@ -28,11 +29,15 @@ WEIGHTS = [[1.5, 0.5, 1.0, 2.0]] * 6
 
 
 def losses() -> list[dict[str, Any]]:
-    """Every case: the name of the loss, the actor's keys, the keys of its policy_loss table, the counts of the whole step."""
+    """Every case: the name of the loss, the actor's keys, the keys of its policy_loss table, the counts of the whole
+    step.
+    """
     cases: list[dict[str, Any]] = []
 
     def add(name: str, mode: str = "token-mean", **more: Any) -> None:
-        cases.append({"loss": name, "loss_agg_mode": mode, "actor": {}, "policy_loss": {}, "whole": {}, "weights": False} | more)
+        cases.append(
+            {"loss": name, "loss_agg_mode": mode, "actor": {}, "policy_loss": {}, "whole": {}, "weights": False} | more
+        )
 
     for mode in MODES:
         for clip in ({}, {"clip_ratio_high": 0.28, "clip_ratio_c": 1.5}):
@@ -50,8 +55,16 @@ def losses() -> list[dict[str, Any]]:
     add("sapo", "seq-mean-token-mean", whole=WHOLE)
     add("gpg")
     add("gpg", "seq-mean-token-sum", whole=WHOLE)
-    add("clip_cov", actor={"clip_ratio_low": 1.0, "clip_ratio_high": 1.0}, policy_loss={"clip_cov_ratio": 1.0, "clip_cov_lb": 0.2, "clip_cov_ub": 1.0})
-    add("clip_cov", actor={"clip_ratio_low": 0.2, "clip_ratio_high": 0.2}, policy_loss={"clip_cov_ratio": 1.0, "clip_cov_lb": 0.2, "clip_cov_ub": 1.0})
+    add(
+        "clip_cov",
+        actor={"clip_ratio_low": 1.0, "clip_ratio_high": 1.0},
+        policy_loss={"clip_cov_ratio": 1.0, "clip_cov_lb": 0.2, "clip_cov_ub": 1.0},
+    )
+    add(
+        "clip_cov",
+        actor={"clip_ratio_low": 0.2, "clip_ratio_high": 0.2},
+        policy_loss={"clip_cov_ratio": 1.0, "clip_cov_lb": 0.2, "clip_cov_ub": 1.0},
+    )
     for share, coefficient in ((0.2, 1.0), (0.5, 0.1)):
         add("kl_cov", policy_loss={"kl_cov_ratio": share, "ppo_kl_coef": coefficient})
     add("geo_mean", actor={"clip_ratio_low": 0.4, "clip_ratio_high": 0.4})
@@ -60,7 +73,12 @@ def losses() -> list[dict[str, Any]]:
     add("cispo", actor={"clip_ratio_low": 1.0, "clip_ratio_high": 0.28})
     add("cispo", actor={"clip_ratio_low": 0.2, "clip_ratio_high": 0.28})
     add("bypass_mode", policy_loss={"rollout_correction": {"loss_type": "ppo_clip", "rollout_is": None}})
-    add("bypass_mode", policy_loss={"rollout_correction": {"loss_type": "reinforce", "rollout_is": "token", "rollout_is_threshold": 1.2}})
+    add(
+        "bypass_mode",
+        policy_loss={
+            "rollout_correction": {"loss_type": "reinforce", "rollout_is": "token", "rollout_is_threshold": 1.2}
+        },
+    )
     return cases
 
 
@@ -145,17 +163,35 @@ def record_estimator(case: dict[str, Any], given: dict[str, Any]) -> dict[str, A
     mask = (torch.arange(4) < length[:, None]).double()
 
     def at_end(values: list[float]) -> Any:
-        return torch.zeros(9, 4, dtype=torch.float64).scatter(1, length[:, None] - 1, torch.tensor(values, dtype=torch.float64)[:, None])
+        return torch.zeros(9, 4, dtype=torch.float64).scatter(
+            1, length[:, None] - 1, torch.tensor(values, dtype=torch.float64)[:, None]
+        )
 
     if case["estimator"] == "gae":
-        # Its values come from a trained critic. Two that need no training: one that says 0, and one that says one number an answer.
-        values = torch.zeros(9, 1, dtype=torch.float64) if case["critic"] == "silent" else torch.tensor(given["baseline"], dtype=torch.float64)[:, None]
+        # Its values come from a trained critic. Two that need no training: one that says 0, and one that says one
+        # number an answer.
+        values = (
+            torch.zeros(9, 1, dtype=torch.float64)
+            if case["critic"] == "silent"
+            else torch.tensor(given["baseline"], dtype=torch.float64)[:, None]
+        )
         call = get_adv_estimator_fn("gae")
-        found, _ = call(token_level_rewards=at_end(given["reward"]), values=values.expand(9, 4) * mask, response_mask=mask, gamma=1.0, lam=1.0)
+        found, _ = call(
+            token_level_rewards=at_end(given["reward"]),
+            values=values.expand(9, 4) * mask,
+            response_mask=mask,
+            gamma=1.0,
+            lam=1.0,
+        )
         return case | {"advantage": table(found)}
     settings = {key: value for key, value in case.items() if key != "estimator"}
     more: dict[str, Any] = {}
-    config = AlgoConfig(adv_estimator=case["estimator"], gdpo_reward_keys=["reward", "style"], gdpo_reward_weights=[1.0, 0.5], **settings)
+    config = AlgoConfig(
+        adv_estimator=case["estimator"],
+        gdpo_reward_keys=["reward", "style"],
+        gdpo_reward_weights=[1.0, 0.5],
+        **settings,
+    )
     if case["estimator"] == "gdpo":
         attention = torch.cat([torch.ones(9, 1), mask], 1).long()
         values = {name: numpy.array(given[name]) for name in ("reward", "style")}
@@ -163,7 +199,10 @@ def record_estimator(case: dict[str, Any], given: dict[str, Any]) -> dict[str, A
     if case["estimator"] == "remax":
         more = {"reward_baselines": torch.tensor(given["baseline"], dtype=torch.float64)}
     if "optimal_token" in case["estimator"]:
-        more = {"old_log_probs": torch.full((9, 4), -0.5, dtype=torch.float64), "sum_pi_squared": torch.full((9, 4), 0.5, dtype=torch.float64)}
+        more = {
+            "old_log_probs": torch.full((9, 4), -0.5, dtype=torch.float64),
+            "sum_pi_squared": torch.full((9, 4), 0.5, dtype=torch.float64),
+        }
     if case["estimator"] == "grpo":
         more = settings
     found, _ = get_adv_estimator_fn(case["estimator"])(
@@ -177,7 +216,9 @@ def record_estimator(case: dict[str, Any], given: dict[str, Any]) -> dict[str, A
 
 
 def through_verl(given: dict[str, list[Any]]) -> dict[str, Any]:
-    """verl's own losses and ours of the same settings, both called by verl's `ppo_loss`, with its KL term and the counts of a step on two processes."""
+    """verl's own losses and ours of the same settings, both called by verl's `ppo_loss`, with its KL term and the
+    counts of a step on two processes.
+    """
     import torch
     from tensordict import TensorDict
     from verl.workers.utils.losses import ppo_loss
@@ -185,10 +226,17 @@ def through_verl(given: dict[str, list[Any]]) -> dict[str, Any]:
     from groupwise.integrations.verl import register
 
     register("dual_clip", name="groupwise_vanilla")
-    register("grpo", {"trust.kind": "dual_clip", "divergence.kind": "k1", "divergence.beta": 0.5}, name="groupwise_with_kl")
+    register(
+        "grpo", {"trust.kind": "dual_clip", "divergence.kind": "k1", "divergence.beta": 0.5}, name="groupwise_with_kl"
+    )
     pairs = {
         "vanilla": ("vanilla", "groupwise_vanilla", "token-mean", {}),
-        "with_kl": ("vanilla", "groupwise_with_kl", "seq-mean-token-mean", {"use_kl_loss": True, "kl_loss_type": "kl", "kl_loss_coef": 0.5}),
+        "with_kl": (
+            "vanilla",
+            "groupwise_with_kl",
+            "seq-mean-token-mean",
+            {"use_kl_loss": True, "kl_loss_type": "kl", "kl_loss_coef": 0.5},
+        ),
     }
     found: dict[str, Any] = {}
     for name, (theirs, ours, mode, keys) in pairs.items():
@@ -198,7 +246,9 @@ def through_verl(given: dict[str, list[Any]]) -> dict[str, Any]:
             attention = torch.cat([torch.ones(6, 1), tensors["mask"]], 1).long()
             # verl's packed outputs: the score of a token stands at the place before it.
             shifted = torch.cat([log_prob, torch.zeros(6, 1, dtype=torch.float64)], 1)
-            config = actor_config({"loss_agg_mode": mode, "actor": keys, "policy_loss": {"loss_mode": loss}, "whole": {}})
+            config = actor_config(
+                {"loss_agg_mode": mode, "actor": keys, "policy_loss": {"loss_mode": loss}, "whole": {}}
+            )
             data = TensorDict(
                 {
                     "prompts": torch.ones(6, 1),
@@ -215,8 +265,13 @@ def through_verl(given: dict[str, list[Any]]) -> dict[str, Any]:
                 data.set_non_tensor(key, value)
             value, metrics = ppo_loss(config, {"log_probs": shifted[attention.bool()]}, data)
             value.backward()
-            found[f"{name}/{'verl' if loss == theirs else 'groupwise'}"] = {"value": rounded(value.item()), "gradient": table(log_prob.grad)}
-            assert loss == theirs or any(key.startswith("actor/zero_gradient_fraction") for key in metrics), sorted(metrics)
+            found[f"{name}/{'verl' if loss == theirs else 'groupwise'}"] = {
+                "value": rounded(value.item()),
+                "gradient": table(log_prob.grad),
+            }
+            assert loss == theirs or any(key.startswith("actor/zero_gradient_fraction") for key in metrics), sorted(
+                metrics
+            )
     return found
 
 
@@ -227,9 +282,17 @@ def key_names() -> dict[str, list[str]]:
     from verl.trainer.config import AlgoConfig, FilterGroupsConfig, KLControlConfig, RolloutCorrectionConfig
     from verl.workers.config import ActorConfig, PolicyLossConfig
 
-    tables = {"actor": ActorConfig, "policy_loss": PolicyLossConfig, "algorithm": AlgoConfig, "kl_ctrl": KLControlConfig}
+    tables = {
+        "actor": ActorConfig,
+        "policy_loss": PolicyLossConfig,
+        "algorithm": AlgoConfig,
+        "kl_ctrl": KLControlConfig,
+    }
     tables |= {"filter_groups": FilterGroupsConfig, "rollout_correction": RolloutCorrectionConfig}
-    return {name: sorted(field.name for field in fields(kind) if not field.name.startswith("_")) for name, kind in tables.items()}
+    return {
+        name: sorted(field.name for field in fields(kind) if not field.name.startswith("_"))
+        for name, kind in tables.items()
+    }
 
 
 def table(tensor: Any) -> list[list[float]]:
@@ -248,16 +311,20 @@ def main() -> None:
     given, answers = batch(), rewards()
     cases = [record_loss(case, given) for case in losses()]
     estimators = [record_estimator(case, answers) for case in ESTIMATORS]
-    head = {"source": f"verl {verl.__version__}, verl.trainer.ppo.core_algos", "command": "python tests/oracles/record_verl.py", "torch": torch.__version__}
+    head = {
+        "source": f"verl {verl.__version__}, verl.trainer.ppo.core_algos",
+        "command": "python tests/oracles/record_verl.py",
+        "torch": torch.__version__,
+    }
     parts = SimpleNamespace(
         losses=",\n".join(json.dumps(case) for case in cases),
         estimators=",\n".join(json.dumps(case) for case in estimators),
         through=",\n".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in through_verl(given).items()),
     )
     text = (
-        f'{{"head": {json.dumps(head)},\n"batch": {json.dumps(given)},\n"keys": {json.dumps(key_names())},\n"weights": {json.dumps(WEIGHTS)},\n'
-        f'"answers": {json.dumps(answers)},\n"losses": [\n{parts.losses}\n],\n"estimators": [\n{parts.estimators}\n],\n'
-        f'"through_ppo_loss": {{\n{parts.through}\n}}}}\n'
+        f'{{"head": {json.dumps(head)},\n"batch": {json.dumps(given)},\n"keys": {json.dumps(key_names())},\n"weights":'
+        f' {json.dumps(WEIGHTS)},\n"answers": {json.dumps(answers)},\n"losses": [\n{parts.losses}\n],\n"estimators":'
+        f' [\n{parts.estimators}\n],\n"through_ppo_loss": {{\n{parts.through}\n}}}}\n'
     )
     GOLDEN.write_text(text, encoding="utf-8")
     print(f"{len(cases)} losses, {len(estimators)} estimators, {len(text) // 1024} KiB: {GOLDEN}")

@@ -1,6 +1,8 @@
-"""Rejection sampling: cross-entropy on the members that the reward accepts; after RAFT, arXiv 2304.06767, algorithm 1, without its ranking.
+"""Rejection sampling: cross-entropy on the members that the reward accepts; after RAFT, arXiv 2304.06767, algorithm 1,
+without its ranking.
 
-loss = -1/N sum_b 1[R_b > threshold] sum_t lp_t, N all decisions sampled (RAFT averages over the accepted ones: another scale).
+loss = -1/N sum_b 1[R_b > threshold] sum_t lp_t, N all decisions sampled (RAFT averages over the accepted ones: another
+scale).
 """
 
 from __future__ import annotations

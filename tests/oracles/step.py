@@ -1,8 +1,10 @@
-"""A whole training run in a straight line: from a model folder and the recorded rollouts to the weights that the trainer must end at.
+"""A whole training run in a straight line: from a model folder and the recorded rollouts to the weights that the
+trainer must end at.
 
-torch, transformers and numpy, and nothing of `groupwise`: no scorer, head, sampler, adapter, optimiser or objective of the trainer. A member is forwarded
-alone, without padding; an adapter is `W + s B A`, written out; the optimiser is AdamW, written out. What is read of the run folder is data: `rollouts/`
-(token ids, rewards, settings) and, for an adapter, its tensors before the first step (`checkpoints/step-0`). The loss is `tests.oracles.step_loss`.
+torch, transformers and numpy, and nothing of `groupwise`: no scorer, head, sampler, adapter, optimiser or objective of
+the trainer. A member is forwarded alone, without padding; an adapter is `W + s B A`, written out; the optimiser is
+AdamW, written out. What is read of the run folder is data: `rollouts/` (token ids, rewards, settings) and, for an
+adapter, its tensors before the first step (`checkpoints/step-0`). The loss is `tests.oracles.step_loss`.
 """
 
 from __future__ import annotations
@@ -50,7 +52,9 @@ class Settings:
 
 
 class Policy:
-    """A model of transformers as a function of its trained weights: all of them, or an adapter's two factors for each layer it sits on."""
+    """A model of transformers as a function of its trained weights: all of them, or an adapter's two factors for each
+    layer it sits on.
+    """
 
     def __init__(self, model: nn.Module, adapter: dict[str, Tensor] | None, scale: float | None) -> None:
         self.model, self.scale = model, scale
@@ -73,9 +77,9 @@ class Policy:
     def predict(self, member: Member, temperature: float, weights: dict[str, Tensor]) -> Tensor:
         """Log-probs `[decisions, vocabulary]` at the member's decisions."""
         ids = torch.tensor([[*member.prompt, *member.tokens]])
-        logits = functional_call(self.model, weights, (), {"input_ids": ids, "attention_mask": torch.ones_like(ids), "use_cache": False}).logits[
-            0, len(member.prompt) - 1 : -1
-        ]
+        logits = functional_call(
+            self.model, weights, (), {"input_ids": ids, "attention_mask": torch.ones_like(ids), "use_cache": False}
+        ).logits[0, len(member.prompt) - 1 : -1]
         return torch.log_softmax(logits / temperature, dim=-1)[member.mask]
 
     def log_probs(self, member: Member, temperature: float, weights: dict[str, Tensor]) -> Tensor:
@@ -101,11 +105,13 @@ class Member:
         return torch.tensor(self.tokens)[self.mask]
 
 
-def replay(run: Path, model: Path, corpus: Path, settings: Settings, touch: Callable[[nn.Module], None] = lambda module: None) -> Policy:
+def replay(
+    run: Path, model: Path, corpus: Path, settings: Settings, touch: Callable[[nn.Module], None] = lambda module: None
+) -> Policy:
     """The policy after `settings.num_steps` steps.
 
-    `corpus` holds the demonstrations, one `{"prompt": ..., "shown": ...}` a line; `touch` may change the model, to see how much a change inside it
-    moves the end.
+    `corpus` holds the demonstrations, one `{"prompt": ..., "shown": ...}` a line; `touch` may change the model, to see
+    how much a change inside it moves the end.
     """
     module = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float64).eval()
     touch(module)
@@ -118,8 +124,12 @@ def replay(run: Path, model: Path, corpus: Path, settings: Settings, touch: Call
         members = recorded(run / "rollouts" / f"step-{step + 1}.jsonl", settings)
         batch = begun(policy, members, METHODS[settings.method])
         for part in parts(members, settings, step):
-            total = loss(METHODS[settings.method], [live(policy, members[at], batch[at]) for at in part], settings.entropy)
-            drawn = stream(settings.seed, "demonstrations", updates).choice(len(shown), settings.demonstrations_per_step, replace=False)
+            total = loss(
+                METHODS[settings.method], [live(policy, members[at], batch[at]) for at in part], settings.entropy
+            )
+            drawn = stream(settings.seed, "demonstrations", updates).choice(
+                len(shown), settings.demonstrations_per_step, replace=False
+            )
             total = total + settings.supervised * cross_entropy(policy, [shown[at] for at in drawn])
             gradients = torch.autograd.grad(total, list(policy.trained.values()))
             updates += 1
@@ -133,19 +143,33 @@ def recorded(path: Path, settings: Settings) -> list[Member]:
     for record in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
         mask = torch.tensor([value is not None for value in record["token_log_prob"]])
         how = record["settings"]
-        members.append(Member(record["prompt_ids"], record["token_ids"], mask, record["group"], earned(record, settings), how["temperature"], how["top_p"]))
+        members.append(
+            Member(
+                record["prompt_ids"],
+                record["token_ids"],
+                mask,
+                record["group"],
+                earned(record, settings),
+                how["temperature"],
+                how["top_p"],
+            )
+        )
     return members
 
 
 def earned(record: dict[str, Any], settings: Settings) -> float:
-    """The weighted sum of a member's rewards; where one is missing (a conversation that was cut off), that of the others, scaled by all weights over theirs."""
+    """The weighted sum of a member's rewards; where one is missing (a conversation that was cut off), that of the
+    others, scaled by all weights over theirs.
+    """
     there = {name: weight for name, weight in settings.reward_weights.items() if record["rewards"][name] is not None}
     scale = sum(settings.reward_weights.values()) / sum(there.values())
     return scale * sum(weight * record["rewards"][name] for name, weight in there.items())
 
 
 def begun(policy: Policy, members: Sequence[Member], method: Method) -> list[Answer]:
-    """Every member under the policy that the batch begins with and under the reference, which is the model as it was loaded; and its advantage."""
+    """Every member under the policy that the batch begins with and under the reference, which is the model as it was
+    loaded; and its advantage.
+    """
     answers = []
     with torch.no_grad():
         now = policy.weights()
@@ -154,7 +178,10 @@ def begun(policy: Policy, members: Sequence[Member], method: Method) -> list[Ans
             reference = policy.log_probs(member, member.temperature, policy.base)
             chosen = old.gather(1, member.chosen[:, None])[:, 0]
             answers.append(Answer(chosen, chosen, reference, nucleus(old, member.top_p), torch.zeros_like(chosen), 0.0))
-    rewards = [member.reward - method.in_reward * float((answer.old - answer.reference).sum()) for member, answer in zip(members, answers, strict=True)]
+    rewards = [
+        member.reward - method.in_reward * float((answer.old - answer.reference).sum())
+        for member, answer in zip(members, answers, strict=True)
+    ]
     groups = [0] * len(members) if method.whole_batch else [member.group for member in members]
     for group in set(groups):
         places = [place for place, other in enumerate(groups) if other == group]
@@ -164,7 +191,9 @@ def begun(policy: Policy, members: Sequence[Member], method: Method) -> list[Ans
 
 
 def nucleus(log_prob: Tensor, top_p: float) -> Tensor:
-    """The mass of the smallest set of most likely tokens that reaches `top_p`, decision by decision: what the sampler drew from."""
+    """The mass of the smallest set of most likely tokens that reaches `top_p`, decision by decision: what the sampler
+    drew from.
+    """
     masses = []
     for row in log_prob.exp().numpy():
         mass = 0.0
@@ -185,7 +214,9 @@ def live(policy: Policy, member: Member, answer: Answer) -> Answer:
 
 
 def parts(members: Sequence[Member], settings: Settings, step: int) -> list[list[int]]:
-    """Which members each optimiser step takes: whole groups, dealt out by a permutation that the seed, the step and the pass name."""
+    """Which members each optimiser step takes: whole groups, dealt out by a permutation that the seed, the step and the
+    pass name.
+    """
     groups = sorted({member.group for member in members})
     dealt = []
     for number in range(settings.updates_per_batch):
@@ -200,7 +231,9 @@ def parts(members: Sequence[Member], settings: Settings, step: int) -> list[list
 
 
 def stream(seed: int, name: str, *key: int) -> np.random.Generator:
-    """Numbers for one purpose: numpy's generator, seeded by 63 bits of blake2b of the run's seed, the purpose and its key."""
+    """Numbers for one purpose: numpy's generator, seeded by 63 bits of blake2b of the run's seed, the purpose and its
+    key.
+    """
     text = "\x1f".join([repr(seed), name, *map(repr, key)])
     return np.random.default_rng(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1)
 
@@ -208,7 +241,10 @@ def stream(seed: int, name: str, *key: int) -> np.random.Generator:
 def demonstrations(corpus: Path, tokenizer: Any) -> list[Member]:
     """Texts to learn by heart, each ended by the end token; every token counts."""
     rows = [json.loads(line) for line in corpus.read_text(encoding="utf-8").splitlines()]
-    ids = [(tokenizer(row["prompt"])["input_ids"], [*tokenizer(row["shown"])["input_ids"], tokenizer.eos_token_id]) for row in rows]
+    ids = [
+        (tokenizer(row["prompt"])["input_ids"], [*tokenizer(row["shown"])["input_ids"], tokenizer.eos_token_id])
+        for row in rows
+    ]
     return [Member(prompt, tokens, torch.ones(len(tokens), dtype=torch.bool)) for prompt, tokens in ids]
 
 
@@ -225,7 +261,12 @@ def clipped(gradients: Sequence[Tensor], most: float) -> list[Tensor]:
 
 
 def adamw(
-    trained: dict[str, Tensor], moments: dict[str, tuple[Tensor, Tensor]], gradients: Sequence[Tensor], rate: float, count: int, settings: Settings
+    trained: dict[str, Tensor],
+    moments: dict[str, tuple[Tensor, Tensor]],
+    gradients: Sequence[Tensor],
+    rate: float,
+    count: int,
+    settings: Settings,
 ) -> None:
     """arXiv 1711.05101, algorithm 2, in place; only matrices decay."""
     with torch.no_grad():
@@ -234,7 +275,9 @@ def adamw(
             first = settings.beta1 * first + (1 - settings.beta1) * gradient
             second = settings.beta2 * second + (1 - settings.beta2) * gradient**2
             moments[name] = first, second
-            direction = first / (1 - settings.beta1**count) / (torch.sqrt(second / (1 - settings.beta2**count)) + settings.eps)
+            direction = (
+                first / (1 - settings.beta1**count) / (torch.sqrt(second / (1 - settings.beta2**count)) + settings.eps)
+            )
             decay = settings.weight_decay if weight.dim() >= 2 else 0.0
             weight.copy_(weight - rate * decay * weight - rate * direction)
 
@@ -247,5 +290,9 @@ def first_adapter(run: Path) -> dict[str, Tensor]:
 def adapter_at(run: Path, step: int) -> dict[str, Tensor]:
     """An adapter's tensors in the checkpoint of a step."""
     tensors = load_file(run / "checkpoints" / f"step-{step}" / "tensors.safetensors")
-    short = {name.removeprefix(ADAPTED).removesuffix(".default.weight"): tensor for name, tensor in tensors.items() if name.startswith(ADAPTED)}
+    short = {
+        name.removeprefix(ADAPTED).removesuffix(".default.weight"): tensor
+        for name, tensor in tensors.items()
+        if name.startswith(ADAPTED)
+    }
     return {name: tensor for name, tensor in short.items() if name.endswith(("lora_A", "lora_B"))}

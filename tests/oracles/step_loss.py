@@ -1,7 +1,8 @@
 """Twelve methods as their papers write them, on members of different lengths: what a replayed optimiser step minimises.
 
-Nothing is padded and nothing is masked: a member is the list of its decisions alone. `lp`, `old`, `reference` and `surprise` are vectors over
-them, `r = exp(lp - old)`. A group whose rewards are all equal has advantage 0; no standard deviation is taken as less than 1e-6.
+Nothing is padded and nothing is masked: a member is the list of its decisions alone. `lp`, `old`, `reference` and
+`surprise` are vectors over them, `r = exp(lp - old)`. A group whose rewards are all equal has advantage 0; no standard
+deviation is taken as less than 1e-6.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from torch import Tensor
 class Answer:
     """One member of an update: its decisions, scored.
 
-    `lp` is live; `old` is of the policy that the batch began with, `reference` of the frozen one, `kept` the mass that top-p left (so that the
-    sampler's log-prob is `old - ln(kept)`), `entropy` live.
+    `lp` is live; `old` is of the policy that the batch began with, `reference` of the frozen one, `kept` the mass that
+    top-p left (so that the sampler's log-prob is `old - ln(kept)`), `entropy` live.
     """
 
     lp: Tensor
@@ -79,13 +80,20 @@ def token_clip(update: Sequence[Answer], low: float = 0.2, high: float = 0.2) ->
 
 
 def sequence_clip(update: Sequence[Answer]) -> list[Tensor]:
-    """GSPO, arXiv 2507.18071, equations 5 and 7: the geometric mean of a member's ratios, once for each of its decisions."""
+    """GSPO, arXiv 2507.18071, equations 5 and 7: the geometric mean of a member's ratios, once for each of its
+    decisions.
+    """
     ratios = [torch.exp((answer.lp - answer.old).mean()) for answer in update]
-    return [pessimistic(ratio, answer.advantage, 3e-4, 4e-4).expand(answer.n) for ratio, answer in zip(ratios, update, strict=True)]
+    return [
+        pessimistic(ratio, answer.advantage, 3e-4, 4e-4).expand(answer.n)
+        for ratio, answer in zip(ratios, update, strict=True)
+    ]
 
 
 def geometric(update: Sequence[Answer]) -> list[Tensor]:
-    """GMPO, arXiv 2507.20673, equation 4: log-ratios are held at 0.4 on the side the advantage pushes to, then averaged."""
+    """GMPO, arXiv 2507.20673, equation 4: log-ratios are held at 0.4 on the side the advantage pushes to, then
+    averaged.
+    """
     surrogates = []
     for answer in update:
         drift = answer.lp - answer.old
@@ -118,8 +126,8 @@ def averaged_clip(update: Sequence[Answer]) -> list[Tensor]:
 def covariance_penalty(update: Sequence[Answer], share: float = 0.1) -> list[Tensor]:
     """KL-Cov, arXiv 2505.22617, section 4.2; one decision in ten is held, where the paper holds one in five thousand.
 
-    Of decisions that tie for the last place, one is as good as another only where both are the same token after the same text. Between others the trainer
-    draws, and this raises.
+    Of decisions that tie for the last place, one is as good as another only where both are the same token after the
+    same text. Between others the trainer draws, and this raises.
     """
     lp = torch.cat([answer.lp.detach() for answer in update])
     advantage = torch.cat([torch.full_like(answer.old, answer.advantage) for answer in update])
@@ -127,16 +135,25 @@ def covariance_penalty(update: Sequence[Answer], share: float = 0.1) -> list[Ten
     number = max(1, math.floor(share * len(lp)))
     last, next_ = order[number - 1], order[number]
     if covariance[number - 1] - covariance[number] < 1e-9 and abs(lp[last] - lp[next_]) > 1e-9:
-        raise ValueError("decisions tie for the last place that KL-Cov holds, and which of them it is was drawn; replay a run of another seed")
+        raise ValueError(
+            "decisions tie for the last place that KL-Cov holds, and which of them it is was drawn; replay a run of"
+            " another seed"
+        )
     held = torch.zeros_like(lp).index_fill(0, order[:number], 1.0)
     parts = held.split([answer.n for answer in update])
-    return [answer.ratio * answer.advantage - part * (answer.lp - answer.old).abs() for answer, part in zip(update, parts, strict=True)]
+    return [
+        answer.ratio * answer.advantage - part * (answer.lp - answer.old).abs()
+        for answer, part in zip(update, parts, strict=True)
+    ]
 
 
 def soft_gate(update: Sequence[Answer]) -> list[Tensor]:
     """SAPO, arXiv 2511.20347, section 3."""
     temperatures = [1.0 if answer.advantage > 0 else 1.05 for answer in update]
-    return [4 / tau * torch.sigmoid(tau * (answer.ratio - 1)) * answer.advantage for tau, answer in zip(temperatures, update, strict=True)]
+    return [
+        4 / tau * torch.sigmoid(tau * (answer.ratio - 1)) * answer.advantage
+        for tau, answer in zip(temperatures, update, strict=True)
+    ]
 
 
 def by_surprise(update: Sequence[Answer]) -> list[Tensor]:
@@ -169,8 +186,8 @@ def fixed_length(update: Sequence[Answer]) -> list[float]:
 class Method:
     """A method: how rewards become advantages, what a decision adds, what it weighs, and where the reference is felt.
 
-    `in_reward` is the coefficient of `sum_t (old - reference)` taken from a member's reward; `in_loss` that of k3 (arXiv 2402.03300, equation 4) in the loss,
-    which the runs add where the method has neither.
+    `in_reward` is the coefficient of `sum_t (old - reference)` taken from a member's reward; `in_loss` that of k3
+    (arXiv 2402.03300, equation 4) in the loss, which the runs add where the method has neither.
     """
 
     advantage: Callable[[Sequence[float]], list[float]]
@@ -199,11 +216,18 @@ METHODS = {
 
 
 def loss(method: Method, update: Sequence[Answer], entropy: float) -> Tensor:
-    """`-sum w k S + beta sum w (e^x - x - 1) - lambda sum w H`, with `x = reference - lp`; `k = min(old / sampler, 2) = min(mass kept, 2)`."""
+    """`-sum w k S + beta sum w (e^x - x - 1) - lambda sum w H`, with `x = reference - lp`; `k = min(old / sampler, 2) =
+    min(mass kept, 2)`.
+    """
     total = torch.zeros((), dtype=torch.float64)
     for answer, surrogate, weight in zip(update, method.surrogate(update), method.weight(update), strict=True):
         correction = answer.kept.clamp(max=2.0) if method.truncated_weight else torch.ones_like(answer.kept)
         gap = answer.reference - answer.lp
         divergence = torch.exp(gap) - gap - 1
-        total = total - weight * (correction * surrogate).sum() + weight * method.in_loss * divergence.sum() - weight * entropy * answer.entropy.sum()
+        total = (
+            total
+            - weight * (correction * surrogate).sum()
+            + weight * method.in_loss * divergence.sum()
+            - weight * entropy * answer.entropy.sum()
+        )
     return total

@@ -9,7 +9,9 @@ from tests.oracles.common import Given, Hand, clipped, decay_credit, num_decisio
 from torch import Tensor
 
 
-def loss(log_prob: Tensor, given: Given, *, gamma: float = 0.95, clip_low: float = 0.2, clip_high: float = 0.2) -> Tensor:
+def loss(
+    log_prob: Tensor, given: Given, *, gamma: float = 0.95, clip_low: float = 0.2, clip_high: float = 0.2
+) -> Tensor:
     """t counts valid decisions, not positions: holes in the mask do not decay."""
     total = zero(log_prob)
     for b, advantage in enumerate(z_score(given)):
@@ -22,4 +24,8 @@ def loss(log_prob: Tensor, given: Given, *, gamma: float = 0.95, clip_low: float
 # gamma 0.5. Member 0: (1, 0.5) * 2 / 1.5 = 1.3333333, 0.6666667: -2 - 0.5333333 = -2.5333333. Member 2:
 # (1, 0.5, 0.25) * 3 / 1.75 = 1.7142857, 0.8571429, 0.4285714: 1.8857143 + 1.0285714 + 0.2142857 = 3.1285714.
 # Sum 0.5952381, N = 8. Gradients: 2 / 8, -1.8857143 / 8, -0.2142857 / 8.
-HAND = Hand(-0.07440476190, [[0.25, 0.0, 0.0], [0.0] * 3, [-0.2357142857, 0.0, -0.02678571429], [0.0] * 3, [0.0] * 3], {"gamma": 0.5})
+HAND = Hand(
+    -0.07440476190,
+    [[0.25, 0.0, 0.0], [0.0] * 3, [-0.2357142857, 0.0, -0.02678571429], [0.0] * 3, [0.0] * 3],
+    {"gamma": 0.5},
+)

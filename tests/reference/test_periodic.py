@@ -12,7 +12,9 @@ from groupwise.reference import PeriodicReference, ReferenceConfig
 
 def test_source_names_are_converted_and_said(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "groupwise"):
-        config = TypeAdapter(ReferenceConfig).validate_json('{"kind": "periodic", "reference_model_mixup_alpha": 0.3, "reference_update_freq": 5}')
+        config = TypeAdapter(ReferenceConfig).validate_json(
+            '{"kind": "periodic", "reference_model_mixup_alpha": 0.3, "reference_update_freq": 5}'
+        )
     assert config == PeriodicReference(sync_steps=5, alpha=0.7)
     assert "reference.alpha = 0.7" in caplog.text
 

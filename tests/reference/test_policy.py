@@ -64,7 +64,12 @@ def test_periodic_mixes_at_its_steps_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "expected"), [(PeriodicReference(sync_steps=1, alpha=0), 0.1), (PeriodicReference(sync_steps=1, alpha=1), 0.7), (EmaReference(decay=1), 0.1)]
+    ("config", "expected"),
+    [
+        (PeriodicReference(sync_steps=1, alpha=0), 0.1),
+        (PeriodicReference(sync_steps=1, alpha=1), 0.7),
+        (EmaReference(decay=1), 0.1),
+    ],
 )
 def test_the_ends_are_exact(config: PeriodicReference | EmaReference, expected: float) -> None:
     module = linear(0.1)

@@ -16,7 +16,11 @@ from groupwise.runs import Run
 def compared(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
     """Two methods with two seeds each, one of which smooths its ratios."""
     home = tmp_path_factory.mktemp("compared")
-    return [runs.language(home / f"{method}-{seed}", method=method, seed=seed) for method in ("grpo", "ema") for seed in (0, 1)]
+    return [
+        runs.language(home / f"{method}-{seed}", method=method, seed=seed)
+        for method in ("grpo", "ema")
+        for seed in (0, 1)
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -21,24 +21,59 @@ from groupwise.train import run as train
 TRACK = TrackConfig(console="none", rollouts_every=1, num_rollouts=64)
 
 
-def trained(folder: Path, domain: Callable[[Any], Any], *stages: Recipe, seed: int = 0, name: str = "tiny", **config: Any) -> Run:
+def trained(
+    folder: Path, domain: Callable[[Any], Any], *stages: Recipe, seed: int = 0, name: str = "tiny", **config: Any
+) -> Run:
     """A real run; `config` stands in its configuration beside name, method and seed."""
-    settings = {"name": name, "seed": seed, "method": stages[-1].objective.name, "objective": stages[-1].objective.model_dump(mode="json"), **config}
+    settings = {
+        "name": name,
+        "seed": seed,
+        "method": stages[-1].objective.name,
+        "objective": stages[-1].objective.model_dump(mode="json"),
+        **config,
+    }
     train(Job(name, seed, stages, domain, settings, track=TRACK), folder)
     return read_run(folder)
 
 
-def language(folder: Path, *, method: str = "grpo", seed: int = 0, steps: int = 3, rewards: Any = None, **objective: Any) -> Run:
+def language(
+    folder: Path, *, method: str = "grpo", seed: int = 0, steps: int = 3, rewards: Any = None, **objective: Any
+) -> Run:
     """Three steps of the cups game, two updates each, so that ratios leave 1."""
-    over = {"rewards": rewards} if rewards else {"rewards": {"short": {"kind": "soft_overlong", "max_length": 8, "cache_length": 8}}}
-    stage = recipe(method, method, rate=0.02, objective=objective, num_steps=steps, updates_per_batch=2, prompts_per_step=3, evaluate_every=1)
+    over = (
+        {"rewards": rewards}
+        if rewards
+        else {"rewards": {"short": {"kind": "soft_overlong", "max_length": 8, "cache_length": 8}}}
+    )
+    stage = recipe(
+        method,
+        method,
+        rate=0.02,
+        objective=objective,
+        num_steps=steps,
+        updates_per_batch=2,
+        prompts_per_step=3,
+        evaluate_every=1,
+    )
     domain = tiny_config(**over)
-    return trained(folder, lambda device: LanguageDomain(domain, streams=Streams(seed)), stage, seed=seed, method=method, description="The cups game.")
+    return trained(
+        folder,
+        lambda device: LanguageDomain(domain, streams=Streams(seed)),
+        stage,
+        seed=seed,
+        method=method,
+        description="The cups game.",
+    )
 
 
 def pictures(folder: Path) -> Run:
     """Two steps of a model that draws."""
-    return trained(folder, lambda device: diffusion.domain(), recipe("draw", "flow_grpo", num_steps=2, prompts_per_step=2), name="drawing")
+    return trained(
+        folder,
+        lambda device: diffusion.domain(),
+        recipe("draw", "flow_grpo", num_steps=2, prompts_per_step=2),
+        name="drawing",
+    )
 
 
 def demonstrations(folder: Path) -> Run:

@@ -22,7 +22,9 @@ def test_members_of_a_real_group_are_sorted_by_reward_with_their_tokens(compared
         assert len(rewards) == 4
         assert rewards == sorted(rewards, reverse=True)
         assert all(len(member["k"]) == len(member["lp"]) == member["n"] for member in group["members"])
-    assert any("lr" in member for group in found["groups"] for member in group["members"]), "the second update left ratio one"
+    assert any("lr" in member for group in found["groups"] for member in group["members"]), (
+        "the second update left ratio one"
+    )
 
 
 def test_pictures_are_embedded_and_the_rest_of_the_record_is_there(pictures: Run) -> None:
@@ -40,7 +42,10 @@ def test_demonstrations_are_named(chosen: Run) -> None:
 
 
 def records(number: int, text: str = "x") -> list[dict[str, Any]]:
-    return [{"group": place // 4, "prompt": "p", "text": text, "reward": float(place % 4), "advantage": 0.0, "rewards": {}} for place in range(number)]
+    return [
+        {"group": place // 4, "prompt": "p", "text": text, "reward": float(place % 4), "advantage": 0.0, "rewards": {}}
+        for place in range(number)
+    ]
 
 
 def test_a_budget_of_text_is_kept_and_says_what_it_left_out(written: Callable[..., Run]) -> None:
@@ -61,7 +66,15 @@ def test_of_a_huge_group_the_best_and_the_worst_stay(written: Callable[..., Run]
 
 
 def test_a_prompt_may_be_a_conversation_or_missing(written: Callable[..., Run]) -> None:
-    found = browsed(written(members=[{"group": 0, "prompt": [{"role": "user", "content": "hi"}]}, {"group": 1}, {"group": 2, "prompt": {"a": 1}}]))
+    found = browsed(
+        written(
+            members=[
+                {"group": 0, "prompt": [{"role": "user", "content": "hi"}]},
+                {"group": 1},
+                {"group": 2, "prompt": {"a": 1}},
+            ]
+        )
+    )
     assert [group["prompt"] for group in found["groups"]] == [[["user", "hi"]], "", "{'a': 1}"]
 
 

@@ -10,9 +10,13 @@ from groupwise.report.variants import Variant, group_runs
 from groupwise.runs import Run
 
 
-def drawn(variants: list[Variant], recorded: list[Recorded] | None = None) -> tuple[dict[str, list[dict[str, Any]]], dict[str, list[float | None]]]:
+def drawn(
+    variants: list[Variant], recorded: list[Recorded] | None = None
+) -> tuple[dict[str, list[dict[str, Any]]], dict[str, list[float | None]]]:
     found, constants = sections(variants, recorded or [Recorded() for _ in variants])
-    return {section["title"]: section["charts"] for section in found}, {each["metric"]: each["values"] for each in constants}
+    return {section["title"]: section["charts"] for section in found}, {
+        each["metric"]: each["values"] for each in constants
+    }
 
 
 def test_every_number_of_a_real_run_is_drawn_or_said_to_be_constant_once(compared: list[Run]) -> None:
@@ -20,8 +24,14 @@ def test_every_number_of_a_real_run_is_drawn_or_said_to_be_constant_once(compare
     found, constants = drawn(variants, [scan(variant.runs[0]) for variant in variants])
     metrics = [chart["metric"] for charts in found.values() for chart in charts if chart["kind"] == "line"]
     repeated = {"frac_reward_zero_std", "rewards_mean", "epoch", *(f"ratio/p{level}" for level in (1, 5, 50, 95, 99))}
-    assert sorted([*metrics, *constants]) == sorted({name for variant in variants for name in variant.metrics} - repeated)
-    assert [chart["title"] for chart in found["Learning"][:3]] == ["Reward", "Held-out greedy/reward (decides)", "Rewards of members"]
+    assert sorted([*metrics, *constants]) == sorted(
+        {name for variant in variants for name in variant.metrics} - repeated
+    )
+    assert [chart["title"] for chart in found["Learning"][:3]] == [
+        "Reward",
+        "Held-out greedy/reward (decides)",
+        "Rewards of members",
+    ]
     assert {"loss", "loss_pg", "kl"} <= {chart["metric"] for chart in found["Losses and divergences"]}
     ratios = found["Ratios and the trust region"]
     assert ratios[0]["kind"] == "fan"
@@ -57,10 +67,14 @@ def test_what_never_changes_is_a_number_and_no_chart(written: Callable[..., Run]
     found, constants = drawn([Variant("a", (written(rows=rows),))])
     assert constants == {"own/steady": [3]}
     assert [chart["metric"] for chart in found["Everything else"]] == ["own/moving"]
-    assert "groups/flat" in [chart["metric"] for chart in found["Groups and advantages"]], "that no group was flat is worth a chart"
+    assert "groups/flat" in [chart["metric"] for chart in found["Groups and advantages"]], (
+        "that no group was flat is worth a chart"
+    )
 
 
-def test_two_constants_that_differ_between_seeds_are_no_constant(compared: list[Run], written: Callable[..., Run]) -> None:
+def test_two_constants_that_differ_between_seeds_are_no_constant(
+    compared: list[Run], written: Callable[..., Run]
+) -> None:
     runs = (written(rows=[{"step": 1, "own": 1}]), written(rows=[{"step": 1, "own": 2}]))
     assert "own" not in drawn([Variant("a", runs)])[1]
 
@@ -69,21 +83,33 @@ def test_every_controls_score_is_a_line_with_its_name_beside_the_deciding_metric
     run = written(rows=[{"step": 1, "eval/greedy/right": 0.5}])
     for name, after in (("supervised", 0.25), ("rejection_sampling", 0.75)):
         (run.path / "controls" / name).mkdir(parents=True)
-        (run.path / "controls" / name / "summary.json").write_text(json.dumps({"metric": "greedy/right", "after": after}))
+        (run.path / "controls" / name / "summary.json").write_text(
+            json.dumps({"metric": "greedy/right", "after": after})
+        )
     ended = Run(run.path, run.config, [], {"metric": "greedy/right", "baseline": 0.25}, run.rows, "finished", [])
     found, _ = drawn([Variant("a", (ended,))])
-    marks = [{"variant": 0, "value": 0.25, "name": "supervised"}, {"variant": 0, "value": 0.75, "name": "rejection_sampling"}]
+    marks = [
+        {"variant": 0, "value": 0.25, "name": "supervised"},
+        {"variant": 0, "value": 0.75, "name": "rejection_sampling"},
+    ]
     assert found["Learning"][0]["marks"] == marks
 
 
 def test_stages_begin_where_their_rows_do(written: Callable[..., Run]) -> None:
     rows = [{"step": step, "stage": "warm_up" if step < 3 else "grpo"} for step in range(1, 6)]
-    assert stages([Variant("a", (written(rows=rows),))]) == [{"step": 1, "name": "warm_up", "variant": 0}, {"step": 3, "name": "grpo", "variant": 0}]
+    assert stages([Variant("a", (written(rows=rows),))]) == [
+        {"step": 1, "name": "warm_up", "variant": 0},
+        {"step": 3, "name": "grpo", "variant": 0},
+    ]
     assert stages([Variant("a", (written(rows=rows[:2]),))]) == []
 
 
 def test_time_is_a_runs_mean_by_part(written: Callable[..., Run]) -> None:
     running = written(rows=[{"step": step, "seconds/update": 2.0, "seconds/sampling": 1.0} for step in (1, 2)])
-    ended = Run(running.path, {}, [], {"seconds": {"update": 8.0, "setup": 2.0, "odd": "x", "tiny": 0.001}}, [], "finished", [])
-    assert time_split([Variant("a", (running, ended))]) == [{"variant": 0, "seconds": 8.0005, "parts": [["update", 6], ["sampling", 1], ["setup", 1]]}]
+    ended = Run(
+        running.path, {}, [], {"seconds": {"update": 8.0, "setup": 2.0, "odd": "x", "tiny": 0.001}}, [], "finished", []
+    )
+    assert time_split([Variant("a", (running, ended))]) == [
+        {"variant": 0, "seconds": 8.0005, "parts": [["update", 6], ["sampling", 1], ["setup", 1]]}
+    ]
     assert time_split([Variant("a", (written(rows=[]),))]) == []

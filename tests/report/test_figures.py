@@ -19,7 +19,11 @@ from groupwise.runs import Run
 def betas(tmp_path_factory: pytest.TempPathFactory, compared: list[Run]) -> list[Variant]:
     """Plain GRPO and two values of beta, two seeds each."""
     home = tmp_path_factory.mktemp("betas")
-    smoothed = [runs.language(home / f"{beta}-{seed}", method="ema", seed=seed, **{"smoothing.beta": beta}) for beta in (0.3, 0.6) for seed in (0, 1)]
+    smoothed = [
+        runs.language(home / f"{beta}-{seed}", method="ema", seed=seed, **{"smoothing.beta": beta})
+        for beta in (0.3, 0.6)
+        for seed in (0, 1)
+    ]
     return group_runs([*compared[:2], *smoothed])
 
 
@@ -35,16 +39,26 @@ def words(pdf: Path) -> str:
     content = pdf.read_bytes()
     assert content.startswith(b"%PDF-1.")
     assert content.rstrip().endswith(b"%%EOF")
-    streams = [zlib.decompress(found) for found in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", content, re.DOTALL) if found[:1] == b"x"]
-    return "".join(part.decode("latin-1") for stream in streams for part in re.findall(rb"\(((?:[^()\\]|\\.)*)\)", stream)).replace("\0", "")
+    streams = [
+        zlib.decompress(found)
+        for found in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", content, re.DOTALL)
+        if found[:1] == b"x"
+    ]
+    return "".join(
+        part.decode("latin-1") for stream in streams for part in re.findall(rb"\(((?:[^()\\]|\\.)*)\)", stream)
+    ).replace("\0", "")
 
 
-def test_every_figure_of_the_paper_support_opens_and_says_what_it_shows(written: tuple[Path, list[Path], list[str]]) -> None:
+def test_every_figure_of_the_paper_support_opens_and_says_what_it_shows(
+    written: tuple[Path, list[Path], list[str]],
+) -> None:
     folder, paths, left_out = written
     names = ["variance_reduction", "beta_comparison", "stability", "gains"]
     assert [path.name for path in paths] == [f"{name}.{suffix}" for name in names for suffix in ("pdf", "png")]
     assert left_out == []
-    for name, shown in zip(names, ("Variance reduction", "smoothing.beta", "Reward", "held-out greedy/reward"), strict=True):
+    for name, shown in zip(
+        names, ("Variance reduction", "smoothing.beta", "Reward", "held-out greedy/reward"), strict=True
+    ):
         assert shown.replace(" ", "") in words(folder / f"{name}.pdf").replace(" ", "")
         with Image.open(folder / f"{name}.png") as image:
             pixels = np.asarray(image.convert("RGB")).astype(int)
@@ -53,7 +67,9 @@ def test_every_figure_of_the_paper_support_opens_and_says_what_it_shows(written:
         assert coloured.sum() > 300, "lines in the variants' colours"
 
 
-def test_the_same_runs_give_the_same_files(betas: list[Variant], written: tuple[Path, list[Path], list[str]], tmp_path: Path) -> None:
+def test_the_same_runs_give_the_same_files(
+    betas: list[Variant], written: tuple[Path, list[Path], list[str]], tmp_path: Path
+) -> None:
     for path in write_figures(betas, tmp_path)[0]:
         assert path.read_bytes() == (written[0] / path.name).read_bytes()
 
@@ -61,12 +77,19 @@ def test_the_same_runs_give_the_same_files(betas: list[Variant], written: tuple[
 def test_a_figure_without_numbers_is_named_with_what_would_give_them(tmp_path: Path) -> None:
     paths, left_out = write_figures(group_runs([by_hand(tmp_path / "run", rows=[])]), tmp_path / "out")
     assert paths == []
-    assert [line.partition(":")[0] for line in left_out] == ["variance_reduction", "beta_comparison", "stability", "gains"]
+    assert [line.partition(":")[0] for line in left_out] == [
+        "variance_reduction",
+        "beta_comparison",
+        "stability",
+        "gains",
+    ]
     assert "method=ema" in left_out[0]
 
 
 def test_a_name_with_dollars_is_a_name(tmp_path: Path) -> None:
     run = by_hand(tmp_path / "run", rows=[{"step": step, "reward": step, "eval/greedy/a_$b": step} for step in (1, 2)])
-    ended = Run(run.path, run.config, [], {"metric": "greedy/a_$b", "before": 0.1, "after": 0.9}, run.rows, "finished", [])
+    ended = Run(
+        run.path, run.config, [], {"metric": "greedy/a_$b", "before": 0.1, "after": 0.9}, run.rows, "finished", []
+    )
     paths, _ = write_figures([Variant("cost $\\frac{1$, $5", (ended,)), Variant("other", (ended,))], tmp_path / "out")
     assert len(paths) == 4

@@ -13,7 +13,12 @@ from groupwise.runs import Run
 
 
 def test_a_group_is_flat_or_all_wrong_by_its_rewards() -> None:
-    cases = {(0.0, 0.0): (True, True, 0.0), (1.0, 1.0): (True, False, 0.0), (0.0, 1.0): (False, False, 1.0), (-1.0, -1.0): (True, True, 0.0)}
+    cases = {
+        (0.0, 0.0): (True, True, 0.0),
+        (1.0, 1.0): (True, False, 0.0),
+        (0.0, 1.0): (False, False, 1.0),
+        (-1.0, -1.0): (True, True, 0.0),
+    }
     for (low, high), expected in cases.items():
         group = Group(1, 0, 4, low, high)
         assert (group.flat, group.all_wrong, group.spread) == expected
@@ -25,7 +30,9 @@ def test_what_was_recorded_is_what_training_measured(compared: list[Run]) -> Non
     found = scan(run)
     assert [len(found.advantages[step]) for step in run.rollouts] == [12, 12, 12]
     assert [float(found.rewards[step].mean()) for step in (1, 2, 3)] == pytest.approx(run.series("reward")[1])
-    assert [float(found.advantages[step].std()) for step in (1, 2, 3)] == pytest.approx(run.series("advantages_std")[1], rel=0.05)
+    assert [float(found.advantages[step].std()) for step in (1, 2, 3)] == pytest.approx(
+        run.series("advantages_std")[1], rel=0.05
+    )
     flat = [sum(group.flat for group in found.groups if group.step == step) / 3 for step in (1, 2, 3)]
     assert flat == pytest.approx(run.series("groups/flat")[1])
     assert set(found.parts) == {"short", "correct"}
@@ -40,7 +47,12 @@ def test_records_of_any_form_are_counted(written: Callable[..., Run]) -> None:
         {"prompt": {"a": 1}, "reward": True, "rewards": [1]},
     ]
     found = scan(written(members=members))
-    assert [(group.size, group.low, group.high) for group in found.groups] == [(2, 1.0, 1.0), (1, None, None), (1, None, None), (1, None, None)]
+    assert [(group.size, group.low, group.high) for group in found.groups] == [
+        (2, 1.0, 1.0),
+        (1, None, None),
+        (1, None, None),
+        (1, None, None),
+    ]
     assert found.advantages[1].tolist() == [1.0]
     assert group_key({"group": 0, "key": "a"}) == 0, "the first group has a number too"
 
@@ -70,7 +82,14 @@ def test_every_stratum_is_served_and_the_sample_is_as_large_as_asked() -> None:
 
 def test_any_beginning_of_the_sample_is_a_sample() -> None:
     whole = choose(many(1000), 60)
-    assert {stratum for _, stratum in whole[:6]} == {"first", "last", "highest spread", "all wrong", "flat", "evenly over the run"}
+    assert {stratum for _, stratum in whole[:6]} == {
+        "first",
+        "last",
+        "highest spread",
+        "all wrong",
+        "flat",
+        "evenly over the run",
+    }
 
 
 @given(st.integers(0, 40), st.integers(1, 30))

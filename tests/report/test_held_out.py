@@ -37,7 +37,10 @@ def test_pictures_and_demonstrations_are_there(pictures: Run, chosen: Run) -> No
 def test_before_is_what_the_summary_measured_before(tmp_path: Path) -> None:
     folder = evaluated(tmp_path / "a", [0, 600, 680], [RECORD]).path
     (folder / "metrics.jsonl").write_text(
-        "".join(json.dumps({"step": step, "eval/greedy/correct": value}) + "\n" for step, value in ((0, 0.1), (600, 0.3), (680, 0.9)))
+        "".join(
+            json.dumps({"step": step, "eval/greedy/correct": value}) + "\n"
+            for step, value in ((0, 0.1), (600, 0.3), (680, 0.9))
+        )
     )
     (folder / "summary.json").write_text(json.dumps({"metric": "greedy/correct", "before": 0.3, "after": 0.9}))
     found = shown(read_run(folder))
@@ -57,14 +60,32 @@ def evaluated(folder: Path, steps: list[int], records: list[dict[str, Any]], fir
     return read_run(folder)
 
 
-RECORD = {"key": "a", "mode": "greedy", "sample": 0, "rewards": {"correct": 1.0, "brief": 0.2}, "reward": 0.6, "prompt": "p", "text": "t"}
+RECORD = {
+    "key": "a",
+    "mode": "greedy",
+    "sample": 0,
+    "rewards": {"correct": 1.0, "brief": 0.2},
+    "reward": 0.6,
+    "prompt": "p",
+    "text": "t",
+}
 
 
 def test_it_compares_with_where_sampling_began(tmp_path: Path) -> None:
     found = shown(evaluated(tmp_path / "a", [0, 600, 640, 680], [RECORD], first_rollout=601))
     assert found is not None
-    assert found["held"] == {"prompts": "evaluation prompts", "metric": "greedy/correct", "recorded": 1, "left": 0, "before": 600, "after": 680}
-    assert [member["r"] for member in found["groups"][0]["members"]] == [1, 1], "the metric that decides, not the sum of the rewards"
+    assert found["held"] == {
+        "prompts": "evaluation prompts",
+        "metric": "greedy/correct",
+        "recorded": 1,
+        "left": 0,
+        "before": 600,
+        "after": 680,
+    }
+    assert [member["r"] for member in found["groups"][0]["members"]] == [
+        1,
+        1,
+    ], "the metric that decides, not the sum of the rewards"
 
 
 def test_a_run_that_was_measured_once_has_no_after(tmp_path: Path) -> None:
@@ -76,7 +97,13 @@ def test_a_run_that_was_measured_once_has_no_after(tmp_path: Path) -> None:
 def test_what_shows_nothing_is_counted_and_what_is_too_much_is_left_out(tmp_path: Path) -> None:
     bare = [{"key": str(place), "mode": "greedy", "sample": 0, "rewards": {"correct": 0.0}} for place in range(7)]
     assert shown(evaluated(tmp_path / "bare", [0, 1], bare)) is None
-    found = shown(evaluated(tmp_path / "some", [0, 1], [RECORD, {**RECORD, "key": "b", "text": "x" * 5000}, *bare]), text_bytes=2000)
+    found = shown(
+        evaluated(tmp_path / "some", [0, 1], [RECORD, {**RECORD, "key": "b", "text": "x" * 5000}, *bare]),
+        text_bytes=2000,
+    )
     assert found is not None
     assert (len(found["groups"]), found["held"]["left"], found["held"]["recorded"]) == (1, 1, 9)
-    assert shown(read_run(Path(evaluated(tmp_path / "odd", [0], [{"rewards": 3, "text": 4, "mode": ["x"]}]).path))) is not None
+    assert (
+        shown(read_run(Path(evaluated(tmp_path / "odd", [0], [{"rewards": 3, "text": 4, "mode": ["x"]}]).path)))
+        is not None
+    )

@@ -11,11 +11,20 @@ def of(record: dict, parts: tuple[str, ...] = ()) -> dict:
 
 
 def test_each_part_of_the_reward_stands_in_the_pages_order() -> None:
-    assert of({"reward": 0.5, "rewards": {"b": 2.0, "a": None}}, ("a", "b", "c")) == {"r": 0.5, "a": None, "p": [None, 2, None]}
+    assert of({"reward": 0.5, "rewards": {"b": 2.0, "a": None}}, ("a", "b", "c")) == {
+        "r": 0.5,
+        "a": None,
+        "p": [None, 2, None],
+    }
 
 
 def test_numbers_of_tokens_need_one_for_each_token() -> None:
-    record = {"tokens": ["x", "y"], "token_log_prob": [-0.123456, None], "token_log_ratio": [0.1], "token_credit": [float("nan"), "z"]}
+    record = {
+        "tokens": ["x", "y"],
+        "token_log_prob": [-0.123456, None],
+        "token_log_ratio": [0.1],
+        "token_credit": [float("nan"), "z"],
+    }
     assert of(record) == {"r": None, "a": None, "p": [], "k": ["x", "y"], "lp": [-0.123, None], "cr": [None, None]}
 
 
@@ -28,7 +37,16 @@ def test_nothing_is_endless() -> None:
 
 
 def test_values_of_any_type_are_texts() -> None:
-    found = of({"reward": "high", "advantage": [1], "text": {"a": 1}, "rewards": 3, "messages": ["hello", {"role": 1, "content": None}], "score": 10**400})
+    found = of(
+        {
+            "reward": "high",
+            "advantage": [1],
+            "text": {"a": 1},
+            "rewards": 3,
+            "messages": ["hello", {"role": 1, "content": None}],
+            "score": 10**400,
+        }
+    )
     assert found["t"] == "{'a': 1}"
     assert found["m"] == [["", "hello"], ["1", "None"]]
     assert found["e"]["score"].startswith("1000")
@@ -36,11 +54,16 @@ def test_values_of_any_type_are_texts() -> None:
 
 
 def test_what_has_no_place_of_its_own_is_kept_apart_and_empties_are_left_out() -> None:
-    assert of({"order": "similar last", "measured": [], "note": None, "rounds": ["four"]})["e"] == {"order": "similar last", "rounds": "['four']"}
+    assert of({"order": "similar last", "measured": [], "note": None, "rounds": ["four"]})["e"] == {
+        "order": "similar last",
+        "rounds": "['four']",
+    }
 
 
 def test_demonstrations_are_their_fields() -> None:
-    found = of({"demonstrations": [{"id": "a", "question": "2 + 2?", "answer": 4, "image": "none.png"}, "b"], "picks": [1, 0]})
+    found = of(
+        {"demonstrations": [{"id": "a", "question": "2 + 2?", "answer": 4, "image": "none.png"}, "b"], "picks": [1, 0]}
+    )
     assert found["d"] == [{"id": "a", "question": "2 + 2?", "answer": "4", "image": None}, {"id": "b"}]
 
 

@@ -78,12 +78,18 @@ def test_what_runs_wrote_is_never_markup(tmp_path: Path) -> None:
         NASTY: NASTY,
     }
     config = {"name": NASTY, "description": NASTY, "seed": 0, NASTY: {NASTY: NASTY}}
-    first = written(tmp_path / "a", rows=[{"step": 1, "stage": NASTY, NASTY: 1.0, "reward": 1.0}], members=[member], config=config)
+    first = written(
+        tmp_path / "a", rows=[{"step": 1, "stage": NASTY, NASTY: 1.0, "reward": 1.0}], members=[member], config=config
+    )
     (tmp_path / "a" / "summary.json").write_text(json.dumps({"metric": NASTY, "after": 1.0, "seconds": {NASTY: 1.0}}))
     plain = written(tmp_path / "plain", members=[{"group": 0, "text": "a", "reward": 1.0}])
     page, usual = render([read_run(first.path), plain]), render([plain, plain])
     reader = Reader(page)
-    assert {tag: reader.count(tag) for tag in ("script", "style", "img")} == {"script": Reader(usual).count("script"), "style": 1, "img": 0}
+    assert {tag: reader.count(tag) for tag in ("script", "style", "img")} == {
+        "script": Reader(usual).count("script"),
+        "style": 1,
+        "img": 0,
+    }
     for shown in (data(page), data(page, "groups-0")):
         assert shown
     assert data(page, "groups-0")["groups"][0]["members"][0]["t"] == NASTY.replace("\ud800", "\ufffd")
@@ -97,16 +103,31 @@ def test_damage_is_shown_as_far_as_it_goes(tmp_path: Path, compared: list[Run]) 
     (tmp_path / "rollouts" / "step-1.jsonl").write_text('{"group": 0, "text": "here", "reward": 1}\n{"group": 0, "te')
     (tmp_path / "rollouts" / "evaluation-1.jsonl").write_bytes(b"\xff\xfe")
     text = " ".join(Reader(render([read_run(tmp_path)])).texts)
-    for said in ("line 2 is no JSON object", "config.json is not there", "the run has not ended", "step-1.jsonl: the last line is cut off"):
+    for said in (
+        "line 2 is no JSON object",
+        "config.json is not there",
+        "the run has not ended",
+        "step-1.jsonl: the last line is cut off",
+    ):
         assert said in text
 
 
-@pytest.mark.parametrize("rows", [[], [{"step": 1}], [{"step": 1, "reward": None}], [{"step": -5, "reward": 1e308}, {"step": 10**12, "reward": -1e308}]])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [{"step": 1}],
+        [{"step": 1, "reward": None}],
+        [{"step": -5, "reward": 1e308}, {"step": 10**12, "reward": -1e308}],
+    ],
+)
 def test_hardly_anything_is_a_page_too(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     assert b"</html>" in render([written(tmp_path / "run", rows=rows)])
 
 
-@pytest.mark.parametrize("config", [{"seed": [1], "name": {}}, {"objective": 3, "domain": None, "track": 7}, {"name": ""}])
+@pytest.mark.parametrize(
+    "config", [{"seed": [1], "name": {}}, {"objective": 3, "domain": None, "track": 7}, {"name": ""}]
+)
 def test_a_configuration_of_any_form_is_shown(tmp_path: Path, config: dict[str, Any]) -> None:
     run = written(tmp_path / "run", config=config)
     assert b"</html>" in render([run, run])

@@ -47,7 +47,19 @@ def test_the_budget_is_kept_and_what_is_left_out_counted(tmp_path: Path) -> None
     assert pictures.num_left_out == 3
 
 
-@pytest.mark.parametrize("place", ["../secret.png", "/etc/passwd", "none.png", "http://example.org/a.png", "a\0b.png", "broken.png", "", "x" * 5000 + ".png"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "../secret.png",
+        "/etc/passwd",
+        "none.png",
+        "http://example.org/a.png",
+        "a\0b.png",
+        "broken.png",
+        "",
+        "x" * 5000 + ".png",
+    ],
+)
 def test_nothing_outside_the_run_is_read_and_nothing_broken_stops_it(tmp_path: Path, place: str) -> None:
     save(tmp_path / "secret.png", 8)
     (tmp_path / "run").mkdir()

@@ -11,9 +11,20 @@ from groupwise.runs import Run
 
 
 def run(seed: int, before: Any, after: Any, *, ended: bool = True, **summary: Any) -> Run:
-    table = {"metric": "greedy/right", "before": before, "after": after, "seconds": {"update": 3.0, "setup": 1.0}, **summary}
-    rows = [{"step": 0, "eval/greedy/right": before, "step_time": 1.5}, {"step": 5, "eval/greedy/right": after, "step_time": 1.5}]
-    return Run(Path(f"run-{seed}"), {"seed": seed}, [], table if ended else None, rows, "finished" if ended else "training", [])
+    table = {
+        "metric": "greedy/right",
+        "before": before,
+        "after": after,
+        "seconds": {"update": 3.0, "setup": 1.0},
+        **summary,
+    }
+    rows = [
+        {"step": 0, "eval/greedy/right": before, "step_time": 1.5},
+        {"step": 5, "eval/greedy/right": after, "step_time": 1.5},
+    ]
+    return Run(
+        Path(f"run-{seed}"), {"seed": seed}, [], table if ended else None, rows, "finished" if ended else "training", []
+    )
 
 
 def test_differences_are_of_runs_of_the_same_seed() -> None:

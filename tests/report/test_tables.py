@@ -43,11 +43,17 @@ def test_the_goal_of_a_variant_is_its_runs(compared: list[Run]) -> None:
     def ended(run: Run, goal: str) -> Run:
         after = 0.3 if run.config["method"] == first else 0.6
         return replace(
-            run, config={**run.config, "train": {**run.config.get("train", {}), "metric_goal": goal}}, summary={**(run.summary or {}), "after": after}
+            run,
+            config={**run.config, "train": {**run.config.get("train", {}), "metric_goal": goal}},
+            summary={**(run.summary or {}), "after": after},
         )
 
     for goal, best in (("min", "0.300"), ("max", "0.600")):
-        bold = [line for line in markdown(results(group_runs([ended(run, goal) for run in compared]))).splitlines() if "**" in line]
+        bold = [
+            line
+            for line in markdown(results(group_runs([ended(run, goal) for run in compared]))).splitlines()
+            if "**" in line
+        ]
         assert len(bold) == 1
         assert f"**{best}" in bold[0]
 
@@ -63,8 +69,17 @@ def test_names_are_names_in_markdown_and_in_latex() -> None:
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
 def test_latex_sets_it(tmp_path: Path) -> None:
-    (tmp_path / "a.tex").write_text("\\documentclass{article}\\usepackage{booktabs}\\begin{document}" + latex([row(NASTY, 0.5, 0.6)]) + "\\end{document}")
-    assert subprocess.run(["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"], cwd=tmp_path, capture_output=True).returncode == 0
+    (tmp_path / "a.tex").write_text(
+        "\\documentclass{article}\\usepackage{booktabs}\\begin{document}"
+        + latex([row(NASTY, 0.5, 0.6)])
+        + "\\end{document}"
+    )
+    assert (
+        subprocess.run(
+            ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "a.tex"], cwd=tmp_path, capture_output=True
+        ).returncode
+        == 0
+    )
 
 
 def test_real_runs_have_a_row_a_variant(compared: list[Run], tmp_path: Path) -> None:

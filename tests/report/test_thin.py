@@ -30,12 +30,26 @@ def test_a_spike_survives_thinning_to_a_few_points() -> None:
 
 def test_seeds_have_their_spread_and_a_short_one_counts_as_far_as_it_goes() -> None:
     curve = thin_curve([([1, 2, 3], [1.0, 2.0, 3.0]), ([1, 3], [3.0, 5.0]), ([1], [8.0])])
-    assert curve == {"step": [1, 2, 3], "mean": [4, 2, 4], "num_runs": [3, 1, 2], "run_low": [1, 2, 3], "run_high": [8, 2, 5]}
+    assert curve == {
+        "step": [1, 2, 3],
+        "mean": [4, 2, 4],
+        "num_runs": [3, 1, 2],
+        "run_low": [1, 2, 3],
+        "run_high": [8, 2, 5],
+    }
 
 
 def test_of_a_shared_point_each_seed_gives_its_mean() -> None:
     curve = thin_curve([([1, 2, 3, 4], [0.0, 2.0, 4.0, 4.0]), ([1, 2, 3, 4], [3.0, 3.0, 0.0, 8.0])], 2)
-    assert curve == {"step": [1.5, 3.5], "mean": [2, 4], "num_runs": [2, 2], "run_low": [1, 4], "run_high": [3, 4], "low": [0, 0], "high": [3, 8]}
+    assert curve == {
+        "step": [1.5, 3.5],
+        "mean": [2, 4],
+        "num_runs": [2, 2],
+        "run_low": [1, 4],
+        "run_high": [3, 4],
+        "low": [0, 0],
+        "high": [3, 8],
+    }
 
 
 def test_nothing_is_no_curve_and_numbers_beyond_sums_are_gaps() -> None:
@@ -45,8 +59,13 @@ def test_nothing_is_no_curve_and_numbers_beyond_sums_are_gaps() -> None:
 
 
 def test_quantiles_are_of_all_values_that_share_a_point() -> None:
-    found = thin_quantiles({1: np.array([0.0]), 2: np.array([10.0, 20.0]), 3: np.array([]), 4: np.array([5.0])}, [0.0, 0.5, 1.0], 2)
-    assert found == {"step": [1, 3], "quantiles": [[0, 5], [0, 10], [0, 20]]} or found == {"step": [1.5, 4], "quantiles": [[0, 5], [10, 5], [20, 5]]}
+    found = thin_quantiles(
+        {1: np.array([0.0]), 2: np.array([10.0, 20.0]), 3: np.array([]), 4: np.array([5.0])}, [0.0, 0.5, 1.0], 2
+    )
+    assert found == {"step": [1, 3], "quantiles": [[0, 5], [0, 10], [0, 20]]} or found == {
+        "step": [1.5, 4],
+        "quantiles": [[0, 5], [10, 5], [20, 5]],
+    }
     assert thin_quantiles({1: np.array([])}, [0.5]) is None
 
 

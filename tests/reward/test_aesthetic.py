@@ -12,7 +12,10 @@ from tests.tiny_clip import IMAGE_SIZE, build_clip
 from groupwise.reward import Aesthetic, RewardError, score
 from groupwise.reward.clip_score import LoadedClip
 
-IMAGES = [torch.randint(256, (IMAGE_SIZE, IMAGE_SIZE), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+IMAGES = [
+    torch.randint(256, (IMAGE_SIZE, IMAGE_SIZE), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+    for seed in range(3)
+]
 
 
 @pytest.fixture(scope="module")
@@ -22,12 +25,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(1)
     widths = {0: (6, 5), 2: (5, 4), 11: (4, 1)}
     head = {f"layers.{number}.weight": torch.randn(after, before) for number, (before, after) in widths.items()}
-    save_file(head | {f"layers.{number}.bias": torch.randn(after) for number, (_, after) in widths.items()}, path / "head.safetensors")
+    save_file(
+        head | {f"layers.{number}.bias": torch.randn(after) for number, (_, after) in widths.items()},
+        path / "head.safetensors",
+    )
     return path
 
 
 def test_the_head_is_applied_in_the_order_of_its_numbers(folder: Path) -> None:
-    values = score({"a": Aesthetic(path=str(folder), head=str(folder / "head.safetensors"), batch_size=2)}, [""] * 3, IMAGES).values["a"]
+    values = score(
+        {"a": Aesthetic(path=str(folder), head=str(folder / "head.safetensors"), batch_size=2)}, [""] * 3, IMAGES
+    ).values["a"]
     features = LoadedClip.load("aesthetic", str(folder), "cpu", "").image_features(IMAGES)
     from safetensors.torch import load_file
 

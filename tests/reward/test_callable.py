@@ -50,7 +50,12 @@ def test_functions_and_classes_from_the_working_directory(own_module: str) -> No
 
 def test_one_member_at_a_time_as_source_003_writes_rewards(own_module: str) -> None:
     reward = CallableReward(path=f"{own_module}:each_one", each=True)
-    table = score({"r": reward}, ["ab", [{"role": "user", "content": "abc"}]], ["x", [{"content": "xy"}]], {"answer": [10, 20], "level": [1, 2]})
+    table = score(
+        {"r": reward},
+        ["ab", [{"role": "user", "content": "abc"}]],
+        ["x", [{"content": "xy"}]],
+        {"answer": [10, 20], "level": [1, 2]},
+    )
     assert table.values["r"] == [13.0, 25.0]
     with pytest.raises(RewardError, match="reward 'r' needs the column 'answer'"):
         score({"r": reward}, ["ab"], ["x"])

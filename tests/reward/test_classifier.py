@@ -22,7 +22,11 @@ def use(monkeypatch: pytest.MonkeyPatch, function: object) -> None:
 
 def test_every_output_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, lambda images: torch.tensor([[0.0, math.log(3.0)], [math.log(4.0), 0.0], [0.0, 0.0]]))
-    outputs = {"probability": [0.75, 0.8, 0.5], "correct": [1.0, 1.0, 1.0], "log_probability": [math.log(0.75), math.log(0.8), math.log(0.5)]}
+    outputs = {
+        "probability": [0.75, 0.8, 0.5],
+        "correct": [1.0, 1.0, 1.0],
+        "log_probability": [math.log(0.75), math.log(0.8), math.log(0.5)],
+    }
     for output, expected in outputs.items():
         reward = Classifier(function="mine:classify", output=output)
         assert score({"c": reward}, [""] * 3, GREY, {"label": [1, 0, 0]}).values["c"] == pytest.approx(expected)
@@ -56,11 +60,25 @@ def test_exactly_one_source() -> None:
 
 def test_a_folder_of_transformers_with_class_names(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "image_size": 4, "patch_size": 2}
-    model = ViTForImageClassification(ViTConfig(**sizes, initializer_range=1.0, id2label={0: "cat", 1: "dog", 2: "fox"})).eval()
+    sizes = {
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "image_size": 4,
+        "patch_size": 2,
+    }
+    model = ViTForImageClassification(
+        ViTConfig(**sizes, initializer_range=1.0, id2label={0: "cat", 1: "dog", 2: "fox"})
+    ).eval()
     model.save_pretrained(tmp_path)
-    ViTImageProcessorPil(size={"height": 4, "width": 4}, image_mean=[0.5] * 3, image_std=[0.25] * 3).save_pretrained(tmp_path)
-    images = [torch.randint(256, (4, 4, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed)) for seed in range(3)]
+    ViTImageProcessorPil(size={"height": 4, "width": 4}, image_mean=[0.5] * 3, image_std=[0.25] * 3).save_pretrained(
+        tmp_path
+    )
+    images = [
+        torch.randint(256, (4, 4, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+        for seed in range(3)
+    ]
     pixels = torch.stack([((image / 255 - 0.5) / 0.25).permute(2, 0, 1) for image in images])
     with torch.no_grad():
         expected = model(pixel_values=pixels).logits.softmax(-1)

@@ -61,5 +61,7 @@ def test_what_is_missing_is_said_and_where_to_get_it(tmp_path: Path, folder: Pat
         with pytest.raises(RewardError, match=f"is no folder.*hf download {repository} --local-dir"):
             reward(path=str(tmp_path / "nowhere")).open()
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
-    with pytest.raises(RewardError, match=r"cannot be loaded: .*model\.safetensors.*holds config\.json\. Get it with: hf download"):
+    with pytest.raises(
+        RewardError, match=r"cannot be loaded: .*model\.safetensors.*holds config\.json\. Get it with: hf download"
+    ):
         ClipScore(path=str(tmp_path)).open()

@@ -16,4 +16,7 @@ def test_needs() -> None:
 
 def test_what_a_partial_holds_wins_over_a_column() -> None:
     function = functools.partial(lambda completions, **columns: columns, word="mine")
-    assert function(**arguments_for(function, {"completions": [], "word": ["theirs"], "x": [1]})) == {"word": "mine", "x": [1]}
+    assert function(**arguments_for(function, {"completions": [], "word": ["theirs"], "x": [1]})) == {
+        "word": "mine",
+        "x": [1],
+    }

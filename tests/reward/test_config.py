@@ -77,7 +77,15 @@ def test_unknown_kinds_and_keys_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("weight", float("nan")), ("weight", "1"), ("timeout_seconds", 0), ("on_error", "ignore"), ("role", "critic"), ("target", 0)]
+    ("key", "value"),
+    [
+        ("weight", float("nan")),
+        ("weight", "1"),
+        ("timeout_seconds", 0),
+        ("on_error", "ignore"),
+        ("role", "critic"),
+        ("target", 0),
+    ],
 )
 def test_values_out_of_range(key: str, value: object) -> None:
     with pytest.raises(ConfigError, match=f"rewards.r.*{key}"):
@@ -96,4 +104,7 @@ def test_rewards_are_frozen() -> None:
 def test_configuration_loads_neither_torch_nor_transformers() -> None:
     heavy = "{'torch', 'transformers', 'httpx', 'sympy', 'math_verify', 'reasoning_gym', 'numpy'}"
     program = f"import groupwise.reward, sys; print({heavy} & set(sys.modules))"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip() == "set()"
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+        == "set()"
+    )

@@ -1,11 +1,24 @@
-"""The lowest and highest value of every reward that has others than 0 and 1: they follow its settings and reach what counts groups."""
+"""The lowest and highest value of every reward that has others than 0 and 1: they follow its settings and reach what
+counts groups.
+"""
 
 from __future__ import annotations
 
 import pytest
 
 from groupwise.config import Config, ConfigError, validate
-from groupwise.reward import CallableReward, Coherence, ExactAnswer, Format, KnightsAndKnaves, Repetition, RewardTable, SoftOverlong, UnitTests, score
+from groupwise.reward import (
+    CallableReward,
+    Coherence,
+    ExactAnswer,
+    Format,
+    KnightsAndKnaves,
+    Repetition,
+    RewardTable,
+    SoftOverlong,
+    UnitTests,
+    score,
+)
 
 
 def test_ends_follow_the_settings() -> None:
@@ -34,5 +47,8 @@ def test_bounds_out_of_order_are_refused() -> None:
     class Holder(Config):
         reward: CallableReward
 
-    with pytest.raises(ConfigError, match=r"bounds = \[1.0, -1.0\]: the lowest value stands first, and below the highest; write for example"):
+    with pytest.raises(
+        ConfigError,
+        match=r"bounds = \[1.0, -1.0\]: the lowest value stands first, and below the highest; write for example",
+    ):
         validate(Holder, {"reward": {"kind": "callable", "path": "a:b", "bounds": [1.0, -1.0]}})

@@ -20,7 +20,13 @@ def test_psnr_is_that_of_scikit_image() -> None:
 
 
 def test_ssim_is_that_of_scikit_image_away_from_the_edge() -> None:
-    settings = {"data_range": 1.0, "gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False, "channel_axis": 0}
+    settings = {
+        "data_range": 1.0,
+        "gaussian_weights": True,
+        "sigma": 1.5,
+        "use_sample_covariance": False,
+        "channel_axis": 0,
+    }
     _, expected = structural_similarity(TARGET, IMAGE, full=True, **settings)
     assert ssim_map(IMAGE, TARGET)[5:-5, 5:-5] == pytest.approx(expected.mean(0)[5:-5, 5:-5], abs=1e-12)
     assert ssim(TARGET, TARGET) == pytest.approx(1)
@@ -28,7 +34,9 @@ def test_ssim_is_that_of_scikit_image_away_from_the_edge() -> None:
 
 
 def by_hand(image: np.ndarray, target: np.ndarray, window: int) -> np.ndarray:
-    """Wang's formula with a truncated Gaussian, the image mirrored at its edges without repeating the edge itself: `[C, H, W]`."""
+    """Wang's formula with a truncated Gaussian, the image mirrored at its edges without repeating the edge itself: `[C,
+    H, W]`.
+    """
     sigma = 1.5 * window / 11
 
     def mean(values: np.ndarray) -> np.ndarray:
@@ -40,7 +48,10 @@ def by_hand(image: np.ndarray, target: np.ndarray, window: int) -> np.ndarray:
     return (2 * one * two + 0.01**2) * (2 * across + 0.03**2) / ((one**2 + two**2 + 0.01**2) * (spread + 0.03**2))
 
 
-@pytest.mark.parametrize(("channels", "size", "window"), [(3, (32, 28), 11), (1, (11, 20), 11), (1, (8, 8), 7), (3, (5, 9), 5), (1, (3, 3), 3), (1, (1, 4), 1)])
+@pytest.mark.parametrize(
+    ("channels", "size", "window"),
+    [(3, (32, 28), 11), (1, (11, 20), 11), (1, (8, 8), 7), (3, (5, 9), 5), (1, (3, 3), 3), (1, (1, 4), 1)],
+)
 def test_ssim_is_the_mean_of_its_map_to_the_edge(channels: int, size: tuple[int, int], window: int) -> None:
     image, target = IMAGE[:channels, : size[0], : size[1]], TARGET[:channels, : size[0], : size[1]]
     expected = by_hand(image, target, window)

@@ -35,7 +35,9 @@ def test_pattern_matches_the_whole_completion() -> None:
     assert Format(pattern=r"a.b")([""] * 3, ["a\nb", "aab", "a b!"]) == [1.0, 1.0, 0.0]
 
 
-@pytest.mark.parametrize("tree", [{"tags": ["a"], "pattern": "b"}, {"tags": []}, {"tags": ["a", "a"]}, {"pattern": "["}])
+@pytest.mark.parametrize(
+    "tree", [{"tags": ["a"], "pattern": "b"}, {"tags": []}, {"tags": ["a", "a"]}, {"pattern": "["}]
+)
 def test_contradictions_are_refused(tree: dict) -> None:
     with pytest.raises(ConfigError):
         validate(Format, {"kind": "format", **tree})

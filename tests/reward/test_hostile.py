@@ -1,4 +1,6 @@
-"""Every kind of reward on every hostile text: the member is judged, its neighbour keeps its reward, and nothing runs, prints or is written."""
+"""Every kind of reward on every hostile text: the member is judged, its neighbour keeps its reward, and nothing runs,
+prints or is written.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,33 @@ from groupwise.reward import CallableReward, Extract, Format, ReasoningGym, Rewa
 from groupwise.reward.base import MemberLimits
 from groupwise.reward.text import MAX_CHARACTERS
 
-KINDS: dict[str, type[Reward]] = {model.model_fields["kind"].default: model for model in get_args(get_args(RewardConfig)[0])}
-NO_TEXT = {"jpeg_size", "classifier", "clip_score", "pick_score", "aesthetic", "psnr", "squared_error", "ssim", "lpips", "vqa", "shot_cost"}
+KINDS: dict[str, type[Reward]] = {
+    model.model_fields["kind"].default: model for model in get_args(get_args(RewardConfig)[0])
+}
+NO_TEXT = {
+    "jpeg_size",
+    "classifier",
+    "clip_score",
+    "pick_score",
+    "aesthetic",
+    "psnr",
+    "squared_error",
+    "ssim",
+    "lpips",
+    "vqa",
+    "shot_cost",
+}
 """Kinds that read images, or numbers that were measured, and no word of a policy."""
 BOMB = r"(?:a|aa)+(4)b|(?:a|b|ab)*cc|(?:\w|\d|a1)+;;"
 
 COUNTDOWN = {"source_dataset": "countdown", "numbers": [19, 9, 3], "target": 13}
-COLUMNS: dict[str, Any] = {"answer": "4", "metadata": COUNTDOWN, "question": "?", "num_tokens": 4, "tests": ["assert add(1, 1) == 2"]}
+COLUMNS: dict[str, Any] = {
+    "answer": "4",
+    "metadata": COUNTDOWN,
+    "question": "?",
+    "num_tokens": 4,
+    "tests": ["assert add(1, 1) == 2"],
+}
 KNIGHT = "<think>.</think><answer>Al is a knight</answer>"
 READERS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "exact_answer": ({}, "4", {}),
@@ -55,7 +77,9 @@ def judge_address() -> Iterator[str]:
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["messages"][-1]["content"]
             # It repeats what it was shown, as judges do.
-            body = json.dumps({"choices": [{"message": {"content": f"{asked} Score: 5" if asked == "? 4 4" else asked}}]}).encode()
+            body = json.dumps(
+                {"choices": [{"message": {"content": f"{asked} Score: 5" if asked == "? 4 4" else asked}}]}
+            ).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -93,7 +117,9 @@ def opened(judge_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 
 def _model_builder() -> Callable[[Path], str]:
-    spec = importlib.util.spec_from_file_location("reward_model_tests", Path(__file__).with_name("test_reward_model.py"))
+    spec = importlib.util.spec_from_file_location(
+        "reward_model_tests", Path(__file__).with_name("test_reward_model.py")
+    )
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -113,7 +139,9 @@ def untouched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Cap
 
 
 def scored(rewards: Rewards, completions: list[str], columns: dict[str, Any]) -> RewardTable:
-    return rewards.score(["?"] * len(completions), completions, {name: [value] * len(completions) for name, value in columns.items()})
+    return rewards.score(
+        ["?"] * len(completions), completions, {name: [value] * len(completions) for name, value in columns.items()}
+    )
 
 
 def test_every_kind_reads_hostile_texts_below_or_reads_none() -> None:
@@ -123,7 +151,9 @@ def test_every_kind_reads_hostile_texts_below_or_reads_none() -> None:
 
 @pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize("name", TEXTS)
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.slow) if kind == "unit_tests" else kind for kind in READERS])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.slow) if kind == "unit_tests" else kind for kind in READERS]
+)
 def test_a_hostile_text_costs_its_member_alone(kind: str, name: str, opened: Callable[[str], Rewards]) -> None:
     _, ordinary, columns = READERS[kind]
     rewards = opened(kind)
@@ -140,9 +170,16 @@ def test_a_hostile_text_costs_its_member_alone(kind: str, name: str, opened: Cal
 @pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize("name", [*SHORT, "10 MB of one letter", "10 MB of letters and digits"])
 @pytest.mark.parametrize(
-    "reward", [Format(pattern=BOMB), KINDS["exact_answer"](extract=Extract(pattern=BOMB)), KINDS["numeric_answer"](extract=Extract(pattern=BOMB))]
+    "reward",
+    [
+        Format(pattern=BOMB),
+        KINDS["exact_answer"](extract=Extract(pattern=BOMB)),
+        KINDS["numeric_answer"](extract=Extract(pattern=BOMB)),
+    ],
 )
-def test_a_pattern_of_the_users_costs_its_member_alone(reward: Reward, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pattern_of_the_users_costs_its_member_alone(
+    reward: Reward, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("groupwise.reward.pattern.SECONDS", 0.2)
     with Rewards({"r": reward}) as rewards:
         assert scored(rewards, [TEXTS[name], "aa4b"], COLUMNS | {"answer": "4"}).values["r"] == [0.0, 1.0]
@@ -160,12 +197,21 @@ def gym() -> Iterator[Rewards]:
 
 def entries(task: str, num: int = 2) -> list[dict[str, Any]]:
     made = reasoning_gym.create_dataset(task, seed=5, size=num)
-    rows = [{"question": str(made[i]["question"]), "answer": plain(made[i]["answer"]), "metadata": plain(made[i]["metadata"])} for i in range(num)]
+    rows = [
+        {
+            "question": str(made[i]["question"]),
+            "answer": plain(made[i]["answer"]),
+            "metadata": plain(made[i]["metadata"]),
+        }
+        for i in range(num)
+    ]
     return json.loads(json.dumps(rows))
 
 
 def of_entries(rewards: Rewards, rows: list[dict[str, Any]], texts: list[str]) -> RewardTable:
-    return rewards.score(["?"] * len(rows), texts, {name: [row[name] for row in rows] for name in ("question", "answer", "metadata")})
+    return rewards.score(
+        ["?"] * len(rows), texts, {name: [row[name] for row in rows] for name in ("question", "answer", "metadata")}
+    )
 
 
 # Making a scorer makes its data set.
@@ -182,7 +228,10 @@ def _tried(gym: Rewards, task: str, texts: dict[str, str]) -> None:
 
 
 @pytest.mark.usefixtures("untouched")
-@pytest.mark.parametrize("task", ["countdown", "spiral_matrix", "simple_integration", "coin_flip", "prime_factorization", "propositional_logic"])
+@pytest.mark.parametrize(
+    "task",
+    ["countdown", "spiral_matrix", "simple_integration", "coin_flip", "prime_factorization", "propositional_logic"],
+)
 def test_hostile_answers_to_tasks_that_evaluate_or_recurse(task: str, gym: Rewards) -> None:
     _tried(gym, task, SHORT)
 
@@ -208,7 +257,18 @@ def test_right_answers_and_near_misses_score_as_by_the_library(task: str, gym: R
 
 
 def _near(answer: str) -> list[str]:
-    changed = [answer[:-1], answer[1:], f"{answer}1", f"({answer})", f"answer: {answer}", answer.lower(), answer.upper(), answer.replace(" ", ""), "0", "no"]
+    changed = [
+        answer[:-1],
+        answer[1:],
+        f"{answer}1",
+        f"({answer})",
+        f"answer: {answer}",
+        answer.lower(),
+        answer.upper(),
+        answer.replace(" ", ""),
+        "0",
+        "no",
+    ]
     matrix = [row.split() for row in answer.split("\n")]
     return [
         answer,
@@ -231,6 +291,10 @@ def _by_library(task: str, text: str, row: dict[str, Any]) -> float:
 
 
 def test_what_the_limits_of_a_member_are() -> None:
-    limited = {kind: model(**READERS[kind][0]).member_limits for kind, model in KINDS.items() if kind in ("math_verify", "reasoning_gym")}
+    limited = {
+        kind: model(**READERS[kind][0]).member_limits
+        for kind, model in KINDS.items()
+        if kind in ("math_verify", "reasoning_gym")
+    }
     assert limited == dict.fromkeys(limited, MemberLimits(1.0, 1024))
     assert CallableReward(path="a:b").member_limits is None

@@ -20,7 +20,10 @@ def test_grey_colour_numpy_and_pil_are_the_same_image() -> None:
         assert np.array_equal(np.asarray(as_pil(given)), expected)
 
 
-@pytest.mark.parametrize("wrong", [torch.zeros(2, 2), torch.zeros(2, 2, 4, dtype=torch.uint8), torch.zeros(0, 2, dtype=torch.uint8), "text", None])
+@pytest.mark.parametrize(
+    "wrong",
+    [torch.zeros(2, 2), torch.zeros(2, 2, 4, dtype=torch.uint8), torch.zeros(0, 2, dtype=torch.uint8), "text", None],
+)
 def test_what_is_no_image_is_named(wrong: object) -> None:
     with pytest.raises(RewardError, match=r"torch\.uint8 tensor"):
         as_array(wrong)
@@ -48,15 +51,22 @@ def test_a_plain_function_is_given_images_as_completions() -> None:
         assert rewards.score(["a"] * 3, IMAGES).values["level"] == [10.0, 0.0, 30.0]
 
 
-def test_one_image_that_raises_is_one_bad_member_and_the_others_keep_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_image_that_raises_is_one_bad_member_and_the_others_keep_their_values(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import groupwise.reward.callable as room
 
     monkeypatch.setattr(room, "find", lambda path: level_or_raise)
     with Rewards({"level": CallableReward(path="mine:level", each=True, on_error="missing")}) as rewards:
         table = rewards.score(["a"] * 3, IMAGES)
     assert table.values["level"] == [10.0, None, 30.0]
-    assert [(event.name, event.member, event.detail) for event in table.events] == [("error", 1, "ArithmeticError: a black image")]
-    with Rewards({"level": CallableReward(path="mine:level", each=True)}) as rewards, pytest.raises(RewardError, match=r"'level' raised .*a black image"):
+    assert [(event.name, event.member, event.detail) for event in table.events] == [
+        ("error", 1, "ArithmeticError: a black image")
+    ]
+    with (
+        Rewards({"level": CallableReward(path="mine:level", each=True)}) as rewards,
+        pytest.raises(RewardError, match=r"'level' raised .*a black image"),
+    ):
         rewards.score(["a"] * 3, IMAGES)
 
 

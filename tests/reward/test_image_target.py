@@ -92,19 +92,33 @@ def test_lpips_says_what_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.setitem(sys.modules, "torchvision", None)  # what Python itself notes of a package that is not there
     with pytest.raises(
-        RewardError, match=r"needs torchvision, which is not installed, and the weights of network = 'alex' \(alexnet-.*pip install torchvision"
+        RewardError,
+        match=(
+            r"needs torchvision, which is not installed, and the weights of network = 'alex' \(alexnet-.*pip install"
+            r" torchvision"
+        ),
     ):
         Lpips().open()
 
 
-def test_a_torchvision_that_was_built_for_another_torch_is_told_from_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package index's torchvision beside a torch without CUDA: its compiled part does not load, and importing it fails so."""
+def test_a_torchvision_that_was_built_for_another_torch_is_told_from_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The package index's torchvision beside a torch without CUDA: its compiled part does not load, and importing it
+    fails so.
+    """
     (tmp_path / "torchvision").mkdir()
-    (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('operator torchvision::nms does not exist')\n")
+    (tmp_path / "torchvision" / "__init__.py").write_text(
+        "raise RuntimeError('operator torchvision::nms does not exist')\n"
+    )
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(
-        RewardError, match=r"does not fit torch .*\(RuntimeError: operator torchvision::nms does not exist\); write pip install --force-reinstall"
+        RewardError,
+        match=(
+            r"does not fit torch .*\(RuntimeError: operator torchvision::nms does not exist\); write pip install"
+            r" --force-reinstall"
+        ),
     ):
         Lpips().open()
 

@@ -72,7 +72,9 @@ def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
     running.server.server_close()
 
 
-def judged(service: Service, completions: list[str], columns: dict[str, list[Any]] | None = None, **settings: Any) -> RewardTable:
+def judged(
+    service: Service, completions: list[str], columns: dict[str, list[Any]] | None = None, **settings: Any
+) -> RewardTable:
     judge = Judge(address=service.address, model="m", retry_seconds=0.01, **settings)
     return score({"judge": judge}, [f"question {text}" for text in completions], completions, columns)
 
@@ -89,11 +91,21 @@ def test_numbers_are_scaled_and_stay_with_their_members(service: Service) -> Non
 
 
 def test_the_request_is_what_the_interface_asks_for(service: Service) -> None:
-    judged(service, ["4"], {"gold": ["four"]}, template='{prompt}|{completion}|{gold}|{"json": 1}', system="Be just.", max_tokens=7)
+    judged(
+        service,
+        ["4"],
+        {"gold": ["four"]},
+        template='{prompt}|{completion}|{gold}|{"json": 1}',
+        system="Be just.",
+        max_tokens=7,
+    )
     (body,) = service.seen
     assert service.paths == ["/v1/chat/completions"]
     assert (body["model"], body["temperature"], body["max_tokens"]) == ("m", 0.0, 7)
-    assert body["messages"] == [{"role": "system", "content": "Be just."}, {"role": "user", "content": 'question 4|4|four|{"json": 1}'}]
+    assert body["messages"] == [
+        {"role": "system", "content": "Be just."},
+        {"role": "user", "content": 'question 4|4|four|{"json": 1}'},
+    ]
     assert "Authorization" not in service.headers[0]
 
 
@@ -102,13 +114,17 @@ def test_a_completion_cannot_fill_in_fields(service: Service) -> None:
     assert service.questions() == ["{gold} {prompt} / secret"]
 
 
-def test_the_key_comes_from_the_environment_and_is_not_in_the_configuration(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_comes_from_the_environment_and_is_not_in_the_configuration(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MY_JUDGE_KEY", "sesame")
     judged(service, ["4"], api_key_variable="MY_JUDGE_KEY")
     assert service.headers[0]["Authorization"] == "Bearer sesame"
     assert "sesame" not in Judge(address=service.address, model="m", api_key_variable="MY_JUDGE_KEY").model_dump_json()
     monkeypatch.delenv("MY_JUDGE_KEY")
-    with pytest.raises(RewardError, match=r"reward 'j': .*'MY_JUDGE_KEY' names an environment variable that is not set"):
+    with pytest.raises(
+        RewardError, match=r"reward 'j': .*'MY_JUDGE_KEY' names an environment variable that is not set"
+    ):
         Rewards({"j": Judge(address=service.address, model="m", api_key_variable="MY_JUDGE_KEY")})
 
 
@@ -124,7 +140,12 @@ def test_one_that_stays_broken_is_missing_for_that_member_alone(service: Service
     table = judged(service, ["good", "bad", "good"], num_retries=1)
     assert table.values["judge"] == [0.0, None, 0.0]
     (event,) = table.events
-    assert (event.name, event.member, event.prompt, event.detail) == ("judge_failed", 1, "question bad", "status 500: on fire")
+    assert (event.name, event.member, event.prompt, event.detail) == (
+        "judge_failed",
+        1,
+        "question bad",
+        "status 500: on fire",
+    )
     assert len(service.seen) == 4
 
 
@@ -171,7 +192,10 @@ def test_a_verdict_without_a_number_in_range_is_missing(service: Service, verdic
     assert len(service.seen) == 1
 
 
-@pytest.mark.parametrize(("verdict", "value"), [("Score: 7/10", 0.7), ("Score: 7.", 0.7), ("**Score:** 7", 0.7), ("Score: 70e-1", 0.7), ("SCORE = **7**", 0.7)])
+@pytest.mark.parametrize(
+    ("verdict", "value"),
+    [("Score: 7/10", 0.7), ("Score: 7.", 0.7), ("**Score:** 7", 0.7), ("Score: 70e-1", 0.7), ("SCORE = **7**", 0.7)],
+)
 def test_numbers_as_judges_write_them(service: Service, verdict: str, value: float | None) -> None:
     service.reply = lambda body: said(verdict)
     assert judged(service, ["4"]).values["judge"] == [value]
@@ -195,10 +219,14 @@ def test_a_reply_that_is_a_trap_is_a_failed_judgement_of_its_member(service: Ser
 
 
 def test_a_completion_that_the_service_refuses_is_missing_alone(service: Service) -> None:
-    service.reply = lambda body: (400, "longer than 4096 tokens") if "long" in body["messages"][-1]["content"] else said("Score: 5")
+    service.reply = lambda body: (
+        (400, "longer than 4096 tokens") if "long" in body["messages"][-1]["content"] else said("Score: 5")
+    )
     table = judged(service, ["short", "long"])
     assert table.values["judge"] == [0.5, None]
-    assert [(event.name, event.detail) for event in table.events] == [("judge_refused", "status 400: longer than 4096 tokens")]
+    assert [(event.name, event.detail) for event in table.events] == [
+        ("judge_refused", "status 400: longer than 4096 tokens")
+    ]
     with pytest.raises(RewardError, match=r"refused model = 'm' with status 400: longer than 4096 tokens"):
         judged(service, ["long", "longer"])
 

@@ -38,7 +38,9 @@ def test_format_one_answer_two(text: str, value: float) -> None:
 
 
 def test_what_the_prompt_wrote_counts() -> None:
-    assert KnightsAndKnaves(prefilled="<think>")([""], ["hm</think><answer>" + GOLD + "</answer>"], answer=[GOLD]) == [3.0]
+    assert KnightsAndKnaves(prefilled="<think>")([""], ["hm</think><answer>" + GOLD + "</answer>"], answer=[GOLD]) == [
+        3.0
+    ]
 
 
 def test_every_puzzle_of_reasoning_gym_can_be_answered_right_and_wrong() -> None:

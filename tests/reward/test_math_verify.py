@@ -16,6 +16,8 @@ def test_answers_without_dollar_signs_that_need_them() -> None:
 
 
 def test_runs_in_a_process_and_counts_what_it_cannot_read() -> None:
-    table = score({"math": MathVerify()}, ["?"] * 3, ["$0.5$", "$0.4$", "1"], {"answer": ["1/2", "1/2", "no mathematics here"]})
+    table = score(
+        {"math": MathVerify()}, ["?"] * 3, ["$0.5$", "$0.4$", "1"], {"answer": ["1/2", "1/2", "no mathematics here"]}
+    )
     assert table.values["math"] == [1.0, 0.0, None]
     assert [(event.name, event.member) for event in table.events] == [("gold_unparsable", 2)]

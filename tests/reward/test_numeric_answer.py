@@ -36,7 +36,9 @@ def test_reads_the_last_number(text: str, number: Fraction | int | None) -> None
 
 
 def test_large_integers_are_compared_exactly() -> None:
-    assert NumericAnswer()([""] * 2, ["100000000000000000001", "100000000000000000000"], answer=["100000000000000000000"] * 2) == [0.0, 1.0]
+    assert NumericAnswer()(
+        [""] * 2, ["100000000000000000001", "100000000000000000000"], answer=["100000000000000000000"] * 2
+    ) == [0.0, 1.0]
 
 
 def test_tolerances_are_the_larger_of_absolute_and_relative() -> None:
@@ -45,7 +47,9 @@ def test_tolerances_are_the_larger_of_absolute_and_relative() -> None:
 
 
 def test_expected_numbers_may_be_worked_answers() -> None:
-    assert NumericAnswer(extract=Extract(after="####"))([""] * 2, ["3 + 4\n#### 7", "7"], answer=["3 + 4 = 7\n#### 7"] * 2) == [1.0, 0.0]
+    assert NumericAnswer(extract=Extract(after="####"))(
+        [""] * 2, ["3 + 4\n#### 7", "7"], answer=["3 + 4 = 7\n#### 7"] * 2
+    ) == [1.0, 0.0]
 
 
 def test_data_without_a_number_is_an_error_and_not_a_wrong_answer() -> None:

@@ -41,7 +41,7 @@ def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
                 return [float("nan") if text == "nan" else object() for text in completions]
             def process(completions):
                 return [os.getpid() for _ in completions]
-        """)
+        """)  # noqa: E501
     )
     monkeypatch.syspath_prepend(str(tmp_path))
 
@@ -57,7 +57,9 @@ def test_what_holds_the_interpreter_is_killed_and_the_next_batch_works() -> None
         table = rewards.score(["?"], ["a" * 60])
         assert time.monotonic() - began < 60
         assert table.values == {"r": [None]}
-        assert [(event.name, event.detail) for event in table.events] == [("timeout", "longer than 6 s for a batch of 1; raise its timeout_seconds")]
+        assert [(event.name, event.detail) for event in table.events] == [
+            ("timeout", "longer than 6 s for a batch of 1; raise its timeout_seconds")
+        ]
         # Starting another counts as well, and a busy machine may need more than one try.
         assert any(rewards.score(["?"] * 2, ["aab", "ab"]).values["r"] == [1.0, 1.0] for _ in range(10))
 
@@ -77,7 +79,9 @@ def test_what_it_prints_is_passed_on_and_bounded(capfd: pytest.CaptureFixture[st
 
 
 @pytest.mark.usefixtures("own_module")
-def test_a_reward_of_yours_keeps_the_environment_and_one_of_the_package_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reward_of_yours_keeps_the_environment_and_one_of_the_package_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("MY_SECRET_KEY", "7")
     with Rewards({"r": own("secrets")}) as rewards:
         assert rewards.score(["?"], ["a"]).values["r"] == [7.0]
@@ -158,7 +162,7 @@ def test_nothing_is_left_when_the_parent_is_killed(reward: str, text: str) -> No
         threading.Thread(target=reward, args=(["?"], [{text!r}]), kwargs=columns if "coin" in {reward!r} else {{}}, daemon=True).start()
         print(reward._process.pid, flush=True)
         threading.Event().wait()
-    """)
+    """)  # noqa: E501
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
@@ -183,7 +187,9 @@ def test_an_interruption_is_heard_while_an_endless_answer_is_scored(number: sign
         threading.Timer(0.5, print, ["scoring"], {"flush": True}).start()
         rewards.score(["?"], ["1e999999999"], {"answer": ["1/2"], "metadata": [{}]})
     """)
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as running:
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "scoring\n"
         running.send_signal(number)

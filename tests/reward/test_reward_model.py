@@ -18,8 +18,12 @@ TEMPLATE = "<bos> {% for m in messages %}{{ m['role'] }} {{ m['content'] }} <eos
 def build(folder: Path, *, num_labels: int = 1, pad: bool = True) -> str:
     words = Tokenizer(models.WordLevel({word: index for index, word in enumerate(WORDS)}, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    words.post_processor = processors.TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", WORDS.index("<bos>"))])
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>", eos_token="<eos>", **({"pad_token": "<pad>"} if pad else {}))
+    words.post_processor = processors.TemplateProcessing(
+        single="<bos> $A", special_tokens=[("<bos>", WORDS.index("<bos>"))]
+    )
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, unk_token="<unk>", eos_token="<eos>", **({"pad_token": "<pad>"} if pad else {})
+    )
     tokenizer.chat_template = TEMPLATE
     torch.manual_seed(0)
     config = LlamaConfig(
@@ -54,7 +58,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_batches_of_unequal_texts_score_as_each_alone(folder: str) -> None:
     prompts, completions = ["a ", "b c ", "d ", "a "], ["b", "d e f g h a b", "c d", "b c d e"]
     values = score({"rm": RewardModel(path=folder, batch_size=2)}, prompts, completions).values["rm"]
-    expected = [plain(folder, "<bos> " + prompt + completion)[0].item() for prompt, completion in zip(prompts, completions, strict=True)]
+    expected = [
+        plain(folder, "<bos> " + prompt + completion)[0].item()
+        for prompt, completion in zip(prompts, completions, strict=True)
+    ]
     assert values == pytest.approx(expected, abs=1e-5)
     assert max(expected) - min(expected) > 0.1
 
@@ -68,7 +75,9 @@ def test_chats_are_written_with_the_template(folder: str, completion: object) ->
 def test_too_long_a_text_loses_its_beginning_and_is_counted(folder: str) -> None:
     table = score({"rm": RewardModel(path=folder)}, [""] * 2, [" ".join("abcdefgh" * 2), "a"])
     assert table.values["rm"][0] == pytest.approx(plain(folder, " ".join(("abcdefgh" * 2)[-12:]))[0].item(), abs=1e-5)
-    assert [(event.name, event.member, event.detail) for event in table.events] == [("truncated", 0, "17 tokens, 12 read")]
+    assert [(event.name, event.member, event.detail) for event in table.events] == [
+        ("truncated", 0, "17 tokens, 12 read")
+    ]
 
 
 def test_a_tokenizer_without_padding_and_a_classifier_of_several_labels(tmp_path: Path) -> None:
@@ -76,13 +85,17 @@ def test_a_tokenizer_without_padding_and_a_classifier_of_several_labels(tmp_path
     texts = ["a b", "c", "d e f"]
     expected = torch.stack([plain(folder, "<bos> " + text) for text in texts])
     reward = RewardModel(path=folder, label=2, output="probability")
-    assert score({"rm": reward}, [""] * 3, texts).values["rm"] == pytest.approx(expected.softmax(-1)[:, 2].tolist(), abs=1e-5)
+    assert score({"rm": reward}, [""] * 3, texts).values["rm"] == pytest.approx(
+        expected.softmax(-1)[:, 2].tolist(), abs=1e-5
+    )
     with pytest.raises(RewardError, match="has 3 outputs; label = 3 must be below that"):
         Rewards({"rm": RewardModel(path=folder, label=3)})
 
 
 def test_no_model_there(tmp_path: Path) -> None:
-    with pytest.raises(RewardError, match=r"reward 'rm': reward_model cannot be loaded from path = .*write a folder with config.json"):
+    with pytest.raises(
+        RewardError, match=r"reward 'rm': reward_model cannot be loaded from path = .*write a folder with config.json"
+    ):
         Rewards({"rm": RewardModel(path=str(tmp_path / "nothing"))})
 
 

@@ -72,7 +72,10 @@ def test_output() -> None:
 
 def test_environment_holds_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", "sesame")
-    done = run("import os, tempfile; print(os.environ.get('MY_KEY'), os.environ['HOME'] == os.getcwd() == tempfile.gettempdir())")
+    done = run(
+        "import os, tempfile; print(os.environ.get('MY_KEY'), os.environ['HOME'] == os.getcwd() =="
+        " tempfile.gettempdir())"
+    )
     assert done.output == "None True\n"
 
 
@@ -86,7 +89,9 @@ def test_network() -> None:
         assert run(program, Limits(network=True, wall_seconds=60.0)).output == "in\n"
 
 
-@pytest.mark.skipif(offered.standing().road != "namespaces", reason="only a user namespace counts its processes by themselves")
+@pytest.mark.skipif(
+    offered.standing().road != "namespaces", reason="only a user namespace counts its processes by themselves"
+)
 @pytest.mark.parametrize("network", [False, True])
 def test_number_of_processes(network: bool) -> None:
     program = """
@@ -112,13 +117,19 @@ def test_children_end_with_it(leave: str) -> None:
 
 
 def test_a_program_that_leaves_its_group_is_ended_all_the_same() -> None:
-    program = f"import os\nif os.fork(): os._exit(0)\nos.setsid(); print('left', flush=True); os.execlp('sleep', 'sleep', '{MARKER}')"
+    program = (
+        "import os\nif os.fork(): os._exit(0)\nos.setsid(); print('left', flush=True); os.execlp('sleep', 'sleep',"
+        f" '{MARKER}')"
+    )
     assert run(program).output in ("left\n", "")
     assert not alive(MARKER)
 
 
 def test_a_program_ends_also_where_the_caller_was_killed() -> None:
-    caller = f"import asyncio; from groupwise.reward.sandbox import *\nasyncio.run(run_limited(['sleep', '{MARKER}'], Limits(wall_seconds=600.0)))"
+    caller = (
+        f"import asyncio; from groupwise.reward.sandbox import *\nasyncio.run(run_limited(['sleep', '{MARKER}'],"
+        " Limits(wall_seconds=600.0)))"
+    )
     with subprocess.Popen([sys.executable, "-c", caller]) as parent:
         until(lambda: alive(MARKER))
         parent.kill()

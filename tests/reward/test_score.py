@@ -20,7 +20,12 @@ TEXTS = ["one", "one two"]
 
 
 def test_values_weights_and_seconds_by_name() -> None:
-    table = score({"brief": Length(target=2, weight=3.0), "exact": ExactAnswer(weight=0.0)}, PROMPTS, TEXTS, {"answer": ["one", "one"]})
+    table = score(
+        {"brief": Length(target=2, weight=3.0), "exact": ExactAnswer(weight=0.0)},
+        PROMPTS,
+        TEXTS,
+        {"answer": ["one", "one"]},
+    )
     assert table.values == {"brief": [0.5, 1.0], "exact": [1.0, 0.0]}
     assert table.weights == {"brief": 3.0, "exact": 0.0}
     assert table.total() == [1.5, 3.0]
@@ -35,7 +40,9 @@ def test_functions_are_given_what_they_take_as_trl_gives_it() -> None:
         seen.update(prompts=prompts, completions=completions, answer=answer, columns=columns)
         return [0.0, 0.0]
 
-    table = score({"all": everything, "few": lambda completions: [1.0, None]}, PROMPTS, TEXTS, {"answer": [1, 2], "level": [3, 4]})
+    table = score(
+        {"all": everything, "few": lambda completions: [1.0, None]}, PROMPTS, TEXTS, {"answer": [1, 2], "level": [3, 4]}
+    )
     assert seen == {"prompts": PROMPTS, "completions": TEXTS, "answer": [1, 2], "columns": {"level": [3, 4]}}
     assert table.values["few"] == [1.0, None]
     assert [(event.name, event.member, event.prompt) for event in table.events] == [("missing", 1, "beta question")]
@@ -55,9 +62,14 @@ def test_objects_carry_their_settings() -> None:
 
 
 def test_a_column_that_is_not_there() -> None:
-    with pytest.raises(RewardError, match="reward 'exact' needs the column 'answer', which the data lacks; columns: level, topic"):
+    with pytest.raises(
+        RewardError, match="reward 'exact' needs the column 'answer', which the data lacks; columns: level, topic"
+    ):
         score({"exact": ExactAnswer()}, PROMPTS, TEXTS, {"topic": [1, 2], "level": [1, 2]})
-    with Rewards({"f": lambda completions, gold: [0.0]}) as rewards, pytest.raises(RewardError, match="reward 'f' needs the column 'gold'"):
+    with (
+        Rewards({"f": lambda completions, gold: [0.0]}) as rewards,
+        pytest.raises(RewardError, match="reward 'f' needs the column 'gold'"),
+    ):
         rewards.check_columns(["answer"])
 
 
@@ -106,7 +118,9 @@ def test_one_that_raises_stops_the_run_and_is_named_with_its_place() -> None:
     def broken(completions: list[str]) -> list[float]:
         return [1 / 0 for _ in completions]
 
-    with pytest.raises(RewardError, match=r"reward 'broken' raised ZeroDivisionError: division by zero \(at .*test_score.py:\d+ in ") as caught:
+    with pytest.raises(
+        RewardError, match=r"reward 'broken' raised ZeroDivisionError: division by zero \(at .*test_score.py:\d+ in "
+    ) as caught:
         score({"fine": Length(), "broken": broken}, PROMPTS, TEXTS)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert caught.value.reward == "broken"
@@ -176,7 +190,11 @@ def test_time_is_counted_from_the_start_for_all_at_once() -> None:
 
 def test_a_timeout_says_what_helps() -> None:
     event = score({"hangs": Hanging(True)}, PROMPTS, TEXTS).events[0]
-    assert event.detail == 'longer than 0.2 s for a batch of 2; raise its timeout_seconds, or write isolation = "process" so that what hangs is killed'
+    assert (
+        event.detail
+        == 'longer than 0.2 s for a batch of 2; raise its timeout_seconds, or write isolation = "process" so that what'
+        " hangs is killed"
+    )
 
 
 def test_async_ones_that_hang_are_cancelled_or_left() -> None:
@@ -214,7 +232,11 @@ def test_a_program_with_a_hung_reward_still_ends() -> None:
 
 
 def test_judges_only_where_asked_for() -> None:
-    rewards = {"brief": Length(target=2), "other": as_judge(Length(target=1, weight=5.0)), "plain": as_judge(lambda completions, answer: answer)}
+    rewards = {
+        "brief": Length(target=2),
+        "other": as_judge(Length(target=1, weight=5.0)),
+        "plain": as_judge(lambda completions, answer: answer),
+    }
     assert trained_on(rewards) == ("brief",)
     with Rewards(rewards) as opened:
         assert set(opened.score(PROMPTS, TEXTS).values) == {"brief"}

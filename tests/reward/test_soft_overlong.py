@@ -11,7 +11,9 @@ from groupwise.reward import RewardError, SoftOverlong, score
 def test_three_stretches_with_the_papers_numbers() -> None:
     # L_max 20480, L_cache 4096: free up to 16384, then (16384 - L) / 4096, then -1.
     lengths = [0, 16384, 16385, 18432, 20480, 20481]
-    assert SoftOverlong()([""] * 6, [""] * 6, num_tokens=lengths) == pytest.approx([0.0, 0.0, -1 / 4096, -0.5, -1.0, -1.0])
+    assert SoftOverlong()([""] * 6, [""] * 6, num_tokens=lengths) == pytest.approx(
+        [0.0, 0.0, -1 / 4096, -0.5, -1.0, -1.0]
+    )
 
 
 def test_token_ids_count_as_their_number() -> None:
@@ -21,7 +23,9 @@ def test_token_ids_count_as_their_number() -> None:
 
 def test_words_only_when_asked() -> None:
     assert SoftOverlong(max_length=4, cache_length=2, column=None)([""], ["a b c"]) == [-0.5]
-    with pytest.raises(RewardError, match="reward 'long' needs the column 'num_tokens', which the data lacks; columns: answer"):
+    with pytest.raises(
+        RewardError, match="reward 'long' needs the column 'num_tokens', which the data lacks; columns: answer"
+    ):
         score({"long": SoftOverlong()}, ["?"], ["a"], {"answer": [1]})
 
 

@@ -6,7 +6,11 @@ import pytest
 
 from groupwise.reward import RewardError, RewardEvent, RewardTable
 
-VALUES: dict[str, list[float | None]] = {"a": [1.0, None, 1.0, None], "b": [2.0, 2.0, None, None], "c": [-1.0, -1.0, -1.0, None]}
+VALUES: dict[str, list[float | None]] = {
+    "a": [1.0, None, 1.0, None],
+    "b": [2.0, 2.0, None, None],
+    "c": [-1.0, -1.0, -1.0, None],
+}
 WEIGHTS = {"a": 2.0, "b": 1.0, "c": -1.0}
 
 
@@ -37,7 +41,9 @@ def test_the_objective_forms_the_same_sum() -> None:
     from groupwise.objective.prepare import grouped_rewards
     from groupwise.records import Rollouts
 
-    rollouts = Rollouts(torch.zeros(4, dtype=torch.long), torch.ones(4, 1, dtype=torch.bool), torch.zeros(4, 1), VALUES, WEIGHTS)
+    rollouts = Rollouts(
+        torch.zeros(4, dtype=torch.long), torch.ones(4, 1, dtype=torch.bool), torch.zeros(4, 1), VALUES, WEIGHTS
+    )
     for partial in ("renormalise", "sum"):
         theirs = grouped_rewards(rollouts, partial, lambda tensor: tensor)
         ours = RewardTable(VALUES, WEIGHTS).total(partial)
@@ -57,7 +63,11 @@ def test_nothing_to_sum_is_an_error() -> None:
 
 
 def test_metrics_are_of_each_reward_by_itself() -> None:
-    events = [RewardEvent("timeout", "b", count=2), RewardEvent("odd", "a", member=0), RewardEvent("odd", "a", member=1)]
+    events = [
+        RewardEvent("timeout", "b", count=2),
+        RewardEvent("odd", "a", member=0),
+        RewardEvent("odd", "a", member=1),
+    ]
     metrics = RewardTable({"a": [1.0, 3.0, None], "b": [None, None, None]}, events=events, seconds={"a": 0.5}).metrics()
     assert metrics == pytest.approx(
         {

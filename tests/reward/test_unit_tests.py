@@ -22,13 +22,21 @@ def scores(programs: list[str], tests: list[Any], **settings: Any) -> list[float
 
 
 def test_share_of_tests_passed_or_all_or_nothing() -> None:
-    programs = ["def add(a, b): return a + b", "def add(a, b): return int(a) + int(b)", "def add(a, b): return 0", "def add(a, b: return"]
+    programs = [
+        "def add(a, b): return a + b",
+        "def add(a, b): return int(a) + int(b)",
+        "def add(a, b): return 0",
+        "def add(a, b: return",
+    ]
     assert scores(programs, [TESTS] * 4) == pytest.approx([1.0, 2 / 3, 1 / 3, 0.0])
     assert scores(programs, [TESTS] * 4, score="all", wrong=-1.0) == [1.0, -1.0, -1.0, -1.0]
 
 
 def test_the_last_fenced_block_is_the_program() -> None:
-    text = "First:\n```python\ndef add(a, b): return 0\n```\nBetter:\n```py\ndef add(a, b):\n    return a + b\n```\nRun:\n```bash\npython x.py\n```"
+    text = (
+        "First:\n```python\ndef add(a, b): return 0\n```\nBetter:\n```py\ndef add(a, b):\n    return a +"
+        " b\n```\nRun:\n```bash\npython x.py\n```"
+    )
     assert scores([text], [TESTS]) == [1.0]
     assert python_code("```\nx\n```") == "x\n"
     assert python_code("x", require_fence=True) is None
@@ -58,15 +66,23 @@ def test_cheap_tricks_do_not_pass(trick: str, process: str) -> None:
 
 
 def test_in_the_programs_own_process_a_test_may_do_all_and_so_may_the_program() -> None:
-    vector = "class V:\n    def __init__(self, x): self.x = [x]\n    def __mul__(self, by): return V(self.x[0] * by)\n    def first(self): return self.x[0]"
-    tests = [["assert (V(2) * 3).first() == 6", "v = V(1); v.x.append(2); assert v.x == [1, 2]", "assert V(1).first() == 2"]]
+    vector = (
+        "class V:\n    def __init__(self, x): self.x = [x]\n    def __mul__(self, by): return V(self.x[0] * by)\n   "
+        " def first(self): return self.x[0]"
+    )
+    tests = [
+        ["assert (V(2) * 3).first() == 6", "v = V(1); v.x.append(2); assert v.x == [1, 2]", "assert V(1).first() == 2"]
+    ]
     assert scores([vector], tests, process="shared") == pytest.approx([2 / 3])
     equal_to_all = "class E:\n    def __eq__(self, other): return True\ndef add(a, b): return E()"
     assert [scores([equal_to_all], [TESTS], process=process) for process in ("apart", "shared")] == [[0.0], [1.0]]
 
 
 def test_tests_are_in_no_file_that_the_program_could_read() -> None:
-    program = "import os\nseen = ''.join(open(name).read() for name in os.listdir('.'))\ndef found(): return 'hid' + 'den' in seen"
+    program = (
+        "import os\nseen = ''.join(open(name).read() for name in os.listdir('.'))\ndef found(): return 'hid' + 'den' in"
+        " seen"
+    )
     assert scores([program], [["assert not found()  # hidden"]]) == [1.0]
 
 
@@ -81,7 +97,9 @@ def test_endless_programs_fail_and_are_counted() -> None:
     reward = UnitTests(wall_seconds=0.7)
     table = score({"code": reward}, ["?"] * 3, programs, {"tests": [TESTS[:1]] * 3})
     assert table.values["code"] == [0.0, 0.0, 1.0]
-    assert [(event.name, event.member, event.detail) for event in table.events] == [("program_timeout", m, "1 of 1 tests") for m in (0, 1)]
+    assert [(event.name, event.member, event.detail) for event in table.events] == [
+        ("program_timeout", m, "1 of 1 tests") for m in (0, 1)
+    ]
 
 
 def test_past_the_rewards_own_time_every_program_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,10 +127,17 @@ def test_data_without_tests_are_an_error(tests: Any) -> None:
 
 
 def test_a_machine_without_a_wall_is_said_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offered, "standing", lambda: Wall("none", filtered=False, refused="clone: Operation not permitted"))
+    monkeypatch.setattr(
+        offered, "standing", lambda: Wall("none", filtered=False, refused="clone: Operation not permitted")
+    )
     with pytest.raises(RewardError, match=r'network = "deny" cannot be kept'):
         Rewards({"code": UnitTests(network="deny")})
-    with pytest.raises(RewardError, match=r'wall = "required", and this machine refuses it \(clone: Operation not permitted\); allow user namespaces'):
+    with pytest.raises(
+        RewardError,
+        match=(
+            r'wall = "required", and this machine refuses it \(clone: Operation not permitted\); allow user namespaces'
+        ),
+    ):
         Rewards({"code": UnitTests(wall="required")})
     assert "programs may read what this user may" in Rewards({"code": UnitTests()}).remarks[0]
     assert scores(["def add(a, b): return a + b"], [TESTS]) == [1.0]
@@ -124,9 +149,13 @@ def test_what_goes_wrong_here_is_that_members_wrong_answer_and_noted(monkeypatch
 
     monkeypatch.setattr("groupwise.reward.unit_tests._lines", broken)
     tests = [[{"input": "", "output": "1"}], TESTS[:1]]
-    table = score({"code": UnitTests(wrong=-1.0)}, ["?"] * 2, ["print(1)", "def add(a, b): return a + b"], {"tests": tests})
+    table = score(
+        {"code": UnitTests(wrong=-1.0)}, ["?"] * 2, ["print(1)", "def add(a, b): return a + b"], {"tests": tests}
+    )
     assert table.values["code"] == [-1.0, 1.0]
-    assert [(event.name, event.member, event.detail) for event in table.events] == [("program_not_examined", 0, "RecursionError: a bug of ours")]
+    assert [(event.name, event.member, event.detail) for event in table.events] == [
+        ("program_not_examined", 0, "RecursionError: a bug of ours")
+    ]
 
 
 def test_memory_is_limited() -> None:

@@ -65,7 +65,9 @@ def test_another_length(length: int) -> None:
         checked_values("r", [0.0] * length, PROMPTS)
 
 
-@pytest.mark.parametrize("returned", [None, 1.0, "ab", {0: 1.0, 1: 1.0}, (value for value in (1.0, 2.0)), torch.tensor(1.0)])
+@pytest.mark.parametrize(
+    "returned", [None, 1.0, "ab", {0: 1.0, 1: 1.0}, (value for value in (1.0, 2.0)), torch.tensor(1.0)]
+)
 def test_no_list(returned: Any) -> None:
     with pytest.raises(RewardError, match="write a list with one entry a member"):
         checked_values("r", returned, PROMPTS)
@@ -74,4 +76,7 @@ def test_no_list(returned: Any) -> None:
 def test_missing_ones_are_counted_and_remarks_kept() -> None:
     values, events = checked_values("r", [None, Noted(0.5, "late", "9 s")], PROMPTS)
     assert values == [None, 0.5]
-    assert [(event.name, event.member, event.count, event.detail) for event in events] == [("late", 1, 1, "9 s"), ("missing", 0, 1, "")]
+    assert [(event.name, event.member, event.count, event.detail) for event in events] == [
+        ("late", 1, 1, "9 s"),
+        ("missing", 0, 1, ""),
+    ]

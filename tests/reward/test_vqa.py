@@ -1,4 +1,6 @@
-"""The reward with its memory: what it refuses, modes by the number of examples, running scales and weights, and the way into a checkpoint."""
+"""The reward with its memory: what it refuses, modes by the number of examples, running scales and weights, and the way
+into a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def vqa(mode: str, **keys: Any) -> Vqa:
 
 
 def test_a_missing_column_is_named() -> None:
-    with pytest.raises(RewardError, match=r"reward 'vqa' needs the column 'info', which the data lacks; columns: correct"):
+    with pytest.raises(
+        RewardError, match=r"reward 'vqa' needs the column 'info', which the data lacks; columns: correct"
+    ):
         score({"vqa": vqa("legacy")}, ["q"], ["7"], {"correct": [1]})
 
 
@@ -58,14 +62,18 @@ def test_a_batch_is_rewarded_by_what_came_before_it() -> None:
         assert table.values["vqa"] == [0.0, 1.0]
         assert table.fields == {"vqa": {"info": [0.0, 0.4]}}
         found = rewards.follow({"vqa": [{"info": [0.0, 0.4]}, {"info": [0.2, 0.8]}]})
-        assert found == pytest.approx({"rewards/vqa/info_low": 0.0, "rewards/vqa/info_high": 0.8, "rewards/vqa/measured/info": 0.35})
+        assert found == pytest.approx(
+            {"rewards/vqa/info_low": 0.0, "rewards/vqa/info_high": 0.8, "rewards/vqa/measured/info": 0.35}
+        )
         assert rewards.score(["q"] * 2, ["7"] * 2, {"info": [0.0, 0.4]}).values["vqa"] == pytest.approx([0.0, 0.5])
 
 
 def test_adaptive_weights_change_the_next_batch() -> None:
     reward = vqa("hard_plus_soft", adapt={"follow": "informative", "decay": 0.0})
     with Rewards({"vqa": reward}) as rewards:
-        rewards.follow({"vqa": [{"correct": [0.0, 0.0], "accuracy": [0.0, 0.3]}, {"correct": [0.0, 1.0], "accuracy": [0.3, 0.9]}]})
+        rewards.follow(
+            {"vqa": [{"correct": [0.0, 0.0], "accuracy": [0.0, 0.3]}, {"correct": [0.0, 1.0], "accuracy": [0.3, 0.9]}]}
+        )
         # Flat in half and in none of the groups: 1/2 and 1, scaled to a sum of 2.
         table = rewards.score(["q"], ["7"], {"correct": [1.0], "accuracy": [0.9]})
         assert table.values["vqa"] == pytest.approx([2 / 3 + 4 / 3 * 0.9])
@@ -75,12 +83,21 @@ def test_the_memory_goes_through_json_and_back() -> None:
     config = vqa("hybrid", per_shot={"1": {"kind": "hybrid_v2"}}, adapt={"follow": "spread"})
     first, second = OpenVqa(config), OpenVqa(config)
     assert first.memory() == {}
-    group = {"info": [0.1, 0.5, 0.2, 0.3], "correct": [0.0, 1.0, 0.0, 1.0], "accuracy": [0.0, 1.0, 0.3, 0.6], "shots": [1.0, 1.0, 2.0, 2.0]}
+    group = {
+        "info": [0.1, 0.5, 0.2, 0.3],
+        "correct": [0.0, 1.0, 0.0, 1.0],
+        "accuracy": [0.0, 1.0, 0.3, 0.6],
+        "shots": [1.0, 1.0, 2.0, 2.0],
+    }
     first.follow([group])
     second.recall(json.loads(json.dumps(first.memory())))
     columns = {name: [*values, values[0]] for name, values in group.items()}
     prompts, texts = ["q"] * 5, ["7"] * 5
-    assert first(prompts, texts, **columns).values == second(prompts, texts, **columns).values != OpenVqa(config)(prompts, texts, **columns).values
+    assert (
+        first(prompts, texts, **columns).values
+        == second(prompts, texts, **columns).values
+        != OpenVqa(config)(prompts, texts, **columns).values
+    )
     second.recall({})
     assert second.memory() == {}
 
@@ -93,7 +110,10 @@ def test_rules_of_different_numbers_of_examples_follow_their_own() -> None:
 
 @pytest.mark.parametrize(
     ("keys", "message"),
-    [({"adapt": {"follow": "spread"}}, "adapt has no effect: mode 'hard' has one part"), ({"isolation": "process"}, 'isolation = "process"')],
+    [
+        ({"adapt": {"follow": "spread"}}, "adapt has no effect: mode 'hard' has one part"),
+        ({"isolation": "process"}, 'isolation = "process"'),
+    ],
 )
 def test_settings_without_effect_are_refused(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -131,8 +151,12 @@ def test_the_ends_of_each_mode_are_reached_and_not_passed(keys: dict[str, Any], 
     assert reward.ends == pytest.approx(ends)
     fields = {"info": (-1.0, 0.0, 0.05, 1.0), "quality": (-1.0, 0.3, 1.0)}
     values = []
-    for row in itertools.product(*(fields.get(field, (0.0, 1.0) if field == "correct" else (0.0, 0.4, 1.0)) for field in reward.needs)):
-        values += reward(["q"], ["7"], **{field: [value] for field, value in zip(reward.needs, row, strict=True)}).values
+    for row in itertools.product(
+        *(fields.get(field, (0.0, 1.0) if field == "correct" else (0.0, 0.4, 1.0)) for field in reward.needs)
+    ):
+        values += reward(
+            ["q"], ["7"], **{field: [value] for field, value in zip(reward.needs, row, strict=True)}
+        ).values
     assert (min(values), max(values)) == pytest.approx(ends)
 
 

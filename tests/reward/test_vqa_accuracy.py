@@ -12,7 +12,9 @@ def ten(matches: int) -> list[str]:
     return ["red"] * matches + [f"other {number}" for number in range(10 - matches)]
 
 
-@pytest.mark.parametrize(("matches", "official", "short"), [(0, 0, 0), (1, 0.3, 1 / 3), (2, 0.6, 2 / 3), (3, 0.9, 1), (4, 1, 1), (10, 1, 1)])
+@pytest.mark.parametrize(
+    ("matches", "official", "short"), [(0, 0, 0), (1, 0.3, 1 / 3), (2, 0.6, 2 / 3), (3, 0.9, 1), (4, 1, 1), (10, 1, 1)]
+)
 def test_matches_of_ten(matches: int, official: float, short: float) -> None:
     assert vqa_accuracy("Red.", ten(matches)) == pytest.approx(official, abs=1e-15)
     assert vqa_accuracy("Red.", ten(matches), "short") == pytest.approx(short, abs=1e-15)
@@ -21,7 +23,10 @@ def test_matches_of_ten(matches: int, official: float, short: float) -> None:
 @pytest.mark.parametrize("matches", range(11))
 def test_the_official_form_leaves_everybody_out_once(matches: int) -> None:
     answers = ten(matches)
-    left_out = [min(sum(normalise(each) == "red" for each in answers[:place] + answers[place + 1 :]) / 3, 1) for place in range(10)]
+    left_out = [
+        min(sum(normalise(each) == "red" for each in answers[:place] + answers[place + 1 :]) / 3, 1)
+        for place in range(10)
+    ]
     assert vqa_accuracy("red", answers) == pytest.approx(sum(left_out) / 10, abs=1e-15)
 
 

@@ -14,7 +14,15 @@ from groupwise.reward import Vqa, score
 from groupwise.reward.vqa_mode import Hybrid, Legacy
 
 # Right with accuracy .6; the examples added .04 to a probability of .3.
-MEMBER = {"correct": 1.0, "accuracy": 0.6, "info": 0.04, "expected": 0.5, "probability": 0.3, "quality": -1.5, "relevance": 0.8}
+MEMBER = {
+    "correct": 1.0,
+    "accuracy": 0.6,
+    "info": 0.04,
+    "expected": 0.5,
+    "probability": 0.3,
+    "quality": -1.5,
+    "relevance": 0.8,
+}
 WRONG = MEMBER | {"correct": 0.0, "accuracy": 0.3}
 
 
@@ -75,20 +83,31 @@ def test_what_makes_no_sense_is_refused(mode: Any, message: str) -> None:
 
 
 def advantages(mode: str, correct: list[float], accuracy: list[float]) -> torch.Tensor:
-    found = score({"vqa": vqa(mode)}, ["q"] * len(correct), ["7"] * len(correct), {"correct": correct, "accuracy": accuracy})
+    found = score(
+        {"vqa": vqa(mode)}, ["q"] * len(correct), ["7"] * len(correct), {"correct": correct, "accuracy": accuracy}
+    )
     count = len(correct)
-    rollouts = Rollouts(torch.zeros(count, dtype=torch.long), torch.ones(count, 1, dtype=torch.bool), torch.zeros(count, 1), rewards=dict(found.values))
+    rollouts = Rollouts(
+        torch.zeros(count, dtype=torch.long),
+        torch.ones(count, 1, dtype=torch.bool),
+        torch.zeros(count, 1),
+        rewards=dict(found.values),
+    )
     objective = Objective.preset("dapo")
     return objective.prepare(rollouts, objective.init()).advantage[:, 0]
 
 
 def test_v1_and_v2_nearly_coincide_under_a_z_score() -> None:
     # Two levels only, right with 1 and wrong with 0: any two rewards are a linear map of each other.
-    two = [advantages(mode, [1.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 1.0]) for mode in ("hard_plus_soft", "hard_plus_soft_v2")]
+    two = [
+        advantages(mode, [1.0, 0.0, 0.0, 1.0], [1.0, 0.0, 0.0, 1.0]) for mode in ("hard_plus_soft", "hard_plus_soft_v2")
+    ]
     torch.testing.assert_close(*two)
     # Everybody wrong: only the accuracy is left, and its weight is scaled away.
     wrong = [advantages(mode, [0.0] * 4, [0.0, 0.3, 0.6, 0.0]) for mode in ("hard_plus_soft", "hard_plus_soft_v2")]
     torch.testing.assert_close(*wrong)
     # With levels between they differ a little: here by less than a seventh of a standard deviation.
-    mixed = [advantages(mode, [1.0, 1.0, 0.0, 0.0], [1.0, 0.6, 0.3, 0.0]) for mode in ("hard_plus_soft", "hard_plus_soft_v2")]
+    mixed = [
+        advantages(mode, [1.0, 1.0, 0.0, 0.0], [1.0, 0.6, 0.3, 0.0]) for mode in ("hard_plus_soft", "hard_plus_soft_v2")
+    ]
     assert 0.01 < float((mixed[0] - mixed[1]).abs().max()) < 1 / 7

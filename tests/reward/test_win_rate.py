@@ -23,7 +23,9 @@ def test_both_orders_take_the_judges_favourite_place_out(monkeypatch: pytest.Mon
     asked = []
     use(monkeypatch, lambda prompt, first, second: asked.append((first, second)) or 0.9)
     assert score({"w": WinRate(function="m:f")}, ["a"] * 2, ["x", "y"]).values["w"] == pytest.approx([0.9, 0.1])
-    assert score({"w": WinRate(function="m:f", both_orders=True)}, ["a"] * 2, ["x", "y"]).values["w"] == pytest.approx([0.5, 0.5])
+    assert score({"w": WinRate(function="m:f", both_orders=True)}, ["a"] * 2, ["x", "y"]).values["w"] == pytest.approx(
+        [0.5, 0.5]
+    )
     assert asked == [("x", "y"), ("x", "y"), ("y", "x")]
 
 

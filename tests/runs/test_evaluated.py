@@ -1,4 +1,6 @@
-"""When a result may be called held-out: what a folder says, what an older one implies, and what is said of several runs."""
+"""When a result may be called held-out: what a folder says, what an older one implies, and what is said of several
+runs.
+"""
 
 from __future__ import annotations
 

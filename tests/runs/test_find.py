@@ -15,7 +15,11 @@ def run(path: Path) -> Path:
 
 
 def test_a_comparison_gives_its_runs_in_the_order_people_count(tmp_path: Path) -> None:
-    made = [run(tmp_path / "grid" / variant / seed) for variant in ("beta=0.5", "beta=0.9") for seed in ("seed-2", "seed-10")]
+    made = [
+        run(tmp_path / "grid" / variant / seed)
+        for variant in ("beta=0.5", "beta=0.9")
+        for seed in ("seed-2", "seed-10")
+    ]
     assert find_runs([tmp_path / "grid"]) == made
     assert find_runs([made[3], tmp_path / "grid"]) == [made[3], *made[:3]], "each once, in the order given"
 
@@ -35,7 +39,9 @@ def test_a_folder_of_models_is_no_run(tmp_path: Path) -> None:
         find_runs([tmp_path])
 
 
-@pytest.mark.parametrize(("record", "order"), [('{"variants": {"b": [], "a": []}}', "bac"), ('{"variants": 7}', "abc"), ("{", "abc")])
+@pytest.mark.parametrize(
+    ("record", "order"), [('{"variants": {"b": [], "a": []}}', "bac"), ('{"variants": 7}', "abc"), ("{", "abc")]
+)
 def test_a_comparison_says_the_order_of_its_variants(tmp_path: Path, record: str, order: str) -> None:
     for name in "abc":
         run(tmp_path / name / "seed-0")

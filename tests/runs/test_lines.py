@@ -10,7 +10,11 @@ from groupwise.runs import each_line, read_lines
 
 def test_every_whole_object_is_read_and_the_rest_is_said(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    path.write_bytes(b'{"step": 1, "x": NaN, "y": -Infinity}\n\n\x00\xff{"a\n7\nnull\n{"step": 2, "text": "\xff"}\n' + b"[" * 5000 + b'\n{"step": 3')
+    path.write_bytes(
+        b'{"step": 1, "x": NaN, "y": -Infinity}\n\n\x00\xff{"a\n7\nnull\n{"step": 2, "text": "\xff"}\n'
+        + b"[" * 5000
+        + b'\n{"step": 3'
+    )
     found = read_lines(path)
     assert found.rows == [{"step": 1, "x": None, "y": None}, {"step": 2, "text": "\ufffd"}]
     assert found.remarks == [
@@ -27,7 +31,9 @@ def test_a_last_line_that_lacks_only_its_end_counts(tmp_path: Path) -> None:
 
 def test_many_broken_lines_are_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("x\n" * 100)
-    assert read_lines(tmp_path / "a.jsonl").remarks == ["a.jsonl: lines 1, 2, 3, 4, 5 and 95 more are no JSON objects and are left out"]
+    assert read_lines(tmp_path / "a.jsonl").remarks == [
+        "a.jsonl: lines 1, 2, 3, 4, 5 and 95 more are no JSON objects and are left out"
+    ]
 
 
 def test_what_is_no_file_is_said(tmp_path: Path) -> None:

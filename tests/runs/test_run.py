@@ -32,7 +32,9 @@ def test_a_whole_run_has_nothing_to_remark(whole: Path) -> None:
     assert (run.state, run.num_steps, run.remarks) == ("finished", 4, [])
     steps, values = run.series("reward")
     assert steps == [1, 2, 3, 4]
-    assert values == [json.loads(line)["reward"] for line in (whole / "metrics.jsonl").read_text().splitlines() if "reward" in line]
+    assert values == [
+        json.loads(line)["reward"] for line in (whole / "metrics.jsonl").read_text().splitlines() if "reward" in line
+    ]
     assert list(run.rollouts) == [1, 2, 4]
     members = list(run.records(run.rollouts[2], []))
     assert {"group", "reward", "advantage"} <= set(members[0])
@@ -62,18 +64,26 @@ def test_a_damaged_folder_is_read_as_far_as_it_goes(folder: Path, name: str, con
 
 
 def test_a_step_that_was_run_again_counts_as_it_was_run_last(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps({"step": step, "x": number}) + "\n" for number, step in enumerate([1, 2, 3, 2, 3])))
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join(json.dumps({"step": step, "x": number}) + "\n" for number, step in enumerate([1, 2, 3, 2, 3]))
+    )
     assert read_run(tmp_path).series("x") == ([1, 2, 3], [0.0, 3.0, 4.0])
 
 
 def test_the_measurement_with_which_a_stage_begins_does_not_take_the_place_of_the_step_before(tmp_path: Path) -> None:
-    rows = [{"step": 2, "stage": "one", "reward": 1.0, "eval/x": 28.0}, {"step": 2, "stage": "two", "eval/x": 0.5}, {"step": 3, "stage": "two"}]
+    rows = [
+        {"step": 2, "stage": "one", "reward": 1.0, "eval/x": 28.0},
+        {"step": 2, "stage": "two", "eval/x": 0.5},
+        {"step": 3, "stage": "two"},
+    ]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert read_run(tmp_path).rows == rows
 
 
 def test_numbers_are_finite_and_never_truth_values(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "x": 1e999, "y": true, "z": 1}\n{"step": 2, "x": NaN, "y": "a", "z": 2.5}\n')
+    (tmp_path / "metrics.jsonl").write_text(
+        '{"step": 1, "x": 1e999, "y": true, "z": 1}\n{"step": 2, "x": NaN, "y": "a", "z": 2.5}\n'
+    )
     run = read_run(tmp_path)
     assert run.metrics == ("z",)
     assert run.series("x") == ([], [])
@@ -82,8 +92,13 @@ def test_numbers_are_finite_and_never_truth_values(tmp_path: Path) -> None:
 
 def test_a_run_in_progress_is_known_by_its_lock(folder: Path) -> None:
     (folder / "summary.json").unlink()
-    code = f"import fcntl, sys\nfile = open({str(folder / 'config.json')!r})\nfcntl.flock(file, fcntl.LOCK_EX)\nprint('held', flush=True)\nsys.stdin.read()"
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    code = (
+        f"import fcntl, sys\nfile = open({str(folder / 'config.json')!r})\nfcntl.flock(file,"
+        " fcntl.LOCK_EX)\nprint('held', flush=True)\nsys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         assert read_run(folder).state == "training"

@@ -1,4 +1,6 @@
-"""What a record scores: `tests/experiment/test_held_out.py` looks at whole evaluations; here are records as nobody should write them."""
+"""What a record scores: `tests/experiment/test_held_out.py` looks at whole evaluations; here are records as nobody
+should write them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,10 @@ from groupwise.runs import reward_weights, score
 
 
 def test_judges_have_no_weight() -> None:
-    assert reward_weights({"domain": {"rewards": {"a": {"weight": 2.0}, "b": {"role": "judge", "weight": 3.0}}}}) == {"a": 2.0, "b": 0.0}
+    assert reward_weights({"domain": {"rewards": {"a": {"weight": 2.0}, "b": {"role": "judge", "weight": 3.0}}}}) == {
+        "a": 2.0,
+        "b": 0.0,
+    }
     assert score({"rewards": {"a": 1.0, "b": 0.0}}, "reward", {"a": 2.0, "b": 0.0}) == 2.0
 
 

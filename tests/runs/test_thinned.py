@@ -14,13 +14,28 @@ from groupwise.train.thinning import thin
 
 
 @pytest.mark.parametrize(("keep", "whole_from"), [(4, 370), (None, None), (400, None), ("all", None)])
-def test_a_page_shows_groups_of_what_is_left_and_from_where_it_is_whole(tmp_path: Path, keep: object, whole_from: int | None) -> None:
+def test_a_page_shows_groups_of_what_is_left_and_from_where_it_is_whole(
+    tmp_path: Path, keep: object, whole_from: int | None
+) -> None:
     (tmp_path / "rollouts").mkdir()
     (tmp_path / "config.json").write_text(json.dumps({"name": "long", "track": {"keep_records": keep}}))
-    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps({"step": step, "reward": 0.5}) + "\n" for step in range(1, 401)))
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join(json.dumps({"step": step, "reward": 0.5}) + "\n" for step in range(1, 401))
+    )
     for step in range(10, 401, 10):
-        members = [{"prompt": f"of {step}", "group": 0, "reward": float(member), "rewards": {"right": float(member)}, "advantage": 0.5} for member in (0, 1)]
-        (tmp_path / "rollouts" / f"step-{step}.jsonl").write_text("".join(json.dumps(member) + "\n" for member in members))
+        members = [
+            {
+                "prompt": f"of {step}",
+                "group": 0,
+                "reward": float(member),
+                "rewards": {"right": float(member)},
+                "advantage": 0.5,
+            }
+            for member in (0, 1)
+        ]
+        (tmp_path / "rollouts" / f"step-{step}.jsonl").write_text(
+            "".join(json.dumps(member) + "\n" for member in members)
+        )
     if isinstance(keep, int):
         thin(tmp_path / "rollouts", "step", keep)
     run = read_run(tmp_path)
@@ -28,4 +43,8 @@ def test_a_page_shows_groups_of_what_is_left_and_from_where_it_is_whole(tmp_path
     assert list(run.rollouts) == left
     found = browse(run, scan(run), most_groups=100, text_bytes=10**6, picture_bytes=10**6)
     assert [group["step"] for group in found["groups"]] == left
-    assert (found["counts"]["steps"], found["counts"]["of_steps"], found["counts"]["whole_from"]) == (len(left), 400, whole_from)
+    assert (found["counts"]["steps"], found["counts"]["of_steps"], found["counts"]["whole_from"]) == (
+        len(left),
+        400,
+        whole_from,
+    )

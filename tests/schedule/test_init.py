@@ -49,6 +49,10 @@ def test_numbers_that_are_not_finite_are_refused(table: object) -> None:
 def test_a_schedule_that_goes_below_zero_is_refused_where_that_makes_no_sense() -> None:
     adapter = TypeAdapter(NotNegative)
     assert adapter.validate_python(0) == Constant(value=0.0)
-    for table in (-1.0, {"kind": "linear", "start": 1.0, "end": -0.5, "num_steps": 3}, {"kind": "cosine", "start": -0.5, "end": 1.0, "num_steps": 3}):
+    for table in (
+        -1.0,
+        {"kind": "linear", "start": 1.0, "end": -0.5, "num_steps": 3},
+        {"kind": "cosine", "start": -0.5, "end": 1.0, "num_steps": 3},
+    ):
         with pytest.raises(ValidationError, match="must not be negative"):
             adapter.validate_python(table)

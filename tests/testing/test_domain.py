@@ -26,7 +26,11 @@ def toy() -> ToyDomain:
     return ToyDomain(num_prompts=4, num_decisions=3)
 
 
-@pytest.mark.parametrize("make", [toy, diffusion.domain, restoration.domain, selection.domain_of], ids=["toy", "diffusion", "restoration", "selection"])
+@pytest.mark.parametrize(
+    "make",
+    [toy, diffusion.domain, restoration.domain, selection.domain_of],
+    ids=["toy", "diffusion", "restoration", "selection"],
+)
 def test_ours_keep_them(make: Any) -> None:
     domain = make()
     # Reopening goes through the experiment for these; the verbs' own tests do it.

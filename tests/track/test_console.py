@@ -1,4 +1,6 @@
-"""The console says step, time left, reward, held-out score and the worst finding; as lines where there is no terminal."""
+"""The console says step, time left, reward, held-out score and the worst finding; as lines where there is
+no terminal.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,11 @@ def test_a_long_run_prints_about_fifty_lines_every_evaluation_and_how_each_kind_
 def test_a_terminal_gets_a_bar_no_wider_than_itself(width: int) -> None:
     out = io.StringIO()
     tracker = ConsoleTracker(
-        1000, "restored/with_a_long_name", live=True, console=Console(file=out, width=width, force_terminal=True), evaluated_on=EvaluatedOn(8, 0)
+        1000,
+        "restored/with_a_long_name",
+        live=True,
+        console=Console(file=out, width=width, force_terminal=True),
+        evaluated_on=EvaluatedOn(8, 0),
     )
     tracker.alarm("learning_rate_too_high")
     tracker.metrics(500, {"reward": 0.5, "eval/restored/with_a_long_name": 0.25})
@@ -64,7 +70,9 @@ def test_a_terminal_gets_a_bar_no_wider_than_itself(width: int) -> None:
 def test_a_resumed_run_shows_the_score_it_had() -> None:
     out = io.StringIO()
     console = Console(file=out, width=200, force_terminal=True)
-    tracker = ConsoleTracker(9, None, live=True, console=console, start=4, latest={"accuracy": 0.25}, evaluated_on=EvaluatedOn(8, 8))
+    tracker = ConsoleTracker(
+        9, None, live=True, console=console, start=4, latest={"accuracy": 0.25}, evaluated_on=EvaluatedOn(8, 8)
+    )
     tracker.metrics(5, {"reward": 0.5})
     tracker.close()
     assert "reward 0.500  accuracy on training prompts 0.250" in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())

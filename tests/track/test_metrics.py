@@ -15,7 +15,11 @@ from groupwise.track import MetricsFile, read_metrics
 def test_rows_are_strict_json(tmp_path: Path) -> None:
     file = MetricsFile(tmp_path / "m.jsonl")
     file.append({"step": 1, "kl": float("inf"), "reward": 0.1})
-    assert json.loads((tmp_path / "m.jsonl").read_text(), parse_constant=lambda _: 1 / 0) == {"step": 1, "kl": None, "reward": 0.1}
+    assert json.loads((tmp_path / "m.jsonl").read_text(), parse_constant=lambda _: 1 / 0) == {
+        "step": 1,
+        "kl": None,
+        "reward": 0.1,
+    }
 
 
 def test_half_a_line_is_left_out(tmp_path: Path) -> None:
@@ -36,7 +40,9 @@ def test_a_full_disk_leaves_whole_rows(tmp_path: Path) -> None:
         "except OSError as error:\n"
         "    print(error.strerror)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "m.jsonl")], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "m.jsonl")], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "File too large\n"
     assert (tmp_path / "m.jsonl").read_text() == '{"step": 1}\n'
 
@@ -44,7 +50,9 @@ def test_a_full_disk_leaves_whole_rows(tmp_path: Path) -> None:
 def test_a_broken_line_is_skipped_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "m.jsonl").write_bytes(b'{"step": 1}\n\x00\x00\xff{"st\n7\n{"step": 3}\n')
     assert list(read_metrics(tmp_path / "m.jsonl")) == [{"step": 1}, {"step": 3}]
-    assert [record.message.split(": ", 1)[1] for record in caplog.records] == [f"line {line} is no row of metrics and is skipped" for line in (2, 3)]
+    assert [record.message.split(": ", 1)[1] for record in caplog.records] == [
+        f"line {line} is no row of metrics and is skipped" for line in (2, 3)
+    ]
 
 
 def test_cutting_back_never_extends_a_file(tmp_path: Path) -> None:

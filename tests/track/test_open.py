@@ -33,7 +33,14 @@ MEMBERS: list[dict[str, Any]] = [
 
 def opened(folder: Path, **config: Any) -> Trackers:
     first_step = config.pop("first_step", 0)
-    return open_trackers(TrackConfig(console="none", **config), folder, total_steps=9, score=None, resolved={"seed": 0}, first_step=first_step)
+    return open_trackers(
+        TrackConfig(console="none", **config),
+        folder,
+        total_steps=9,
+        score=None,
+        resolved={"seed": 0},
+        first_step=first_step,
+    )
 
 
 def follow(trackers: Trackers, steps: range) -> None:
@@ -62,7 +69,9 @@ def no_wandb_left() -> Iterator[None]:
 
 
 def logged(folder: Path, last: int) -> list[dict[str, Any]]:
-    """The rows of every offline file of a run, in the order in which W&B would receive them; its own process may still be writing the last one."""
+    """The rows of every offline file of a run, in the order in which W&B would receive them; its own process may still
+    be writing the last one.
+    """
     end = time.monotonic() + 60
     while True:
         found = [row for path in sorted((folder / "wandb").glob("offline-run-*/run-*.wandb")) for row in rows(path)]
@@ -103,7 +112,11 @@ def test_wandb_writes_an_offline_run_under_the_same_names(tmp_path: Path) -> Non
     trackers.close()
     found = logged(tmp_path, last=2)
     assert [(row["_step"], row["reward"]) for row in found] == [(1, 0.25), (2, 0.5)]
-    own = {name.removesuffix("/text_summary") for kind in ("scalars", "images", "tensors") for name in events(tmp_path).Tags()[kind]}
+    own = {
+        name.removesuffix("/text_summary")
+        for kind in ("scalars", "images", "tensors")
+        for name in events(tmp_path).Tags()[kind]
+    }
     assert {name.split(".")[0] for row in found for name in row if not name.startswith("_")} == own
     media = next((tmp_path / "wandb").glob("offline-run-*/files/media"))
     table = json.loads(next(media.glob("table/rollouts/members_1_*.json")).read_text())
@@ -147,7 +160,13 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.slow
 def test_steps_that_a_killed_run_never_wrote_to_wandb_are_there_after_it_has_gone_on(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
-    ended = subprocess.run([sys.executable, "-c", KILLED, str(root), str(tmp_path)], capture_output=True, text=True, check=False, timeout=120)
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED, str(root), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     trackers = opened(tmp_path, wandb=WandbConfig(), first_step=4)
     follow(trackers, range(4, 8))
@@ -199,13 +218,19 @@ assert "sklearn" not in sys.modules
 import sklearn
 trackers.close()
 print(len(killed), trackers.names)
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.slow
 def test_a_wandb_process_that_dies_is_said_once_and_nothing_stops(tmp_path: Path) -> None:
     root = Path(__file__).resolve().parents[2]
-    ended = subprocess.run([sys.executable, "-c", ORPHANED, str(root), str(tmp_path)], capture_output=True, text=True, check=False, timeout=300)
+    ended = subprocess.run(
+        [sys.executable, "-c", ORPHANED, str(root), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == ["1 ['TensorboardTracker']"]
     assert ended.stderr.count("tracker WandbTracker failed and is switched off; training goes on: ") == 1
@@ -234,7 +259,12 @@ def test_a_full_disk_switches_tensorboard_off_and_is_said_once(tmp_path: Path) -
         resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192))
 
     ended = subprocess.run(
-        [sys.executable, "-c", LIMITED, str(root), str(tmp_path)], capture_output=True, text=True, check=False, preexec_fn=limit, timeout=120
+        [sys.executable, "-c", LIMITED, str(root), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=limit,
+        timeout=120,
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines() == ["names []"]
@@ -242,13 +272,23 @@ def test_a_full_disk_switches_tensorboard_off_and_is_said_once(tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_wandb_that_cannot_start_is_said_before_anything_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_that_cannot_start_is_said_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
-    with pytest.raises(ConfigError, match=r'track.wandb.mode = "online": Weights & Biases could not start: .*write `wandb login` first, or .*"offline"'):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r'track.wandb.mode = "online": Weights & Biases could not start: .*write `wandb login` first, or'
+            r' .*"offline"'
+        ),
+    ):
         opened(tmp_path, wandb=WandbConfig(mode="online"))
 
 
 def test_other_processes_track_nothing(tmp_path: Path) -> None:
-    assert open_trackers(TrackConfig(), tmp_path, total_steps=1, score=None, resolved={}, first_process=False).names == []
+    assert (
+        open_trackers(TrackConfig(), tmp_path, total_steps=1, score=None, resolved={}, first_process=False).names == []
+    )

@@ -44,8 +44,13 @@ def test_a_failing_tracker_is_dropped_and_named() -> None:
     trackers.close()
     assert trackers.names == ["Recording"]
     assert bad.seen == [(1, {"reward": 1.0}), "closed"]
-    assert [entry for entry in good.seen if isinstance(entry, tuple)] == [(step, {"reward": float(step)}) for step in (1, 2, 3)]
-    assert sum("FailsOnSecond failed" in entry and "server gone" in entry for entry in good.seen if isinstance(entry, str)) == 1
+    assert [entry for entry in good.seen if isinstance(entry, tuple)] == [
+        (step, {"reward": float(step)}) for step in (1, 2, 3)
+    ]
+    assert (
+        sum("FailsOnSecond failed" in entry and "server gone" in entry for entry in good.seen if isinstance(entry, str))
+        == 1
+    )
 
 
 class FailsSlowly(Recording):

@@ -27,7 +27,9 @@ from groupwise.train.update import update_policy
 
 
 def only_late(index: int, action: Any) -> float | None:
-    """Prompts below three give flat groups, and one member's reward is missing: the first process's groups are all dropped."""
+    """Prompts below three give flat groups, and one member's reward is missing: the first process's groups are all
+    dropped.
+    """
     if index < 3:
         return 1.0
     return None if int(action[0]) == 3 else float(action[0])
@@ -39,8 +41,14 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "dropped": ({"method": "dapo", "objective": {"admission.kind": "informative"}}, {"reward_of": only_late}),
     "kl_and_member_mean": ({"method": "grpo"}, {}),
     "sequence": ({"method": "gspo"}, {"recorded": False}),
-    "batch_std": ({"method": "dapo", "objective": {"advantage.kind": "batch_std", "aggregation.kind": "prompt_mean"}}, {}),
-    "resample": ({"method": "dapo", "objective": {"admission.kind": "resample", "admission.max_rounds": 3}}, {"num_prompts": 14, "reward_of": only_late}),
+    "batch_std": (
+        {"method": "dapo", "objective": {"advantage.kind": "batch_std", "aggregation.kind": "prompt_mean"}},
+        {},
+    ),
+    "resample": (
+        {"method": "dapo", "objective": {"admission.kind": "resample", "admission.max_rounds": 3}},
+        {"num_prompts": 14, "reward_of": only_late},
+    ),
     "draws_over_the_batch": ({"method": "clip_cov", "objective": {"trust.share": 0.3, "trust.lower": -1.0}}, {}),
     "tops_of_the_batch": (
         {"method": "kl_cov", "objective": {"trust.share": 0.3, "admission.kind": "informative", "entropy": 0.1}},
@@ -54,7 +62,9 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 def recorded_gradients(optimiser: torch.optim.Optimizer, toy: ToyDomain) -> list[torch.Tensor]:
     """A list that grows by the whole gradient at every optimiser step."""
     kept: list[torch.Tensor] = []
-    optimiser.register_step_pre_hook(lambda *_: kept.append(torch.cat([p.grad.reshape(-1) for p in trained_parameters(toy.module)])))
+    optimiser.register_step_pre_hook(
+        lambda *_: kept.append(torch.cat([p.grad.reshape(-1) for p in trained_parameters(toy.module)]))
+    )
     return kept
 
 
@@ -103,7 +113,10 @@ def worn(folder: Path) -> None:
 
 def memory(folder: Path) -> None:
     chosen = recipe(num_steps=3, prompts_per_step=5)
-    run(job(chosen, domain=lambda device: Remembering(num_prompts=7), checkpoint=CheckpointConfig(every=1)), folder / "run")
+    run(
+        job(chosen, domain=lambda device: Remembering(num_prompts=7), checkpoint=CheckpointConfig(every=1)),
+        folder / "run",
+    )
 
 
 def threads_of_gloo() -> list[str]:

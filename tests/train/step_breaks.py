@@ -45,7 +45,11 @@ def temperature(patch: Patch) -> None:
 def prompt(patch: Patch) -> None:
     """Members are scored after a prompt whose first token is lost."""
     plain = language._inputs
-    patch.setattr(language, "_inputs", lambda samples: {**plain(samples), "prompts": [ids[1:] for ids in samples.payload["prompt_ids"]]})
+    patch.setattr(
+        language,
+        "_inputs",
+        lambda samples: {**plain(samples), "prompts": [ids[1:] for ids in samples.payload["prompt_ids"]]},
+    )
 
 
 def denominator(patch: Patch) -> None:
@@ -72,13 +76,19 @@ def order_of_clipping(patch: Patch) -> None:
 def accumulation(patch: Patch) -> None:
     """The last micro-batch is lost."""
     plain = update.micro_batches
-    patch.setattr(update, "micro_batches", lambda *given: (lambda parts: parts[: max(1, len(parts) - 1)])(plain(*given)))
+    patch.setattr(
+        update, "micro_batches", lambda *given: (lambda parts: parts[: max(1, len(parts) - 1)])(plain(*given))
+    )
 
 
 def old_log_prob(patch: Patch) -> None:
     """Every update believes that it is the first on its batch."""
     plain = Objective.loss
-    patch.setattr(Objective, "loss", lambda self, scored, plan: plain(self, scored, replace(plan, old_log_prob=scored.log_prob.detach())))
+    patch.setattr(
+        Objective,
+        "loss",
+        lambda self, scored, plan: plain(self, scored, replace(plan, old_log_prob=scored.log_prob.detach())),
+    )
 
 
 def reference(patch: Patch) -> None:
@@ -103,7 +113,13 @@ def dealing(patch: Patch) -> None:
         def numpy(self, *key: Any) -> Any:
             return type("Unshuffled", (), {"permutation": staticmethod(np.arange)})
 
-    patch.setattr(update, "_minibatches", lambda collected, recipe, state, number, streams, world: plain(collected, recipe, state, number, InOrder(), world))
+    patch.setattr(
+        update,
+        "_minibatches",
+        lambda collected, recipe, state, number, streams, world: plain(
+            collected, recipe, state, number, InOrder(), world
+        ),
+    )
 
 
 def supervised_count(patch: Patch) -> None:
@@ -155,7 +171,11 @@ def rate(patch: Patch) -> None:
 def scale_of_adapter(patch: Patch) -> None:
     """The adapter's update is not divided by its rank."""
     plain = loading.add_lora
-    patch.setattr(loading, "add_lora", lambda model, config: plain(model, config.model_copy(update={"alpha": config.alpha * config.r})))
+    patch.setattr(
+        loading,
+        "add_lora",
+        lambda model, config: plain(model, config.model_copy(update={"alpha": config.alpha * config.r})),
+    )
 
 
 @dataclass(frozen=True)
@@ -172,7 +192,18 @@ class Break:
 
 
 ONE, SEVERAL = Case("grpo"), Case("grpo", minibatches=2)
-QUICK = ("mask", "temperature", "denominator", "order_of_clipping", "accumulation", "old_log_prob", "reference", "behaviour", "decay", "moments")
+QUICK = (
+    "mask",
+    "temperature",
+    "denominator",
+    "order_of_clipping",
+    "accumulation",
+    "old_log_prob",
+    "reference",
+    "behaviour",
+    "decay",
+    "moments",
+)
 BREAKS = [
     Break(mask, ONE),
     Break(temperature, ONE),

@@ -1,15 +1,19 @@
-"""How far two computations of one run may end apart where norms and position codes inside the model round to fp32: a bound from the arithmetic.
+"""How far two computations of one run may end apart where norms and position codes inside the model round to fp32: a
+bound from the arithmetic.
 
-Every number that an RMSNorm returns has passed through fp32: its input is rounded (relative error `u = 2^-24`), `H` squares are summed one after the
-other and divided (`(H + 1) u` of the mean, half of it in its root), the root is taken and inverted (`2 u`), and multiplied (`u`). A rotary code is a cosine
-within one unit in the last place (`2 u`) of an angle that is the same product in both. So a number is at most `(H/2 + 5) u` from its exact value, and
-`(H + 10) u` in one computation from the other. The backward pass of a norm has the same steps twice, for the part along its input and the part across: as
-much again.
+Every number that an RMSNorm returns has passed through fp32: its input is rounded (relative error `u = 2^-24`), `H`
+squares are summed one after the other and divided (`(H + 1) u` of the mean, half of it in its root), the root is taken
+and inverted (`2 u`), and multiplied (`u`). A rotary code is a cosine within one unit in the last place (`2 u`) of an
+angle that is the same product in both. So a number is at most `(H/2 + 5) u` from its exact value, and `(H + 10) u` in
+one computation from the other. The backward pass of a norm has the same steps twice, for the part along its input and
+the part across: as much again.
 
-How far that moves the end is measured, for it is what training magnifies. A nudge multiplies each of these numbers, and each of their cotangents, by
-`1 +- delta` with a sign of its own. To first order a weight ends `delta J s` away, and over random signs `E (J s)^2 = |J|^2`. Rounding errors are taken as
-independent and of mean zero, as in the probabilistic analysis of Higham and Mary (SIAM J. Sci. Comput. 41, 2019, A2815). Then Hoeffding's inequality holds for
-errors of at most `c u` each: `|J e| > t c u |J|` with a chance of at most `2 exp(-t^2 / 2)`. So, for all `W` weights together but for a chance of `p = 1e-12`,
+How far that moves the end is measured, for it is what training magnifies. A nudge multiplies each of these numbers, and
+each of their cotangents, by `1 +- delta` with a sign of its own. To first order a weight ends `delta J s` away, and
+over random signs `E (J s)^2 = |J|^2`. Rounding errors are taken as independent and of mean zero, as in the
+probabilistic analysis of Higham and Mary (SIAM J. Sci. Comput. 41, 2019, A2815). Then Hoeffding's inequality holds for
+errors of at most `c u` each: `|J e| > t c u |J|` with a chance of at most `2 exp(-t^2 / 2)`. So, for all `W` weights
+together but for a chance of `p = 1e-12`,
 
     bound = (rms of a weight's move under nudges, the largest) / delta * c u * sqrt(2 ln(2 W / p)),    c = 2 (H + 10)
 """
@@ -49,7 +53,9 @@ class Nudges:
 
     def __call__(self, model: nn.Module) -> None:
         """Puts a hook on every module that rounds."""
-        rounding = [module for module in model.modules() if type(module).__name__.endswith(("RMSNorm", "RotaryEmbedding"))]
+        rounding = [
+            module for module in model.modules() if type(module).__name__.endswith(("RMSNorm", "RotaryEmbedding"))
+        ]
         assert rounding
         for module in rounding:
             module.register_forward_hook(lambda module, given, value: self._turned(value))
@@ -64,7 +70,9 @@ class Nudges:
 
 
 def bound(replayed: Callable[[Callable[[nn.Module], None]], dict[str, Tensor]], width: int) -> float:
-    """The bound above. `replayed` gives what a replay whose model was touched ends with; `width` is the longest row that a norm sums."""
+    """The bound above. `replayed` gives what a replay whose model was touched ends with; `width` is the longest row
+    that a norm sums.
+    """
     plain = replayed(lambda model: None)
     squares = {name: torch.zeros_like(weight) for name, weight in plain.items()}
     for seed in range(NUM_NUDGES):

@@ -1,7 +1,9 @@
-"""Small runs with everything in them at once, and what a replay of each has to know: `tests.oracles.step` goes through them again.
+"""Small runs with everything in them at once, and what a replay of each has to know: `tests.oracles.step` goes through
+them again.
 
-A conversation of two turns (so that masks have holes), temperature, top-p, a frozen reference, gradient clipping, weight decay, a rate that rises,
-micro-batches of uneven size, a supervised term, dropout named by the model's folder and left off.
+A conversation of two turns (so that masks have holes), temperature, top-p, a frozen reference, gradient clipping,
+weight decay, a rate that rises, micro-batches of uneven size, a supervised term, dropout named by the model's folder
+and left off.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from groupwise.experiment.runner import run
 
 NUM_STEPS, NUM_GROUPS, GROUP_SIZE = 2, 3, 4
 SEED = 8
-"""One under which some groups are flat, and KL-Cov never has to draw between decisions that tie, which no replay can know."""
+"""One under which some groups are flat, and KL-Cov never has to draw between decisions that tie, which no replay can
+know.
+"""
 RANK, ALPHA = 2, 3.0
 ENTROPY = {"dr_grpo", "gspo", "rloo", "ema", "sapo"}
 """Methods whose runs have an entropy bonus."""
@@ -78,7 +82,8 @@ def settings(case: Case) -> Settings:
         warm_up_steps=2,
         beta1=0.8,
         beta2=0.95,
-        # Adam divides a tiny gradient by its own size, rounding and all: where a norm rounds to fp32, a large eps keeps what that does small.
+        # Adam divides a tiny gradient by its own size, rounding and all: where a norm rounds to fp32, a large eps keeps
+        # what that does small.
         eps=0.1 if case.family == "qwen3" else 1e-6,
         weight_decay=0.1,
         max_grad_norm=0.05,
@@ -106,7 +111,14 @@ def table(case: Case, model: Path, corpus: Path) -> dict[str, Any]:
         "domain": {
             "kind": "language",
             "model": {"kind": "pretrained", "path": str(model), "dtype": "float64", "lora": lora},
-            "data": {"source": {"kind": "files", "paths": [str(corpus)], "held_out_paths": [str(corpus.with_name("held_out.jsonl"))], "shuffle": False}},
+            "data": {
+                "source": {
+                    "kind": "files",
+                    "paths": [str(corpus)],
+                    "held_out_paths": [str(corpus.with_name("held_out.jsonl"))],
+                    "shuffle": False,
+                }
+            },
             "rewards": {"asks": {"kind": "callable", "path": "tests.train.step_runs:asks"}},
             "environment": {"kind": "custom", "path": "tests.train.step_runs:Partner", "weight": 0.5},
             "demonstrations": {"column": "shown"},
@@ -123,7 +135,10 @@ def table(case: Case, model: Path, corpus: Path) -> dict[str, Any]:
             "max_grad_norm": numbers.max_grad_norm,
             "demonstrations_per_step": numbers.demonstrations_per_step,
         },
-        "optimiser": {name: getattr(numbers, name) for name in ("learning_rate", "warm_up_steps", "beta1", "beta2", "eps", "weight_decay")},
+        "optimiser": {
+            name: getattr(numbers, name)
+            for name in ("learning_rate", "warm_up_steps", "beta1", "beta2", "eps", "weight_decay")
+        },
         "checkpoint": {"every": NUM_STEPS, "keep_best": False},
         "track": {"console": "none", "rollouts_every": 1},
     }
@@ -138,7 +153,15 @@ def write_inputs(folder: Path) -> None:
     ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id, "bos_token_id": None}
     shared: dict[str, Any] = {"vocab_size": len(tokenizer), "initializer_range": 0.3, **ends}
     gpt2 = GPT2Config(n_positions=32, n_embd=8, n_layer=1, n_head=2, resid_pdrop=0.1, **shared)
-    qwen = Qwen3Config(hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, head_dim=4, **shared)
+    qwen = Qwen3Config(
+        hidden_size=8,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=4,
+        **shared,
+    )
     qwen.max_position_embeddings = 32
     for name, kind, config in (("gpt2", GPT2LMHeadModel, gpt2), ("qwen3", Qwen3ForCausalLM, qwen)):
         torch.manual_seed(0)

@@ -1,6 +1,8 @@
-"""One process of a pair that runs the cases of `FOLDER/cases.json`: `python -m tests.train.step_worker FOLDER [broken]`, with RANK and WORLD_SIZE set.
+"""One process of a pair that runs the cases of `FOLDER/cases.json`: `python -m tests.train.step_worker FOLDER
+[broken]`, with RANK and WORLD_SIZE set.
 
-The processes find each other by a file for each run, so that no port has to be free. `broken` makes each divide by what it holds itself.
+The processes find each other by a file for each run, so that no port has to be free. `broken` makes each divide by what
+it holds itself.
 """
 
 from __future__ import annotations

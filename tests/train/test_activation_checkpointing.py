@@ -10,8 +10,19 @@ from transformers import AutoModelForCausalLM, GPT2Config, Qwen3Config
 
 from groupwise.train.activation_checkpointing import checkpoint_activations, offers_checkpointing
 
-SIZES = {"vocab_size": 13, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 4}
-CONFIGS = {"qwen3": Qwen3Config(**SIZES), "gpt2": GPT2Config(vocab_size=13, n_embd=8, n_layer=2, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)}
+SIZES = {
+    "vocab_size": 13,
+    "hidden_size": 8,
+    "intermediate_size": 8,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 4,
+}
+CONFIGS = {
+    "qwen3": Qwen3Config(**SIZES),
+    "gpt2": GPT2Config(vocab_size=13, n_embd=8, n_layer=2, n_head=2, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0),
+}
 
 
 def gradients(model: nn.Module) -> list[torch.Tensor]:

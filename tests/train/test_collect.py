@@ -48,7 +48,11 @@ def test_what_was_drawn_is_measured_not_what_was_kept() -> None:
 
 
 def test_too_few_groups_train_and_are_said() -> None:
-    _, _, collected = gathered(recipe(objective=RESAMPLE), num_prompts=24, reward_of=lambda index, action: float(action[0] % 2) if index < 1 else 0.0)
+    _, _, collected = gathered(
+        recipe(objective=RESAMPLE),
+        num_prompts=24,
+        reward_of=lambda index, action: float(action[0] % 2) if index < 1 else 0.0,
+    )
     assert collected.numbers["num_rounds"] == 8
     assert 0 < len(collected.place.unique()) < 4
     kept = len(collected.place.unique())
@@ -63,7 +67,9 @@ def test_no_group_at_all_gives_no_batch() -> None:
 
 def test_a_prompt_met_again_in_a_later_round_is_sampled_afresh() -> None:
     chosen = recipe(objective=RESAMPLE, prompts_per_step=4, group_size=2)
-    toy = ToyDomain(num_prompts=4, num_decisions=3, reward_of=lambda index, action: float(action.sum()) if index == 3 else 0.0)
+    toy = ToyDomain(
+        num_prompts=4, num_decisions=3, reward_of=lambda index, action: float(action.sum()) if index == 3 else 0.0
+    )
     collected = collect(toy, chosen, started(toy, chosen), Streams(0), World())
     index, action = collected.samples.payload["index"], collected.samples.payload["action"]
     groups = [action[collected.place == place].tolist() for place in collected.place.unique()]
@@ -91,7 +97,14 @@ def test_members_carry_the_same_ids_however_groups_are_dealt_out() -> None:
     assert torch.equal(ids >> 32, collected.place)
     assert sorted((ids & 0xFFFF).tolist()) == sorted([0, 1, 2] * 4)
     shuffled = torch.tensor([4, 0, 9, 4, 0, 4])
-    assert [(number >> 32, number & 0xFFFF) for number in _member_ids(shuffled).tolist()] == [(4, 0), (0, 0), (9, 0), (4, 1), (0, 1), (4, 2)]
+    assert [(number >> 32, number & 0xFFFF) for number in _member_ids(shuffled).tolist()] == [
+        (4, 0),
+        (0, 0),
+        (9, 0),
+        (4, 1),
+        (0, 1),
+        (4, 2),
+    ]
 
 
 def test_a_batch_of_several_rounds_is_as_discrete_as_its_domain() -> None:

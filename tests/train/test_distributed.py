@@ -41,7 +41,9 @@ def launch(folder: Path, what: str, size: int) -> str:
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("alone")
-    subprocess.run([sys.executable, "-m", "tests.train.distributed_worker", "updates", str(folder)], cwd=ROOT, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "tests.train.distributed_worker", "updates", str(folder)], cwd=ROOT, check=True
+    )
     return folder
 
 
@@ -51,13 +53,24 @@ def test_several_processes_give_the_gradients_of_one(alone: Path, tmp_path: Path
     expected, found = load_file(alone / "updates-1.safetensors"), load_file(tmp_path / f"updates-{size}.safetensors")
     assert set(expected) == set(found)
     for name, value in expected.items():
-        torch.testing.assert_close(found[name], value, rtol=1e-11, atol=1e-13, msg=lambda text, name=name: f"{name}: {text}")
-    one, several = (json.loads((folder / f"updates-{count}.json").read_text()) for folder, count in ((alone, 1), (tmp_path, size)))
+        torch.testing.assert_close(
+            found[name], value, rtol=1e-11, atol=1e-13, msg=lambda text, name=name: f"{name}: {text}"
+        )
+    one, several = (
+        json.loads((folder / f"updates-{count}.json").read_text()) for folder, count in ((alone, 1), (tmp_path, size))
+    )
     for case, numbers in one.items():
         assert several[case]["taken"] == numbers["taken"] > 0
-        # Padding depends on how members are cut; so does whether a rescored log-prob equals the sampler's to the last bit. All else is the update's own.
-        compared = {name: value for name, value in numbers["metrics"].items() if name not in ("padding_share/update", "on_policy_fraction")}
-        assert {name: several[case]["metrics"][name] for name in compared} == pytest.approx(compared, rel=1e-9, abs=1e-12), case
+        # Padding depends on how members are cut; so does whether a rescored log-prob equals the sampler's to the last
+        # bit. All else is the update's own.
+        compared = {
+            name: value
+            for name, value in numbers["metrics"].items()
+            if name not in ("padding_share/update", "on_policy_fraction")
+        }
+        assert {name: several[case]["metrics"][name] for name in compared} == pytest.approx(
+            compared, rel=1e-9, abs=1e-12
+        ), case
     loads = several["token_mean"]["members"]
     assert len({tuple(load) for load in loads}) > 1, "the loads of this test are meant to be unequal"
 
@@ -69,7 +82,9 @@ def test_only_the_first_process_prints_and_writes(tmp_path: Path) -> None:
     assert [row["step"] for row in rows] == [0, 1, 2, 3]
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 3
     # What both of them sampled, in the order of the step.
-    groups = [json.loads(line)["group"] for line in (tmp_path / "run" / "rollouts" / "step-1.jsonl").read_text().splitlines()]
+    groups = [
+        json.loads(line)["group"] for line in (tmp_path / "run" / "rollouts" / "step-1.jsonl").read_text().splitlines()
+    ]
     assert groups == sorted(groups)
     assert set(groups) == set(range(5))
 
@@ -79,7 +94,9 @@ def test_rewards_remember_what_all_processes_saw(tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
-    subprocess.run([sys.executable, "-m", "tests.train.distributed_worker", "memory", str(folders[0])], cwd=ROOT, check=True)
+    subprocess.run(
+        [sys.executable, "-m", "tests.train.distributed_worker", "memory", str(folders[0])], cwd=ROOT, check=True
+    )
     launch(folders[1], "memory", 2)
     one, two = (remembered(folder) for folder in folders)
     assert one == two
@@ -99,5 +116,8 @@ def test_shares_cover_a_list_once(count: int) -> None:
 
 def test_what_goes_wrong_on_another_process_is_told_by_the_first(tmp_path: Path) -> None:
     printed = launch(tmp_path, "worn", 2)
-    assert printed.count("step 1: reward 'right': timeout for 3 of 16 members, on process 1; later ones are only counted") == 1
+    assert (
+        printed.count("step 1: reward 'right': timeout for 3 of 16 members, on process 1; later ones are only counted")
+        == 1
+    )
     assert printed.count("timeout") == 1

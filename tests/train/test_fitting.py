@@ -51,7 +51,12 @@ def test_a_generous_limit_takes_all_and_changes_nothing(tmp_path: Path, capsys: 
     found = trained(tmp_path / "auto", toy(dropout=0.3), grpo(**AUTO))
     assert torch.equal(found, usual), "the measuring draws no random number that anything else sees"
     assert capsys.readouterr().out.count("micro-batches of 16 members: one pass takes") == 1
-    assert [row.get("micro_batch_members") for row in read_metrics(tmp_path / "auto" / "metrics.jsonl")] == [None, 16, 16, 16]
+    assert [row.get("micro_batch_members") for row in read_metrics(tmp_path / "auto" / "metrics.jsonl")] == [
+        None,
+        16,
+        16,
+        16,
+    ]
 
 
 @pytest.mark.parametrize("at_hand", [0, 9000, 14000, 20000])
@@ -63,14 +68,20 @@ def test_the_size_is_what_fits_in_nine_tenths(tmp_path: Path, monkeypatch: pytes
         measured.append(original(*arguments))
         return measured[-1]
 
-    monkeypatch.setattr(fitting, "available_bytes", lambda device, limit: at_hand + 2 * sum(p.nbytes for p in domain.module.parameters()))
+    monkeypatch.setattr(
+        fitting,
+        "available_bytes",
+        lambda device, limit: at_hand + 2 * sum(p.nbytes for p in domain.module.parameters()),
+    )
     monkeypatch.setattr(fitting, "_measure", noted)
     domain = Narrow(99)
     trained(tmp_path / "run", domain, grpo(**AUTO))
     ((one, per_member, available),) = measured
     assert available == at_hand, "AdamW's two moments are still to come"
     assert per_member > 0
-    size = next(iter(row["micro_batch_members"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if row["step"] == 1))
+    size = next(
+        iter(row["micro_batch_members"] for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if row["step"] == 1)
+    )
     assert size == max([n for n in range(1, 17) if one + (n - 1) * per_member <= 0.9 * at_hand], default=1)
     assert max(domain.sizes[3:]) == size, "one, one and a few were measured; the rest is cut as found"
 
@@ -84,7 +95,11 @@ def test_running_out_halves_and_repeats_the_update(tmp_path: Path, capsys: pytes
     said = capsys.readouterr().out
     assert "memory ran out with 16 members in a pass; the update is made again with 8" in said
     assert "memory ran out with 8 members in a pass; the update is made again with 4" in said
-    assert [row["micro_batch_members"] for row in read_metrics(tmp_path / "auto" / "metrics.jsonl") if row["step"]] == [4, 4, 4]
+    assert [row["micro_batch_members"] for row in read_metrics(tmp_path / "auto" / "metrics.jsonl") if row["step"]] == [
+        4,
+        4,
+        4,
+    ]
 
 
 def test_running_out_while_measuring_is_a_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,13 +108,22 @@ def test_running_out_while_measuring_is_a_measurement(tmp_path: Path, capsys: py
     found = trained(tmp_path / "auto", Narrow(2), grpo(**AUTO))
     torch.testing.assert_close(found, usual, rtol=0, atol=1e-12)
     assert "micro-batches of" in capsys.readouterr().out
-    assert [row["micro_batch_members"] for row in read_metrics(tmp_path / "auto" / "metrics.jsonl") if row["step"]] == [2, 2, 2]
-    with pytest.raises(ConfigError, match=r"memory ran out with 1 members in a pass; write train.gradient_checkpointing"):
+    assert [row["micro_batch_members"] for row in read_metrics(tmp_path / "auto" / "metrics.jsonl") if row["step"]] == [
+        2,
+        2,
+        2,
+    ]
+    with pytest.raises(
+        ConfigError, match=r"memory ran out with 1 members in a pass; write train.gradient_checkpointing"
+    ):
         trained(tmp_path / "none", Narrow(0), grpo(**AUTO))
 
 
 def test_a_fixed_number_that_does_not_fit_is_told_with_what_to_write(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r'memory ran out with 8 members in a pass; write train.micro_batch_members = "auto" or a smaller number'):
+    with pytest.raises(
+        ConfigError,
+        match=r'memory ran out with 8 members in a pass; write train.micro_batch_members = "auto" or a smaller number',
+    ):
         trained(tmp_path / "fixed", Narrow(5), grpo(micro_batch_members=8))
     with pytest.raises(ConfigError, match="memory ran out with all members in a pass"):
         trained(tmp_path / "all", Narrow(5), grpo())
@@ -110,7 +134,9 @@ def test_running_out_while_sampling_is_told(tmp_path: Path) -> None:
         def sample(self, *arguments: Any, **named: Any) -> Any:
             torch.empty(2**55)
 
-    with pytest.raises(ConfigError, match=r"memory ran out while 4 groups of 4 were sampled; .*domain.engine.max_members"):
+    with pytest.raises(
+        ConfigError, match=r"memory ran out while 4 groups of 4 were sampled; .*domain.engine.max_members"
+    ):
         trained(tmp_path / "run", Full(), grpo())
 
 

@@ -26,11 +26,17 @@ def test_between_the_shares_nothing_moves_and_bounds_hold() -> None:
 
 def test_a_policy_whose_groups_are_flat_gets_larger_ones_and_one_that_never_is_smaller_ones(tmp_path: Path) -> None:
     rule = {"dynamic_group_size": DynamicGroupSize(minimum=2, maximum=16)}
-    run(job(recipe(num_steps=4, **rule), domain=lambda device: ToyDomain(reward_of=lambda index, action: 1.0)), tmp_path / "flat")
+    run(
+        job(recipe(num_steps=4, **rule), domain=lambda device: ToyDomain(reward_of=lambda index, action: 1.0)),
+        tmp_path / "flat",
+    )
     assert sizes(tmp_path / "flat") == [4, 8, 16, 16]
     calls: list[int] = []
     run(
-        job(recipe(num_steps=4, **rule), domain=lambda device: ToyDomain(reward_of=lambda index, action: float(calls.append(0) or len(calls)))),
+        job(
+            recipe(num_steps=4, **rule),
+            domain=lambda device: ToyDomain(reward_of=lambda index, action: float(calls.append(0) or len(calls))),
+        ),
         tmp_path / "busy",
     )
     assert sizes(tmp_path / "busy") == [4, 2, 2, 2]

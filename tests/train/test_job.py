@@ -1,4 +1,6 @@
-"""Stages of one run share what they have trained on: a prompt that one of them learns from is not held out for another."""
+"""Stages of one run share what they have trained on: a prompt that one of them learns from is not held out
+for another.
+"""
 
 from __future__ import annotations
 

@@ -25,7 +25,9 @@ def rows(path: Path, name: str) -> list[float]:
 
 
 def test_the_mixed_reference_enters_the_loss(tmp_path: Path) -> None:
-    """With full mixing every step the policy is compared with itself, and the KL it is charged stays zero; with a frozen reference it grows."""
+    """With full mixing every step the policy is compared with itself, and the KL it is charged stays zero; with a
+    frozen reference it grows.
+    """
     kl = {}
     for name, reference in (("frozen", FrozenReference()), ("mixed", PeriodicReference(sync_steps=1, alpha=1.0))):
         run(job(replace(recipe(objective=KL, num_steps=6), reference=reference)), tmp_path / name)
@@ -39,7 +41,9 @@ def test_the_mixed_reference_enters_the_loss(tmp_path: Path) -> None:
 def test_the_sources_share_of_the_old_reference_is_converted() -> None:
     module = nn.Linear(1, 1, bias=False)
     nn.init.constant_(module.weight, 0.0)
-    reference = ReferencePolicy(PeriodicReference.model_validate({"reference_model_mixup_alpha": 0.75, "reference_update_freq": 1}), module)
+    reference = ReferencePolicy(
+        PeriodicReference.model_validate({"reference_model_mixup_alpha": 0.75, "reference_update_freq": 1}), module
+    )
     nn.init.constant_(module.weight, 4.0)
     reference.observe(1, None)
     with reference.active():
@@ -56,13 +60,18 @@ def test_an_averaging_reference_stays_between_the_start_and_the_policy(tmp_path:
 
 
 def test_the_quality_gate_keeps_a_policy_that_fell_out_of_the_reference(tmp_path: Path) -> None:
-    """Rewarded for wrong actions the policy falls; ungated the reference follows it down, gated it stays where it was."""
+    """Rewarded for wrong actions the policy falls; ungated the reference follows it down, gated it stays
+    where it was.
+    """
 
     def spoilt(device: Any) -> ToyDomain:
         return ToyDomain(num_decisions=1, reward_of=lambda index, action: float(int(action[0]) != index % 4))
 
     stage = recipe(objective=KL, num_steps=8, evaluate_every=1, rate=0.3, metric="sampled_accuracy")
-    for name, reference in (("gated", QualityGateReference(sync_steps=1, alpha=1.0, margin=0.0)), ("open", PeriodicReference(sync_steps=1, alpha=1.0))):
+    for name, reference in (
+        ("gated", QualityGateReference(sync_steps=1, alpha=1.0, margin=0.0)),
+        ("open", PeriodicReference(sync_steps=1, alpha=1.0)),
+    ):
         run(job(replace(stage, reference=reference), domain=spoilt), tmp_path / name)
     assert sum(rows(tmp_path / "gated", "reference/refused")) >= 5
     assert sum(rows(tmp_path / "open", "reference/refused")) == 0
@@ -84,7 +93,10 @@ def test_a_dynamic_beta_steers_the_kl(tmp_path: Path) -> None:
 def test_an_entropy_bonus_keeps_the_policy_open(tmp_path: Path) -> None:
     entropy = {}
     for coefficient in (0.0, 0.1):
-        run(job(recipe(objective={"entropy": max(coefficient, 1e-9)}, num_steps=25, rate=0.1)), tmp_path / str(coefficient))
+        run(
+            job(recipe(objective={"entropy": max(coefficient, 1e-9)}, num_steps=25, rate=0.1)),
+            tmp_path / str(coefficient),
+        )
         entropy[coefficient] = rows(tmp_path / str(coefficient), "entropy")[-1]
     assert entropy[0.1] > 1.3 * entropy[0.0]
 
@@ -117,5 +129,7 @@ def test_a_pull_to_an_adapter_that_is_switched_off_is_refused(tmp_path: Path) ->
             super().__init__()
             self.module.disable_adapter = lambda: None  # type: ignore[attr-defined]
 
-    with pytest.raises(ConfigError, match=r'train.l2_to_reference = 0.5: .*write reference = \{ kind = "frozen", adapter = "copy" \}'):
+    with pytest.raises(
+        ConfigError, match=r'train.l2_to_reference = 0.5: .*write reference = \{ kind = "frozen", adapter = "copy" \}'
+    ):
         run(job(recipe(l2_to_reference=0.5), domain=lambda device: Adapted()), tmp_path / "run")

@@ -46,7 +46,9 @@ def test_the_reward_goes_up_on_a_policy_that_answered_wrongly(tmp_path: Path) ->
     assert result.summary["after"] >= 0.95
     assert json.loads((path / "summary.json").read_text()) == result.summary
     assert list(result.summary) == ["metric", "before", "after", "baseline", "seconds", "steps", "seed"]
-    assert {"setup", "evaluation", "warm_up", "sampling", "rewards", "update", "checkpoint"} <= set(result.summary["seconds"])
+    assert {"setup", "evaluation", "warm_up", "sampling", "rewards", "update", "checkpoint"} <= set(
+        result.summary["seconds"]
+    )
     assert (result.before_step, result.after_step) == (20, 80)
 
 
@@ -75,15 +77,33 @@ def test_what_a_run_leaves(tmp_path: Path) -> None:
     ]
     member = json.loads((path / "rollouts" / "step-1.jsonl").read_text().splitlines()[0])
     assert set(member) == {"prompt", "text", "group", "rewards", "reward", "advantage", "num_decisions", "log_ratio"}
-    assert load_file(path / "model" / "model.safetensors").keys() == load_file(path / "models" / "step-2" / "model.safetensors").keys()
+    assert (
+        load_file(path / "model" / "model.safetensors").keys()
+        == load_file(path / "models" / "step-2" / "model.safetensors").keys()
+    )
 
 
 def test_metrics_are_named_as_elsewhere(tmp_path: Path) -> None:
     run(job(recipe(num_steps=1, method="grpo", updates_per_batch=2)), tmp_path / "run")
-    trl = {"reward", "reward_std", "frac_reward_zero_std", "rewards/right/mean", "kl", "clip_ratio/low_mean", "clip_ratio/high_mean"}
+    trl = {
+        "reward",
+        "reward_std",
+        "frac_reward_zero_std",
+        "rewards/right/mean",
+        "kl",
+        "clip_ratio/low_mean",
+        "clip_ratio/high_mean",
+    }
     trl |= {"completions/mean_length", "grad_norm", "step_time", "learning_rate"}
     source_001 = {"advantages_mean", "advantages_std", "rewards_mean", "rewards_std", "lambda_pg", "loss_pg"}
-    own = {"zero_gradient_fraction/positive", "groups/flat", "groups/all_right", "on_policy_share", "padding_share/update", "seconds/sampling"}
+    own = {
+        "zero_gradient_fraction/positive",
+        "groups/flat",
+        "groups/all_right",
+        "on_policy_share",
+        "padding_share/update",
+        "seconds/sampling",
+    }
     assert trl | source_001 | own <= set(rows(tmp_path / "run")[1])
 
 
@@ -114,8 +134,12 @@ def test_a_warm_up_is_kept_and_used_with_the_same_result(tmp_path: Path, capsys:
     assert "earlier run" not in capsys.readouterr().out
     second = run(job(*stages, track=lines), tmp_path / "b")
     assert "stage warm_up: the result of an earlier run is used" in capsys.readouterr().out
-    assert (tmp_path / "a" / "model" / "model.safetensors").read_bytes() == (tmp_path / "b" / "model" / "model.safetensors").read_bytes()
-    assert [row["step"] for row in rows(tmp_path / "b")] == [row["step"] for row in rows(tmp_path / "a")] == list(range(8))
+    assert (tmp_path / "a" / "model" / "model.safetensors").read_bytes() == (
+        tmp_path / "b" / "model" / "model.safetensors"
+    ).read_bytes()
+    assert (
+        [row["step"] for row in rows(tmp_path / "b")] == [row["step"] for row in rows(tmp_path / "a")] == list(range(8))
+    )
     assert (first.summary["before"], first.summary["after"]) == (second.summary["before"], second.summary["after"])
     for changed in (job(*stages, seed=1, track=lines), job(supervised(num_steps=6), stages[1], track=lines)):
         capsys.readouterr()
@@ -153,11 +177,16 @@ def test_ctrl_c_ends_with_a_checkpoint_and_resume_ends_as_if_nothing_had_happene
     assert latest is not None
     assert latest.step == 3
     assert not resume(job(recipe(num_steps=6)), path).interrupted
-    assert (path / "model" / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model" / "model.safetensors").read_bytes()
+    assert (path / "model" / "model.safetensors").read_bytes() == (
+        tmp_path / "whole" / "model" / "model.safetensors"
+    ).read_bytes()
 
 
 def test_early_stopping_ends_a_stage(tmp_path: Path) -> None:
-    result = run(job(recipe(num_steps=50, rate=1e-12, evaluate_every=2, early_stopping=EarlyStopping(patience=3))), tmp_path / "run")
+    result = run(
+        job(recipe(num_steps=50, rate=1e-12, evaluate_every=2, early_stopping=EarlyStopping(patience=3))),
+        tmp_path / "run",
+    )
     assert result.summary["steps"] == 6
 
 
@@ -178,15 +207,22 @@ def test_callbacks_see_every_step_and_can_end_a_stage(tmp_path: Path, monkeypatc
     module.remember = remember  # type: ignore[attr-defined]
     monkeypatch.setitem(__import__("sys").modules, "callback_of_a_user", module)
     SEEN.clear()
-    assert run(job(recipe(num_steps=9, callbacks=["callback_of_a_user:remember"])), tmp_path / "run").summary["steps"] == 3
+    assert (
+        run(job(recipe(num_steps=9, callbacks=["callback_of_a_user:remember"])), tmp_path / "run").summary["steps"] == 3
+    )
     assert [step for step, _ in SEEN] == [1, 2, 3]
 
 
-def test_a_callback_that_raises_is_named_and_the_run_goes_on_without_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_callback_that_raises_is_named_and_the_run_goes_on_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "callback_that_raises.py").write_text("def broken(step, metrics):\n    return 0 / (2 - step)\n")
     monkeypatch.chdir(tmp_path)
     broken = recipe(num_steps=3, callbacks=["callback_that_raises:broken"])
-    named = r'"callback_that_raises:broken" raised ZeroDivisionError: division by zero \(at callback_that_raises.py:2 in broken\); mend it'
+    named = (
+        r'"callback_that_raises:broken" raised ZeroDivisionError: division by zero \(at callback_that_raises.py:2 in'
+        r" broken\); mend it"
+    )
     with pytest.raises(ValueError, match=named):
         run(job(broken, checkpoint=CheckpointConfig(every=1)), tmp_path / "run")
     assert resume(job(recipe(num_steps=3)), tmp_path / "run").summary["steps"] == 3
@@ -212,7 +248,9 @@ def test_skipped_updates_are_counted_and_said_once(tmp_path: Path, capsys: pytes
     assert sum(row.get("updates/skipped", 0) for row in rows(tmp_path / "run")) == 8
 
 
-def test_what_became_of_data_and_rewards_is_said_once_and_the_domain_is_closed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_became_of_data_and_rewards_is_said_once_and_the_domain_is_closed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     class Worn(ToyDomain):
         remarks = ("data: 3 prompts are left out",)
 
@@ -224,27 +262,45 @@ def test_what_became_of_data_and_rewards_is_said_once_and_the_domain_is_closed(t
     run(job(recipe(num_steps=3), domain=lambda device: toy, track=TrackConfig(console="lines")), tmp_path / "run")
     printed = capsys.readouterr().out
     assert printed.count("data: 3 prompts are left out") == 1
-    assert printed.count("step 1: reward 'right': timeout for 2 of 16 members, longer than 5 s; later ones are only counted") == 1
+    assert (
+        printed.count(
+            "step 1: reward 'right': timeout for 2 of 16 members, longer than 5 s; later ones are only counted"
+        )
+        == 1
+    )
     assert printed.count("timeout") == 1
     assert [row.get("rewards/right/num_timeout") for row in rows(tmp_path / "run")] == [None, 2, 2, 2]
     assert toy.closed
 
 
-def test_what_went_wrong_in_an_evaluation_is_counted_and_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_went_wrong_in_an_evaluation_is_counted_and_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     class Worn(ToyDomain):
         def evaluate(self, *, streams: Any) -> Any:
-            events = [RewardEvent("timeout", "judge", count=3, detail="longer than 5 s"), RewardEvent("timeout", "judge", count=1)]
+            events = [
+                RewardEvent("timeout", "judge", count=3, detail="longer than 5 s"),
+                RewardEvent("timeout", "judge", count=1),
+            ]
             return replace(super().evaluate(streams=streams), events=events)
 
-    run(job(recipe(num_steps=2, evaluate_every=1), domain=lambda device: Worn(), track=TrackConfig(console="lines")), tmp_path / "run")
-    said = "step 0, evaluation: reward 'judge': timeout for 4 samples, longer than 5 s; they are left out of its mean; later ones are only counted"
+    run(
+        job(recipe(num_steps=2, evaluate_every=1), domain=lambda device: Worn(), track=TrackConfig(console="lines")),
+        tmp_path / "run",
+    )
+    said = (
+        "step 0, evaluation: reward 'judge': timeout for 4 samples, longer than 5 s; they are left out of its mean;"
+        " later ones are only counted"
+    )
     printed = capsys.readouterr().out
     assert printed.count(said) == 1
     assert printed.count("timeout") == 1
     assert [row.get("eval/rewards/judge/num_timeout") for row in rows(tmp_path / "run")] == [4, 4, 4]
 
 
-def test_an_unknown_metric_is_refused_with_the_nearest_before_anything_is_computed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_metric_is_refused_with_the_nearest_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ToyDomain, "evaluate", lambda *_, **__: pytest.fail("evaluated"))
     with pytest.raises(ConfigError, match="allowed: accuracy, sampled_accuracy; did you mean accuracy"):
         run(job(recipe(metric="acuracy")), tmp_path / "run")
@@ -291,7 +347,10 @@ def test_another_torch_or_processor_is_said_at_resume_and_a_spoilt_record_of_sta
     (path / "environment.json").write_text(json.dumps(record))
     (path / "summary.json").unlink()
     resume(chosen, path)
-    differs = f"this start differs from the one before (processor AMD EPYC, AVX2 -> {processor()}, torch 2.0.0 -> {version('torch')}): the run goes on, "
+    differs = (
+        f"this start differs from the one before (processor AMD EPYC, AVX2 -> {processor()}, torch 2.0.0 ->"
+        f" {version('torch')}): the run goes on, "
+    )
     assert f"{differs}but may not repeat" in capsys.readouterr().out
     assert len(json.loads((path / "environment.json").read_text())["starts"]) == 2
     (path / "environment.json").write_text('{"starts": [{"versi')
@@ -300,7 +359,9 @@ def test_another_torch_or_processor_is_said_at_resume_and_a_spoilt_record_of_sta
     assert len(json.loads((path / "environment.json").read_text())["starts"]) == 1
 
 
-def test_a_configuration_that_was_edited_between_two_starts_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_configuration_that_was_edited_between_two_starts_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "run"
     chosen = job(recipe(num_steps=2), track=TrackConfig(console="lines"))
     run(chosen, path)
@@ -308,13 +369,19 @@ def test_a_configuration_that_was_edited_between_two_starts_is_said(tmp_path: Pa
     resume(chosen, path)
     # What is read from the file may state more than the file does.
     (path / "summary.json").unlink()
-    resume(dataclasses.replace(chosen, resolved={**chosen.resolved, "stages": [{"set": {"domain": {"kind": "toy"}}}]}), path)
+    resume(
+        dataclasses.replace(chosen, resolved={**chosen.resolved, "stages": [{"set": {"domain": {"kind": "toy"}}}]}),
+        path,
+    )
     assert "was changed" not in capsys.readouterr().out
     (path / "summary.json").unlink()
     written = json.loads((path / "config.json").read_text())
     (path / "config.json").write_text(json.dumps({**written, "train": {"group_size": 5}}))
     resume(chosen, path)
-    assert f"{path}/config.json was changed since the start before: the run goes on by what it says now" in capsys.readouterr().out
+    assert (
+        f"{path}/config.json was changed since the start before: the run goes on by what it says now"
+        in capsys.readouterr().out
+    )
 
 
 def test_two_processes_never_train_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,7 +389,11 @@ def test_two_processes_never_train_in_one_folder(tmp_path: Path, monkeypatch: py
     chosen = job(recipe(num_steps=2))
     run(chosen, path)
     (path / "summary.json").unlink()
-    with alone(RunFolder(path)), pytest.raises(ConfigError, match="another process is training in it"), alone(RunFolder(path), patience_seconds=0.2):
+    with (
+        alone(RunFolder(path)),
+        pytest.raises(ConfigError, match="another process is training in it"),
+        alone(RunFolder(path), patience_seconds=0.2),
+    ):
         pytest.fail("let in")
     # The one that trains holds the folder while it does.
     seen: list[bool] = []
@@ -354,7 +425,8 @@ def test_under_less_is_better_the_gate_refuses_what_got_worse(tmp_path: Path) ->
     gate = QualityGateReference(sync_steps=1, alpha=1.0, margin=0.05)
     chosen = recipe(method="grpo", num_steps=3, evaluate_every=1, metric_goal="min")
     values = [1.0, 0.5, 0.9, 0.4]
-    # The gate sees the newest evaluation before the step: 1.0, then 0.5, then 0.9, which is worse by more than the margin.
+    # The gate sees the newest evaluation before the step: 1.0, then 0.5, then 0.9, which is worse by more than the
+    # margin.
     run(job(replace(chosen, reference=gate), domain=lambda device: Measured(values)), tmp_path / "run")
     assert [row["reference/mixed"] for row in rows(tmp_path / "run") if row["step"]] == [1.0, 1.0, 0.0]
 
@@ -370,7 +442,13 @@ def test_small_gains_add_up_before_early_stopping(tmp_path: Path) -> None:
 def test_a_full_disk_says_what_is_kept_and_resume_goes_on(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, check=False).returncode != 0:
+    if (
+        os.geteuid() != 0
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, check=False
+        ).returncode
+        != 0
+    ):
         pytest.skip("mounting needs root")
     try:
         chosen = job(recipe(num_steps=4), checkpoint=CheckpointConfig(every=1), track=QUIET)
@@ -385,7 +463,9 @@ def test_a_full_disk_says_what_is_kept_and_resume_goes_on(tmp_path: Path) -> Non
                 return super().reward(samples)
 
         filled = job(*chosen.recipes, domain=lambda device: Filling(), checkpoint=chosen.checkpoint)
-        with pytest.raises(StorageError, match=r"no space is left.*step-2 is complete; nothing before step 2 is lost.*groupwise resume"):
+        with pytest.raises(
+            StorageError, match=r"no space is left.*step-2 is complete; nothing before step 2 is lost.*groupwise resume"
+        ):
             run(filled, disk / "run")
         (disk / "ballast").unlink()
         assert resume(chosen, disk / "run").summary["steps"] == 4
@@ -413,7 +493,11 @@ def test_schedules_of_a_second_stage_start_at_their_start_and_draws_stay_distinc
     weights = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
     for left in (3, 4):
         path = tmp_path / f"again-{left}"
-        shutil.copytree(tmp_path / "run", path, ignore=shutil.ignore_patterns("summary.json", "model", *(f"step-{step}" for step in range(left + 1, 7))))
+        shutil.copytree(
+            tmp_path / "run",
+            path,
+            ignore=shutil.ignore_patterns("summary.json", "model", *(f"step-{step}" for step in range(left + 1, 7))),
+        )
         resume(chosen, path)
         assert (path / "model" / "model.safetensors").read_bytes() == weights
         assert [row["lambda_sup"] for row in rows(path)[1:]] == [row["lambda_sup"] for row in found[1:]]
@@ -422,12 +506,17 @@ def test_schedules_of_a_second_stage_start_at_their_start_and_draws_stay_distinc
 def test_a_kept_warm_up_takes_the_state_of_the_stage_that_follows_now(tmp_path: Path) -> None:
     for name, initial in (("a", 0.7), ("b", 0.3)):
         beta = {"kind": "adaptive", "initial": initial, "target": 0.05}
-        run(job(supervised(num_steps=2), recipe("policy", "grpo", num_steps=1, objective={"divergence.beta": beta})), tmp_path / name)
+        run(
+            job(supervised(num_steps=2), recipe("policy", "grpo", num_steps=1, objective={"divergence.beta": beta})),
+            tmp_path / name,
+        )
     record = CheckpointStore(tmp_path / "b" / "checkpoints", CheckpointConfig()).latest().load()  # type: ignore[union-attr]
     assert record["objective"]["beta"] == pytest.approx(0.3, rel=0.01)
 
 
-def test_rows_are_on_the_disk_before_the_checkpoint_that_counts_on_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_on_the_disk_before_the_checkpoint_that_counts_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls: list[str] = []
     sync, keep = MetricsFile.sync, CheckpointStore.save
     monkeypatch.setattr(MetricsFile, "sync", lambda file: (calls.append("sync"), sync(file))[1])

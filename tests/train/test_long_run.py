@@ -1,4 +1,6 @@
-"""What a run holds in memory does not grow with its steps: Python's objects are counted twice, some hundred steps apart."""
+"""What a run holds in memory does not grow with its steps: Python's objects are counted twice, some hundred steps
+apart.
+"""
 
 from __future__ import annotations
 
@@ -64,22 +66,42 @@ LANGUAGE = {
     "model": {
         "kind": "scratch",
         "tokenizer": "words",
-        "shape": {"hidden_size": 8, "num_layers": 1, "num_heads": 2, "num_key_value_heads": 1, "intermediate_size": 16, "max_positions": 32},
+        "shape": {
+            "hidden_size": 8,
+            "num_layers": 1,
+            "num_heads": 2,
+            "num_key_value_heads": 1,
+            "intermediate_size": 16,
+            "max_positions": 32,
+        },
     },
     "data": {"num_train": 16, "num_held_out": 4, "source": {"kind": "sorting", "min_length": 2, "max_length": 3}},
     "sampling": {"max_new_tokens": 3},
-    "rewards": {"correct": {"kind": "exact_answer"}, "short": {"kind": "soft_overlong", "max_length": 3, "cache_length": 2}},
+    "rewards": {
+        "correct": {"kind": "exact_answer"},
+        "short": {"kind": "soft_overlong", "max_length": 3, "cache_length": 2},
+    },
 }
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("domain", [LANGUAGE, diffusion.TABLE, restoration.TABLE, selection.TABLE], ids=lambda domain: domain["kind"])
-def test_a_run_of_a_real_domain_holds_as_much(domain: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "domain", [LANGUAGE, diffusion.TABLE, restoration.TABLE, selection.TABLE], ids=lambda domain: domain["kind"]
+)
+def test_a_run_of_a_real_domain_holds_as_much(
+    domain: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
     table = {
         "name": "long",
         "domain": domain,
-        "train": {"num_steps": LAST, "prompts_per_step": 2, "group_size": 2, "evaluate_every": 20, "callbacks": [f"{__name__}:note"]},
+        "train": {
+            "num_steps": LAST,
+            "prompts_per_step": 2,
+            "group_size": 2,
+            "evaluate_every": 20,
+            "callbacks": [f"{__name__}:note"],
+        },
         "track": {"console": "none", "keep_records": 4},
     }
     (tmp_path / "long.json").write_text(json.dumps(table))

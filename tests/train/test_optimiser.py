@@ -19,7 +19,8 @@ def test_one_step_by_hand() -> None:
     assert configure_optimiser(optimiser, config, 0) == 0.1
     module(torch.ones(1, 1, dtype=torch.float64)).sum().backward()
     optimiser.step()
-    # The first Adam step is lr * sign(gradient); the matrix shrinks by lr * weight_decay before it, the vector does not.
+    # The first Adam step is lr * sign(gradient); the matrix shrinks by lr * weight_decay before it, the vector does
+    # not.
     assert module.weight.item() == pytest.approx(2.0 * (1 - 0.05) - 0.1, abs=1e-8)
     assert module.bias.item() == pytest.approx(1.0 - 0.1, abs=1e-8)
 
@@ -43,6 +44,8 @@ def test_changing_the_numbers_keeps_the_moments() -> None:
     module(torch.ones(1, 1)).sum().backward()
     optimiser.step()
     before = optimiser.state[module.weight]["exp_avg"].clone()
-    configure_optimiser(optimiser, OptimiserConfig.model_validate({"learning_rate": 1.0, "beta1": 0.5, "beta2": 0.6}), 3)
+    configure_optimiser(
+        optimiser, OptimiserConfig.model_validate({"learning_rate": 1.0, "beta1": 0.5, "beta2": 0.6}), 3
+    )
     assert optimiser.param_groups[0]["betas"] == (0.5, 0.6)
     assert torch.equal(optimiser.state[module.weight]["exp_avg"], before)

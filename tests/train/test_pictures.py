@@ -24,7 +24,9 @@ def test_an_image_is_the_same_when_it_is_read_again(tmp_path: Path):
 
 def test_records_hold_places_relative_to_the_run_folder(tmp_path: Path):
     image = torch.full((2, 2), 7, dtype=torch.uint8)
-    records = with_files([{"key": "a", "image": image}, {"key": "b"}], tmp_path / "rollouts" / "step-3" / "members", tmp_path)
+    records = with_files(
+        [{"key": "a", "image": image}, {"key": "b"}], tmp_path / "rollouts" / "step-3" / "members", tmp_path
+    )
     assert records == [{"key": "a", "image": "rollouts/step-3/members/0-image.png"}, {"key": "b"}]
     assert np.array_equal(np.asarray(Image.open(tmp_path / records[0]["image"])), image.numpy())
 
@@ -35,7 +37,9 @@ def test_nothing_is_made_where_there_are_no_pictures(tmp_path: Path):
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize("picture", [torch.zeros(2, 2), torch.zeros(3, 2, 2, dtype=torch.uint8), torch.zeros(2, dtype=torch.uint8)])
+@pytest.mark.parametrize(
+    "picture", [torch.zeros(2, 2), torch.zeros(3, 2, 2, dtype=torch.uint8), torch.zeros(2, dtype=torch.uint8)]
+)
 def test_another_type_or_shape_is_named(tmp_path: Path, picture: torch.Tensor):
     with pytest.raises(ValueError, match=r"picture 'grid': torch.*\(2.*|picture 'grid': torch.uint8 \(3, 2, 2\)"):
         write_pictures(tmp_path, {"grid": picture})

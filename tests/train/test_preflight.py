@@ -25,10 +25,19 @@ def refused(recipe: Recipe, match: str, world: World = World(), **domain: Any) -
 @pytest.mark.parametrize(
     ("dtype", "sentence"),
     [
-        (torch.bfloat16, "trained weights are bfloat16 and are trained as they are: a change below about 1/256 of a weight is lost in rounding. Keep fp32"),
+        (
+            torch.bfloat16,
+            (
+                "trained weights are bfloat16 and are trained as they are: a change below about 1/256 of a weight is"
+                " lost in rounding. Keep fp32"
+            ),
+        ),
         (
             torch.float16,
-            "trained weights are float16 and are trained as they are: a change below about 1/2048 of a weight is lost in rounding, and gradients below",
+            (
+                "trained weights are float16 and are trained as they are: a change below about 1/2048 of a weight is"
+                " lost in rounding, and gradients below"
+            ),
         ),
         (torch.float32, None),
     ],
@@ -53,7 +62,9 @@ def test_a_field_the_domain_cannot_supply(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize("objective", [{"trust.kind": "gmpo"}, {"advantage.kind": "per_prompt"}])
-def test_a_reward_for_every_decision_where_the_method_takes_one_a_member(monkeypatch: pytest.MonkeyPatch, objective: dict[str, Any]) -> None:
+def test_a_reward_for_every_decision_where_the_method_takes_one_a_member(
+    monkeypatch: pytest.MonkeyPatch, objective: dict[str, Any]
+) -> None:
     made = recipe(method="grpo", objective={"divergence.kind": "none", **objective})
     monkeypatch.setattr(ToyDomain, "rewards_decisions", "", raising=False)
     check_domain(ToyDomain(), made, Streams(0), World())
@@ -67,7 +78,10 @@ def test_step_sizes_the_domain_does_not_have() -> None:
 
 def test_probabilities_where_decisions_are_continuous(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ToyDomain, "density", True)
-    refused(recipe(objective={"trust.kind": "dppo"}), r"trust.kind = 'dppo' needs the probabilities of discrete decisions.*decisions are continuous")
+    refused(
+        recipe(objective={"trust.kind": "dppo"}),
+        r"trust.kind = 'dppo' needs the probabilities of discrete decisions.*decisions are continuous",
+    )
 
 
 def test_a_model_without_trained_parameters() -> None:
@@ -132,10 +146,16 @@ def test_reading_the_configuration_needs_no_torch() -> None:
     import subprocess
     import sys
 
-    code = "import sys, groupwise.train.config, groupwise.train.optimiser_config, groupwise.track.config; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, groupwise.train.config, groupwise.train.optimiser_config, groupwise.track.config; sys.exit('torch'"
+        " in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_an_auxiliary_term_the_domain_does_not_have() -> None:
-    refused(recipe(objective={"auxiliary.supervisd": 1.0}), r"auxiliary.supervisd: .*supplies no such term; allowed: supervised; did you mean supervised")
+    refused(
+        recipe(objective={"auxiliary.supervisd": 1.0}),
+        r"auxiliary.supervisd: .*supplies no such term; allowed: supervised; did you mean supervised",
+    )
     check_domain(ToyDomain(), recipe(objective={"auxiliary.consistency": 0.0}), Streams(0), World())

@@ -45,9 +45,17 @@ def test_the_past_reaches_the_advantages_the_metrics_and_the_checkpoint(tmp_path
         return float((calls[0] - 1) % 2 + (calls[0] - 1) // 8)
 
     stage = recipe(num_steps=3, prompts_per_step=2, objective=TRACKED)
-    run(job(stage, domain=lambda device: ToyDomain(num_prompts=2, reward_of=reward), checkpoint=CheckpointConfig(every=1)), tmp_path / "run")
+    run(
+        job(
+            stage,
+            domain=lambda device: ToyDomain(num_prompts=2, reward_of=reward),
+            checkpoint=CheckpointConfig(every=1),
+        ),
+        tmp_path / "run",
+    )
     rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "advantages_mean" in row]
-    # Step 1: 0, 1, 0, 1 of each prompt, its own statistics (mean 1/2). Step 2: 1, 2, 1, 2 beside the newest past 0, 1: mean 7/6, squares 17/6.
+    # Step 1: 0, 1, 0, 1 of each prompt, its own statistics (mean 1/2). Step 2: 1, 2, 1, 2 beside the newest past 0, 1:
+    # mean 7/6, squares 17/6.
     assert rows[0]["advantages_mean"] == pytest.approx(0.0)
     assert rows[1]["advantages_mean"] == pytest.approx((1.5 - 7 / 6) / math.sqrt(17 / 36))
     assert "history/gain" not in rows[0]
@@ -55,7 +63,10 @@ def test_the_past_reaches_the_advantages_the_metrics_and_the_checkpoint(tmp_path
     assert rows[2]["history/num_prompts"] == 2
     latest = CheckpointStore(tmp_path / "run" / "checkpoints", CheckpointConfig()).latest()
     assert latest is not None
-    assert latest.load()["history"]["rewards"] == {"0": [1.0, 2.0, 2.0, 3.0, 2.0, 3.0], "1": [1.0, 2.0, 2.0, 3.0, 2.0, 3.0]}
+    assert latest.load()["history"]["rewards"] == {
+        "0": [1.0, 2.0, 2.0, 3.0, 2.0, 3.0],
+        "1": [1.0, 2.0, 2.0, 3.0, 2.0, 3.0],
+    }
 
 
 def test_a_run_that_was_cut_off_goes_on_with_the_past(tmp_path: Path) -> None:
@@ -73,4 +84,6 @@ def test_a_run_that_was_cut_off_goes_on_with_the_past(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "cut" / "model")
     (tmp_path / "cut" / "summary.json").unlink()
     resume(whole, tmp_path / "cut")
-    assert (tmp_path / "cut" / "model" / "model.safetensors").read_bytes() == (tmp_path / "whole" / "model" / "model.safetensors").read_bytes()
+    assert (tmp_path / "cut" / "model" / "model.safetensors").read_bytes() == (
+        tmp_path / "whole" / "model" / "model.safetensors"
+    ).read_bytes()

@@ -1,4 +1,6 @@
-"""What rewards remember: comparisons by group and decision, followed once a step on every process, saved and taken back."""
+"""What rewards remember: comparisons by group and decision, followed once a step on every process, saved and taken
+back.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ class Remembering(ToyDomain):
 
     def __init__(self, num_prompts: int = 2) -> None:
         super().__init__(num_prompts)
-        self.rewards = Rewards({"vqa": Vqa(mode=Hybrid(alpha=1.0, scale=RunningQuantile(low=0.0, high=1.0, decay=0.0)))})
+        self.rewards = Rewards(
+            {"vqa": Vqa(mode=Hybrid(alpha=1.0, scale=RunningQuantile(low=0.0, high=1.0, decay=0.0)))}
+        )
         self.given: list[list[float]] = []
 
     def reward(self, samples: Samples) -> RewardTable:
@@ -57,14 +61,21 @@ def test_a_step_is_rewarded_by_what_came_before_it_and_the_memory_is_saved(tmp_p
         toys.append(Remembering())
         return toys[-1]
 
-    run(job(recipe(num_steps=3, prompts_per_step=2), domain=build, checkpoint=CheckpointConfig(every=1)), tmp_path / "run")
+    run(
+        job(recipe(num_steps=3, prompts_per_step=2), domain=build, checkpoint=CheckpointConfig(every=1)),
+        tmp_path / "run",
+    )
     given = toys[0].given
     rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "rewards/vqa/info_high" in row]
     assert [row["rewards/vqa/info_high"] for row in rows] == pytest.approx([max(each) for each in given])
-    assert [row["rewards/vqa/measured/info"] for row in rows] == pytest.approx([sum(each) / len(each) for each in given])
+    assert [row["rewards/vqa/measured/info"] for row in rows] == pytest.approx(
+        [sum(each) / len(each) for each in given]
+    )
     # The second step is on the scale of the first.
     low, high = min(given[0]), max(given[0])
-    assert rows[1]["reward"] == pytest.approx(sum(min(max((value - low) / (high - low), 0), 1) for value in given[1]) / len(given[1]))
+    assert rows[1]["reward"] == pytest.approx(
+        sum(min(max((value - low) / (high - low), 0), 1) for value in given[1]) / len(given[1])
+    )
     assert remembered(tmp_path)["scale"] == pytest.approx({"low": min(given[2]), "high": max(given[2]), "weight": 1.0})
 
 
@@ -75,8 +86,12 @@ def remembered(folder: Path) -> dict[str, Any]:
     return latest.load()["reward_memory"]["vqa"][""]
 
 
-def test_what_this_machine_refuses_a_reward_is_kept_with_every_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offered, "standing", lambda: Wall("none", filtered=False, refused="clone: Operation not permitted"))
+def test_what_this_machine_refuses_a_reward_is_kept_with_every_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        offered, "standing", lambda: Wall("none", filtered=False, refused="clone: Operation not permitted")
+    )
 
     class Tested(ToyDomain):
         def __init__(self) -> None:

@@ -23,7 +23,10 @@ class Speaking(ToyDomain):
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         actions = samples.payload["action"][rows].tolist()
-        return [{**record, "tokens": list(map(str, own))} for record, own in zip(super().describe(samples, rows), actions, strict=True)]
+        return [
+            {**record, "tokens": list(map(str, own))}
+            for record, own in zip(super().describe(samples, rows), actions, strict=True)
+        ]
 
 
 def recorded(chosen: Recipe, rate: float = 0.1) -> tuple[list[dict[str, Any]], Any, Any]:
@@ -77,8 +80,12 @@ def test_credit_falls_along_a_member_by_hand() -> None:
 
 
 def test_credit_by_the_score_norm_takes_the_samplers() -> None:
-    chosen = recipe(method="grpo", objective={"credit.gradient_adaptive.signal": "score_norm", "divergence.kind": "none"})
+    chosen = recipe(
+        method="grpo", objective={"credit.gradient_adaptive.signal": "score_norm", "divergence.kind": "none"}
+    )
     records, collected, _ = recorded(chosen)
-    row, long = next((row, record) for row, record in enumerate(records) if record["num_decisions"] == 3 and record["advantage"])
+    row, long = next(
+        (row, record) for row, record in enumerate(records) if record["num_decisions"] == 3 and record["advantage"]
+    )
     share = torch.softmax(collected.samples.recorded.score_norm[row], 0)
     assert long["token_credit"] == pytest.approx([long["advantage"] * 3 * float(each) for each in share], rel=5e-3)

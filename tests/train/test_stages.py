@@ -43,7 +43,11 @@ def harder(made: Recipe, less: float) -> Recipe:
 
 
 def held_out(path: Path) -> list[tuple[int, str, float]]:
-    return [(row["step"], row["stage"], row["eval/accuracy"]) for row in read_metrics(path / "metrics.jsonl") if "eval/accuracy" in row]
+    return [
+        (row["step"], row["stage"], row["eval/accuracy"])
+        for row in read_metrics(path / "metrics.jsonl")
+        if "eval/accuracy" in row
+    ]
 
 
 def test_a_stage_that_is_measured_otherwise_begins_with_a_measurement_of_its_own(tmp_path: Path) -> None:
@@ -58,7 +62,11 @@ def test_a_stage_that_is_measured_otherwise_begins_with_a_measurement_of_its_own
 
 def test_settings_that_leave_held_out_numbers_alone_add_no_row(tmp_path: Path) -> None:
     run(job(supervised(num_steps=3), harder(recipe("last", num_steps=2), 0.0)), tmp_path / "run")
-    assert [(step, stage) for step, stage, _ in held_out(tmp_path / "run")] == [(0, "warm_up"), (3, "warm_up"), (5, "last")]
+    assert [(step, stage) for step, stage, _ in held_out(tmp_path / "run")] == [
+        (0, "warm_up"),
+        (3, "warm_up"),
+        (5, "last"),
+    ]
 
 
 def test_before_is_measured_as_the_end_is(tmp_path: Path) -> None:
@@ -93,7 +101,10 @@ def test_where_the_measure_changes_the_best_model_is_the_one_that_the_new_measur
 def test_the_model_at_the_end_of_a_stage_is_kept_with_the_others(tmp_path: Path) -> None:
     stages = [supervised(num_steps=4), recipe("policy", num_steps=4)]
     for name in ("computed", "from what was kept"):
-        result = run(job(*[replace(stage, cache=True) for stage in stages], checkpoint=CheckpointConfig(model_every=2, every=3)), tmp_path / name)
+        result = run(
+            job(*[replace(stage, cache=True) for stage in stages], checkpoint=CheckpointConfig(model_every=2, every=3)),
+            tmp_path / name,
+        )
         kept = {path.name for path in (result.folder.path / "models").iterdir()}
         assert {"step-4", "step-6"} <= kept, name
         assert "step-8" not in kept, "that is model/"

@@ -1,4 +1,6 @@
-"""A whole run of the trainer ends where an independent replay of it ends: `tests.oracles.step` from its model folder and its recorded rollouts."""
+"""A whole run of the trainer ends where an independent replay of it ends: `tests.oracles.step` from its model folder
+and its recorded rollouts.
+"""
 
 from __future__ import annotations
 
@@ -35,14 +37,30 @@ BOUND = 1e-10
 DEADLINE = 600
 """Seconds that a pair of processes may take for all of its runs."""
 
-EVERY = [Case(method, lora, processes, minibatches) for method in step_loss.METHODS for lora in (False, True) for processes in (1, 2) for minibatches in (1, 2)]
-# Every method off-policy, weights and adapters in turn; on-policy, and two processes, with those whose sums are over the whole batch.
+EVERY = [
+    Case(method, lora, processes, minibatches)
+    for method in step_loss.METHODS
+    for lora in (False, True)
+    for processes in (1, 2)
+    for minibatches in (1, 2)
+]
+# Every method off-policy, weights and adapters in turn; on-policy, and two processes, with those whose sums are over
+# the whole batch.
 QUICK = [Case(method, lora=bool(place % 2), minibatches=2) for place, method in enumerate(step_loss.METHODS)]
 QUICK += [Case("rloo", lora=True)]
-QUICK += [Case("grpo", processes=2), Case("dapo+tis", True, 2), Case("reinforce_pp", False, 2, 2), Case("kl_cov", True, 2, 2)]
+QUICK += [
+    Case("grpo", processes=2),
+    Case("dapo+tis", True, 2),
+    Case("reinforce_pp", False, 2, 2),
+    Case("kl_cov", True, 2, 2),
+]
 
 
-ALONE = [pytest.param(case, marks=() if case in QUICK else pytest.mark.slow, id=case.name) for case in EVERY if case.processes == 1]
+ALONE = [
+    pytest.param(case, marks=() if case in QUICK else pytest.mark.slow, id=case.name)
+    for case in EVERY
+    if case.processes == 1
+]
 
 
 @pytest.fixture(scope="module")
@@ -58,11 +76,15 @@ def trained(case: Case, folder: Path) -> Path:
 
 
 def replayed(case: Case, folder: Path, run: Path, num_steps: int = NUM_STEPS, **more: Any) -> step.Policy:
-    return step.replay(run, folder / case.family, folder / "corpus.jsonl", replace(settings(case), num_steps=num_steps), **more)
+    return step.replay(
+        run, folder / case.family, folder / "corpus.jsonl", replace(settings(case), num_steps=num_steps), **more
+    )
 
 
 def gap(case: Case, run: Path, policy: step.Policy) -> float:
-    """The largest difference in any weight between where the run and its replay end: of the model that the run saved, and of its adapter."""
+    """The largest difference in any weight between where the run and its replay end: of the model that the run saved,
+    and of its adapter.
+    """
     pairs = difference(load_file(run / "model" / "model.safetensors"), policy.weights())
     if case.lora:
         pairs += difference(step.adapter_at(run, NUM_STEPS), policy.trained)
@@ -90,11 +112,18 @@ def launch(wanted: Sequence[Case], folder: Path, *arguments: str) -> None:
     command = [sys.executable, "-m", "tests.train.step_worker", str(folder), *arguments]
     shared = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]), "WORLD_SIZE": "2"}
     with (folder / "said.txt").open("w+", encoding="utf-8") as said:
-        both = [subprocess.Popen(command, cwd=ROOT, env={**shared, "RANK": rank, "LOCAL_RANK": rank}, stderr=said) for rank in ("0", "1")]
+        both = [
+            subprocess.Popen(command, cwd=ROOT, env={**shared, "RANK": rank, "LOCAL_RANK": rank}, stderr=said)
+            for rank in ("0", "1")
+        ]
         end = time.monotonic() + DEADLINE
         try:
             # One that failed would be waited for by the other.
-            while any(each.poll() is None for each in both) and not any(each.poll() for each in both) and time.monotonic() < end:
+            while (
+                any(each.poll() is None for each in both)
+                and not any(each.poll() for each in both)
+                and time.monotonic() < end
+            ):
                 time.sleep(0.05)
         finally:
             for each in both:
@@ -105,16 +134,24 @@ def launch(wanted: Sequence[Case], folder: Path, *arguments: str) -> None:
 PAIRS = [case for case in EVERY if case.processes == 2]
 
 
-@pytest.mark.parametrize("wanted", [[case for case in PAIRS if case in QUICK], pytest.param(PAIRS, marks=pytest.mark.slow)], ids=["some", "every"])
+@pytest.mark.parametrize(
+    "wanted",
+    [[case for case in PAIRS if case in QUICK], pytest.param(PAIRS, marks=pytest.mark.slow)],
+    ids=["some", "every"],
+)
 def test_two_unequal_processes_end_where_the_replay_in_one_ends(wanted: list[Case], tmp_path: Path) -> None:
     """All by one pair: a process takes longer to start than to train."""
     write_inputs(tmp_path)
     launch(wanted, tmp_path)
-    gaps = {case.name: gap(case, tmp_path / case.name, replayed(case, tmp_path, tmp_path / case.name)) for case in wanted}
+    gaps = {
+        case.name: gap(case, tmp_path / case.name, replayed(case, tmp_path, tmp_path / case.name)) for case in wanted
+    }
     assert {name: found for name, found in gaps.items() if not found <= BOUND} == {}
 
 
-BROKEN = [pytest.param(each, id=each.name, marks=() if each.name in QUICK_BREAKS else pytest.mark.slow) for each in BREAKS]
+BROKEN = [
+    pytest.param(each, id=each.name, marks=() if each.name in QUICK_BREAKS else pytest.mark.slow) for each in BREAKS
+]
 
 
 @pytest.mark.parametrize("broken", BROKEN)
@@ -142,15 +179,23 @@ def test_processes_that_divide_by_what_they_hold_themselves_are_seen(tmp_path: P
 def test_the_runs_hold_what_the_replay_is_meant_to_cross(folder: Path) -> None:
     case = Case("dapo+tis", minibatches=2)
     run = folder / case.name
-    rows = [row for row in read_metrics((run if run.exists() else trained(case, folder)) / "metrics.jsonl") if "loss" in row]
-    records = [json.loads(line) for place in range(NUM_STEPS) for line in (run / "rollouts" / f"step-{place + 1}.jsonl").read_text().splitlines()]
+    rows = [
+        row for row in read_metrics((run if run.exists() else trained(case, folder)) / "metrics.jsonl") if "loss" in row
+    ]
+    records = [
+        json.loads(line)
+        for place in range(NUM_STEPS)
+        for line in (run / "rollouts" / f"step-{place + 1}.jsonl").read_text().splitlines()
+    ]
     assert all(row["grad_norm"] > settings(case).max_grad_norm for row in rows), "the gradient is clipped"
     assert any(row["clip_ratio/region_mean"] > 0 for row in rows), "the trust region acts"
     assert any(row["num_rounds"] > 1 for row in rows), "groups are flat, and sampled again"
     assert all(row["correction/mean"] < 0.999 for row in rows), "top-p leaves something out"
     assert all(row["kl"] > 0 and row["loss_sup"] > 0 for row in rows)
     assert any(record["rewards"]["environment"] is None for record in records), "a reward is missing"
-    assert any(None in record["token_log_prob"][:-1] for record in records), "an environment's tokens stand between decisions"
+    assert any(None in record["token_log_prob"][:-1] for record in records), (
+        "an environment's tokens stand between decisions"
+    )
     assert len({record["num_decisions"] for record in records}) > 2
 
 
@@ -174,7 +219,11 @@ def test_one_architecture_computes_in_fp64_throughout_and_one_does_not(family: s
     assert bool(seen.computed - GIVEN) is narrow
 
 
-QWEN = [Case("grpo", minibatches=2, family="qwen3"), Case("grpo", True, 1, 2, "qwen3"), Case("gspo", minibatches=2, family="qwen3")]
+QWEN = [
+    Case("grpo", minibatches=2, family="qwen3"),
+    Case("grpo", True, 1, 2, "qwen3"),
+    Case("gspo", minibatches=2, family="qwen3"),
+]
 
 
 def qwen_bound(case: Case, folder: Path, run: Path) -> float:
@@ -187,7 +236,9 @@ def qwen_bound(case: Case, folder: Path, run: Path) -> float:
     return bound(ends, width=8)
 
 
-@pytest.mark.parametrize("case", [QWEN[0], *(pytest.param(case, marks=pytest.mark.slow) for case in QWEN[1:])], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [QWEN[0], *(pytest.param(case, marks=pytest.mark.slow) for case in QWEN[1:])], ids=lambda case: case.name
+)
 def test_a_qwen_shape_ends_within_what_its_norms_round(case: Case, folder: Path) -> None:
     run = trained(case, folder)
     allowed = qwen_bound(case, folder, run)
@@ -195,7 +246,11 @@ def test_a_qwen_shape_ends_within_what_its_norms_round(case: Case, folder: Path)
     assert allowed < 1e-4, "a bound that is worth something: the weights move by a tenth"
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, marks=() if case.lora else pytest.mark.slow) for case in QWEN], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if case.lora else pytest.mark.slow) for case in QWEN],
+    ids=lambda case: case.name,
+)
 def test_a_qwen_shape_whose_norms_are_wide_ends_as_near_as_any_other(case: Case, tmp_path: Path) -> None:
     with wide():
         write_inputs(tmp_path)

@@ -1,4 +1,6 @@
-"""Which records of a run stay: a bounded number, the first, the newest and an even choice of the others, whatever happened on the way."""
+"""Which records of a run stay: a bounded number, the first, the newest and an even choice of the others, whatever
+happened on the way.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ from groupwise.train.thinning import kept, thin
 
 # Steps with records: regular ones, and those where stages begin and end.
 SCHEDULES = st.builds(
-    lambda num, widest, draw: list(itertools.accumulate(draw.randint(1, widest) for _ in range(num))), st.integers(1, 150), st.integers(1, 60), st.randoms()
+    lambda num, widest, draw: list(itertools.accumulate(draw.randint(1, widest) for _ in range(num))),
+    st.integers(1, 150),
+    st.integers(1, 60),
+    st.randoms(),
 )
 NEWEST = st.integers(1, 12)
 
@@ -46,13 +51,16 @@ def test_the_first_and_the_newest_stay_and_the_number_is_bounded(steps: list[int
 def test_older_ones_lie_evenly_over_the_run(steps: list[int], newest: int) -> None:
     left = sorted(kept(steps, newest))
     widest = max((after - before for before, after in itertools.pairwise(steps)), default=0)
-    # A span is at most twice the run over `newest`, so two that follow each other are no further apart than two spans and a gap that was there before.
+    # A span is at most twice the run over `newest`, so two that follow each other are no further apart than two spans
+    # and a gap that was there before.
     assert all(after - before <= 4 * (steps[-1] // newest + 1) + widest for before, after in itertools.pairwise(left))
 
 
 @settings(deadline=None)
 @given(SCHEDULES, NEWEST, st.data())
-def test_killed_anywhere_and_resumed_from_anywhere_leaves_the_same(steps: list[int], newest: int, data: st.DataObject) -> None:
+def test_killed_anywhere_and_resumed_from_anywhere_leaves_the_same(
+    steps: list[int], newest: int, data: st.DataObject
+) -> None:
     left: set[int] = set()
     begin = 0
     for _ in range(data.draw(st.integers(0, 3))):
@@ -89,7 +97,10 @@ def test_records_go_with_their_pictures_and_nothing_else_goes(tmp_path: Path) ->
 
 def test_a_run_keeps_its_beginning_its_best_and_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stages = supervised(num_steps=9, evaluate_every=1), recipe(num_steps=40, evaluate_every=1, rate=0.3)
-    result = run(job(*stages, track=TrackConfig(console="lines", rollouts_every=1, num_rollouts=8, keep_records=3)), tmp_path / "run")
+    result = run(
+        job(*stages, track=TrackConfig(console="lines", rollouts_every=1, num_rollouts=8, keep_records=3)),
+        tmp_path / "run",
+    )
     read = read_run(tmp_path / "run")
     assert next(iter(read.rollouts)) == 10
     assert list(read.rollouts)[-3:] == [47, 48, 49]
@@ -106,5 +117,8 @@ def test_a_run_keeps_its_beginning_its_best_and_its_end(tmp_path: Path, capsys: 
 
 
 def test_unset_keeps_all(tmp_path: Path) -> None:
-    run(job(recipe(num_steps=12), track=TrackConfig(console="none", rollouts_every=1, keep_records=None)), tmp_path / "run")
+    run(
+        job(recipe(num_steps=12), track=TrackConfig(console="none", rollouts_every=1, keep_records=None)),
+        tmp_path / "run",
+    )
     assert list(read_run(tmp_path / "run").rollouts) == list(range(1, 13))

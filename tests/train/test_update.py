@@ -25,8 +25,12 @@ from groupwise.train.update import policy_gradient, shown_now, supervised_gradie
 
 
 def started(domain: ToyDomain, chosen: Recipe) -> TrainState:
-    reference = ReferencePolicy(FrozenReference() if chosen.objective.needs_reference else AbsentReference(), domain.module)
-    return TrainState(Progress(), chosen.objective.init(), build_optimiser(OptimiserConfig(), domain.module), reference, domain.module)
+    reference = ReferencePolicy(
+        FrozenReference() if chosen.objective.needs_reference else AbsentReference(), domain.module
+    )
+    return TrainState(
+        Progress(), chosen.objective.init(), build_optimiser(OptimiserConfig(), domain.module), reference, domain.module
+    )
 
 
 def gathered(chosen: Recipe, **domain: Any) -> tuple[ToyDomain, TrainState, Collected]:
@@ -36,11 +40,30 @@ def gathered(chosen: Recipe, **domain: Any) -> tuple[ToyDomain, TrainState, Coll
     return toy, state, collect(toy, chosen, state, Streams(0), World())
 
 
-def gradient(toy: ToyDomain, chosen: Recipe, state: TrainState, collected: Collected, rows: torch.Tensor | None = None, *, on_policy: bool) -> torch.Tensor:
+def gradient(
+    toy: ToyDomain,
+    chosen: Recipe,
+    state: TrainState,
+    collected: Collected,
+    rows: torch.Tensor | None = None,
+    *,
+    on_policy: bool,
+) -> torch.Tensor:
     toy.module.zero_grad()
     rows = torch.arange(len(collected.samples)) if rows is None else rows
-    policy_gradient(toy, chosen, state, collected, rows, torch.zeros_like(collected.samples.old_log_prob), World(), on_policy=on_policy)
-    return torch.cat([parameter.grad.reshape(-1) for parameter in toy.module.parameters() if parameter.grad is not None])
+    policy_gradient(
+        toy,
+        chosen,
+        state,
+        collected,
+        rows,
+        torch.zeros_like(collected.samples.old_log_prob),
+        World(),
+        on_policy=on_policy,
+    )
+    return torch.cat(
+        [parameter.grad.reshape(-1) for parameter in toy.module.parameters() if parameter.grad is not None]
+    )
 
 
 METHODS = [("dapo", {}), ("grpo", {}), ("gspo", {}), ("dapo", {"entropy": 0.01}), ("aggressive", {}), ("balanced", {})]
@@ -121,8 +144,12 @@ def test_a_gradient_that_is_not_finite_leaves_everything_as_it_was() -> None:
 
 @pytest.mark.parametrize(("everywhere", "value"), [(False, float("-inf")), (True, float("nan"))])
 @pytest.mark.parametrize("method", ["dapo", "kl_cov", "rloo"])
-def test_a_decision_without_a_number_is_left_out_and_counted(method: str, everywhere: bool, value: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that the policy finds impossible weighs nothing; where the model gives no number at all, the update is left out. A loss of NaN was logged."""
+def test_a_decision_without_a_number_is_left_out_and_counted(
+    method: str, everywhere: bool, value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that the policy finds impossible weighs nothing; where the model gives no number at all, the update is left
+    out. A loss of NaN was logged.
+    """
     chosen = recipe(method=method, updates_per_batch=2)
     toy, state, collected = gathered(chosen)
     scored = toy.score
@@ -155,7 +182,10 @@ def test_the_supervised_term_is_the_mean_over_its_own_decisions() -> None:
     state = started(toy, chosen)
     samples = shown_now(toy, chosen, state, Streams(0))
     parts = supervised_gradient(toy, chosen, state, samples, World())
-    by_hand = toy.score(samples, torch.arange(6), frozenset({"log_prob"})).auxiliary["supervised"].sum() / samples.auxiliary_count["supervised"].sum()
+    by_hand = (
+        toy.score(samples, torch.arange(6), frozenset({"log_prob"})).auxiliary["supervised"].sum()
+        / samples.auxiliary_count["supervised"].sum()
+    )
     assert float(sum(part["loss_sup"].sums for part in parts)) == pytest.approx(by_hand.item(), abs=1e-14)
     found = torch.cat([parameter.grad.reshape(-1) for parameter in toy.module.parameters()])
     expected = torch.cat([grad.reshape(-1) for grad in torch.autograd.grad(by_hand, list(toy.module.parameters()))])
@@ -187,7 +217,9 @@ def test_gradients_are_clipped_by_their_global_norm() -> None:
     chosen = recipe(method="dapo", max_grad_norm=1e-3)
     toy, state, collected = gathered(chosen)
     seen: list[float] = []
-    state.optimiser.register_step_pre_hook(lambda *_: seen.append(float(torch.nn.utils.get_total_norm([p.grad for p in toy.module.parameters()]))))
+    state.optimiser.register_step_pre_hook(
+        lambda *_: seen.append(float(torch.nn.utils.get_total_norm([p.grad for p in toy.module.parameters()])))
+    )
     updates = update_policy(toy, chosen, state, collected, Streams(0), World())
     assert updates.metrics[0]["grad_norm"] > 0.01
     assert seen == [pytest.approx(1e-3, rel=1e-2)]

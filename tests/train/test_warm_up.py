@@ -107,11 +107,21 @@ def test_processes_and_code_make_another(plain: tuple[str, str], monkeypatch: py
     read: list[str] = []
     monkeypatch.setattr(warm_up, "code_version", lambda *rooms: read.extend(rooms) or "")
     keys()
-    assert {"domain/language/domain.py", "causal_lm/scoring.py", "train/update.py", "objective/loss.py", "schedule"} <= set(read)
+    assert {
+        "domain/language/domain.py",
+        "causal_lm/scoring.py",
+        "train/update.py",
+        "objective/loss.py",
+        "schedule",
+    } <= set(read)
     # The code of rewards counts for held-out numbers alone; slots of the objective and other domains for neither.
     assert not [name for name in read[: read.index("schedule")] if name.startswith("reward/")]
     assert "reward/score.py" in read
-    assert not [name for name in read if name.startswith(("objective/trust", "objective/advantage", "domain/diffusion", "domain/restoration"))]
+    assert not [
+        name
+        for name in read
+        if name.startswith(("objective/trust", "objective/advantage", "domain/diffusion", "domain/restoration"))
+    ]
 
 
 def test_early_stopping_looks_at_rewards(plain: tuple[str, str]) -> None:
@@ -120,7 +130,10 @@ def test_early_stopping_looks_at_rewards(plain: tuple[str, str]) -> None:
 
 
 def rows(run: Path) -> list[dict[str, Any]]:
-    return [{name: value for name, value in row.items() if not depends_on_machine(name)} for row in read_metrics(run / "metrics.jsonl")]
+    return [
+        {name: value for name, value in row.items() if not depends_on_machine(name)}
+        for row in read_metrics(run / "metrics.jsonl")
+    ]
 
 
 class OtherReward(ToyDomain):
@@ -140,7 +153,10 @@ def stages(rewards: str, objective: dict[str, Any], method: str = "grpo") -> lis
 def test_another_method_with_other_rewards_trains_as_if_it_had_warmed_up_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], method: str
 ) -> None:
-    adaptive = {"divergence.kind": "k3", "divergence.beta": {"kind": "adaptive", "initial": 0.3, "target": 0.05, "horizon": 10}}
+    adaptive = {
+        "divergence.kind": "k3",
+        "divergence.beta": {"kind": "adaptive", "initial": 0.3, "target": 0.05, "horizon": 10},
+    }
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "shared"))
     lines = TrackConfig(console="lines")
     run(job(*stages("first", {"divergence.beta": 0.1}), track=lines), tmp_path / "first")
@@ -162,9 +178,14 @@ def test_another_method_with_other_rewards_trains_as_if_it_had_warmed_up_itself(
     found, expected = rows(tmp_path / "kept"), rows(tmp_path / "fresh")
     # Held-out numbers inside the warm-up are those of weights that are gone.
     inside = {2}
-    expected = [{name: value for name, value in row.items() if row["step"] not in inside or not name.startswith("eval/")} for row in expected]
+    expected = [
+        {name: value for name, value in row.items() if row["step"] not in inside or not name.startswith("eval/")}
+        for row in expected
+    ]
     assert found == expected
-    assert {path.name for path in (tmp_path / "kept" / "rollouts").glob("evaluation-*.jsonl")} == {f"evaluation-{step}.jsonl" for step in (0, 4, 7)}
+    assert {path.name for path in (tmp_path / "kept" / "rollouts").glob("evaluation-*.jsonl")} == {
+        f"evaluation-{step}.jsonl" for step in (0, 4, 7)
+    }
 
 
 def test_the_same_rewards_keep_every_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,7 +49,9 @@ def test_evaluation_and_the_saved_model_take_the_average_and_training_the_weight
     (domain,) = built
     average = domain.sampled[0]
     # Weights after step 1 and 2 are those that steps 2 and 3 sample with.
-    for live, evaluated in zip([*domain.sampled[1:], domain.module.out.weight.detach()], domain.evaluated[1:], strict=True):
+    for live, evaluated in zip(
+        [*domain.sampled[1:], domain.module.out.weight.detach()], domain.evaluated[1:], strict=True
+    ):
         average = (average + live) / 2
         assert torch.allclose(evaluated, average, atol=1e-12)
         assert not torch.equal(evaluated, live)

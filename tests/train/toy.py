@@ -1,6 +1,8 @@
-"""A tiny real domain: a categorical policy over four actions, prompts of different length, a reward that counts right actions.
+"""A tiny real domain: a categorical policy over four actions, prompts of different length, a reward that counts right
+actions.
 
-Everything is exact and fp64, so that two ways to the same number can be compared to rounding, and a whole run takes a second.
+Everything is exact and fp64, so that two ways to the same number can be compared to rounding, and a whole run takes a
+second.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class ToyPolicy(nn.Module):
 
 
 class ToyDomain(Domain):
-    """`num_prompts` prompts; prompt `p` has `1 + p % num_decisions` decisions, and decision `t` should be `(p + t) % 4`.
+    """`num_prompts` prompts; prompt `p` has `1 + p % num_decisions` decisions, and decision `t` should be `(p + t) %
+    4`.
 
     Args:
         recorded: whether the sampler hands over its own fields.
@@ -60,7 +63,14 @@ class ToyDomain(Domain):
     remarks: Sequence[str] = ()
 
     def __init__(
-        self, num_prompts: int = 8, num_decisions: int = 3, *, recorded: bool = True, graded: bool = True, dropout: float = 0.0, reward_of: Any = None
+        self,
+        num_prompts: int = 8,
+        num_decisions: int = 3,
+        *,
+        recorded: bool = True,
+        graded: bool = True,
+        dropout: float = 0.0,
+        reward_of: Any = None,
     ) -> None:
         self.num_prompts, self.num_decisions = num_prompts, num_decisions
         self.recorded, self.graded, self.reward_of = recorded, graded, reward_of
@@ -86,7 +96,14 @@ class ToyDomain(Domain):
         return torch.arange(self.num_decisions)[None] < (1 + prompt % self.num_decisions)[:, None]
 
     def sample(
-        self, prompts: Sequence[Prompt], group_size: int, *, streams: Streams, step: int, settings: Mapping[str, float], requires: frozenset[str]
+        self,
+        prompts: Sequence[Prompt],
+        group_size: int,
+        *,
+        streams: Streams,
+        step: int,
+        settings: Mapping[str, float],
+        requires: frozenset[str],
     ) -> Samples:
         index = torch.tensor([prompt.columns["index"] for prompt in prompts]).repeat_interleave(group_size)
         temperature = settings.get("temperature", 1.0)
@@ -101,17 +118,32 @@ class ToyDomain(Domain):
         action = torch.stack(actions)
         group = torch.arange(len(prompts)).repeat_interleave(group_size)
         mask = self._mask(index)
-        payload = {"index": index, "action": action, "temperature": torch.full((len(index),), temperature, dtype=torch.float64)}
+        payload = {
+            "index": index,
+            "action": action,
+            "temperature": torch.full((len(index),), temperature, dtype=torch.float64),
+        }
         fields = _fields(log_probs, action)
         old = torch.where(mask, fields.log_prob, 0.0)
-        return Samples(prompts, group, mask, old, recorded=fields if self.recorded else None, payload=payload, settings={"temperature": temperature})
+        return Samples(
+            prompts,
+            group,
+            mask,
+            old,
+            recorded=fields if self.recorded else None,
+            payload=payload,
+            settings={"temperature": temperature},
+        )
 
     def reward(self, samples: Samples) -> RewardTable:
         right = (samples.payload["action"] == self._target(samples.payload["index"])) & samples.mask
         share = right.sum(1) / samples.mask.sum(1)
         values: list[float | None] = (share if self.graded else (share == 1).double()).tolist()
         if self.reward_of is not None:
-            values = [self.reward_of(int(index), action) for index, action in zip(samples.payload["index"], samples.payload["action"], strict=True)]
+            values = [
+                self.reward_of(int(index), action)
+                for index, action in zip(samples.payload["index"], samples.payload["action"], strict=True)
+            ]
         return RewardTable({"right": values})
 
     def _target(self, index: Tensor) -> Tensor:
@@ -139,12 +171,15 @@ class ToyDomain(Domain):
         generator = streams.generator("demonstrations", step)
         index = torch.randint(self.num_prompts, (size,), generator=generator)
         zeros = torch.zeros(size, self.num_decisions, dtype=torch.float64)
-        # A corpus with systematic mistakes: every third prompt is answered wrongly, and the same way, seven times out of ten.
+        # A corpus with systematic mistakes: every third prompt is answered wrongly, and the same way, seven times out
+        # of ten.
         wrong = (index % 3 == 0) & (torch.rand(size, generator=generator) < 0.7)
         target = torch.where(wrong[:, None], (self._target(index) + 1) % NUM_ACTIONS, self._target(index))
         payload = {"index": index, "target": target, "temperature": torch.ones(size, dtype=torch.float64)}
         count = {"supervised": self._mask(index).sum(1).double()}
-        return Samples([], torch.zeros(size, dtype=torch.long), zeros.bool(), zeros, payload=payload, auxiliary_count=count)
+        return Samples(
+            [], torch.zeros(size, dtype=torch.long), zeros.bool(), zeros, payload=payload, auxiliary_count=count
+        )
 
     def evaluate(self, *, streams: Streams) -> Evaluation:
         index = torch.arange(self.num_prompts)
@@ -154,10 +189,15 @@ class ToyDomain(Domain):
         right = ((log_probs.argmax(-1) == target) | ~mask).all(1)
         expected = torch.where(mask, log_probs.gather(-1, target[..., None])[..., 0], 0.0).sum(1).exp()
         records = [{"prompt": f"toy-{i}", "text": log_probs[i].argmax(-1).tolist()} for i in range(self.num_prompts)]
-        return Evaluation({"accuracy": float(right.double().mean()), "sampled_accuracy": float(expected.mean())}, records)
+        return Evaluation(
+            {"accuracy": float(right.double().mean()), "sampled_accuracy": float(expected.mean())}, records
+        )
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
-        return [{"prompt": f"toy-{int(samples.payload['index'][row])}", "text": samples.payload["action"][row].tolist()} for row in rows]
+        return [
+            {"prompt": f"toy-{int(samples.payload['index'][row])}", "text": samples.payload["action"][row].tolist()}
+            for row in rows
+        ]
 
     def fingerprint(self) -> str:
         return json.dumps([self.num_prompts, self.num_decisions])
@@ -169,31 +209,57 @@ class ToyDomain(Domain):
         self.closed = True
 
     def save(self, folder: Path) -> None:
-        save_file({name: tensor.contiguous() for name, tensor in self.module.state_dict().items()}, folder / "model.safetensors")
+        save_file(
+            {name: tensor.contiguous() for name, tensor in self.module.state_dict().items()},
+            folder / "model.safetensors",
+        )
 
 
 def _fields(log_probs: Tensor, action: Tensor) -> Scored:
     probs = log_probs.exp()
     picked = log_probs.gather(-1, action[..., None])[..., 0]
     square = (probs * probs).sum(-1)
-    return Scored(picked, entropy=-(probs * log_probs).sum(-1), score_norm=(1 - 2 * picked.exp() + square).clamp(min=0).sqrt())
+    return Scored(
+        picked, entropy=-(probs * log_probs).sum(-1), score_norm=(1 - 2 * picked.exp() + square).clamp(min=0).sqrt()
+    )
 
 
-def recipe(name: str = "main", method: str = "dapo", *, rate: float = 0.05, objective: Mapping[str, Any] | None = None, **train: Any) -> Recipe:
+def recipe(
+    name: str = "main",
+    method: str = "dapo",
+    *,
+    rate: float = 0.05,
+    objective: Mapping[str, Any] | None = None,
+    **train: Any,
+) -> Recipe:
     """A small stage."""
     settings = {"num_steps": 4, "prompts_per_step": 4, "group_size": 4, **train}
     chosen = {"admission.kind": "all", **(objective or {})} if method == "dapo" else dict(objective or {})
-    return Recipe(name, Objective.preset(method, **chosen), TrainConfig(**settings), OptimiserConfig.model_validate({"learning_rate": rate}))
+    return Recipe(
+        name,
+        Objective.preset(method, **chosen),
+        TrainConfig(**settings),
+        OptimiserConfig.model_validate({"learning_rate": rate}),
+    )
 
 
 def supervised(name: str = "warm_up", **train: Any) -> Recipe:
     """A stage that samples nothing."""
-    return recipe(name, "grpo", objective={"policy_weight": 0.0, "divergence.kind": "none", "auxiliary.supervised": 1.0}, **train)
+    return recipe(
+        name, "grpo", objective={"policy_weight": 0.0, "divergence.kind": "none", "auxiliary.supervised": 1.0}, **train
+    )
 
 
 def job(*recipes: Recipe, seed: int = 0, domain: Any = None, **rest: Any) -> Job:
     """A small run."""
-    return Job("toy", seed, recipes or (recipe(),), domain or (lambda device: ToyDomain()), {"name": "toy", "seed": seed}, **{"track": QUIET, **rest})
+    return Job(
+        "toy",
+        seed,
+        recipes or (recipe(),),
+        domain or (lambda device: ToyDomain()),
+        {"name": "toy", "seed": seed},
+        **{"track": QUIET, **rest},
+    )
 
 
 def weights(module: nn.Module) -> Tensor:

@@ -1,1 +1,3 @@
-"""What language and selection share: the head, scoring by token ids, the sampler, loading. Importing this room imports no torch."""
+"""What language and selection share: the head, scoring by token ids, the sampler, loading. Importing this room imports
+no torch.
+"""

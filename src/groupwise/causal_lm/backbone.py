@@ -1,7 +1,8 @@
-"""A causal LM taken apart at its head: the hidden states below it, and the weight, bias, scale and cap that turn them into logits.
+"""A causal LM taken apart at its head: the hidden states below it, and the weight, bias, scale and cap that turn them
+into logits.
 
-Which scale and cap a model family uses is not trusted but tried: the candidates its configuration names are compared once with the logits of the model
-itself, and a model that none of them reproduces is refused.
+Which scale and cap a model family uses is not trusted but tried: the candidates its configuration names are compared
+once with the logits of the model itself, and a model that none of them reproduces is refused.
 """
 
 from __future__ import annotations
@@ -32,13 +33,15 @@ class Backbone:
         model: any causal LM of transformers, or one wrapped by peft (LoRA).
 
     Raises:
-        ConfigError: an encoder-decoder, an encoder, prompt-learning adapters, an adapter on the head, or a head whose logits are not
-            ``cap tanh(scale (W h + b) / cap)``.
+        ConfigError: an encoder-decoder, an encoder, prompt-learning adapters, an adapter on the head, or a head whose
+            logits are not ``cap tanh(scale (W h + b) / cap)``.
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
         >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
-        >>> backbone = Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0))
+        >>> backbone = Backbone(
+        ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
+        ... )
         >>> ids = torch.tensor([[3, 4, 3]])
         >>> torch.allclose(backbone.logits(backbone.hidden(ids)[0]), backbone.model(ids).logits[0], atol=1e-6)
         True
@@ -50,21 +53,29 @@ class Backbone:
         adapter = getattr(model, "active_peft_config", None)
         if adapter is not None and adapter.is_prompt_learning:
             raise ConfigError(
-                f"{type(adapter).__name__} adds virtual tokens to the prompt, which shifts every position; train a LoRA adapter or the whole model"
+                f"{type(adapter).__name__} adds virtual tokens to the prompt, which shifts every position; train a LoRA"
+                " adapter or the whole model"
             )
         inner: Any = wrapped.get_base_model() if hasattr(model, "peft_config") else model
         name = type(inner).__name__
         if getattr(inner.config, "is_encoder_decoder", False):
-            raise ConfigError(f"{name} is an encoder-decoder; Groupwise trains decoder-only causal language models, such as Qwen/Qwen2.5-0.5B")
+            raise ConfigError(
+                f"{name} is an encoder-decoder; Groupwise trains decoder-only causal language models, such as"
+                " Qwen/Qwen2.5-0.5B"
+            )
         body = getattr(inner, inner.base_model_prefix, None) if getattr(inner, "base_model_prefix", "") else None
         # A few families keep their body elsewhere than their own prefix says.
         body = body if body is not None else getattr(inner, "model", None)
         head = inner.get_output_embeddings() if hasattr(inner, "get_output_embeddings") else None
         if body is None or body is inner or head is None:
-            raise ConfigError(f"{name} has no body and language-model head that can be told apart, so this family is not supported; train another model")
+            raise ConfigError(
+                f"{name} has no body and language-model head that can be told apart, so this family is not supported;"
+                " train another model"
+            )
         if type(head) is not nn.Linear:
             raise ConfigError(
-                f"the head of {name} is a {type(head).__name__}, not a plain linear layer; take lm_head out of target_modules and modules_to_save"
+                f"the head of {name} is a {type(head).__name__}, not a plain linear layer; take lm_head out of"
+                " target_modules and modules_to_save"
             )
         self.body: nn.Module = body
         if hasattr(body, "warn_if_padding_and_no_attention_mask"):
@@ -97,17 +108,25 @@ class Backbone:
         return getattr(self.config, "max_position_embeddings", None)
 
     def hidden(self, input_ids: Tensor, **inputs: Any) -> Tensor:
-        """Hidden states before the head, ``[B, L, H]``. `inputs` as the body takes them; ``None`` and positions it does not take are left out."""
+        """Hidden states before the head, ``[B, L, H]``. `inputs` as the body takes them; ``None`` and positions it does
+        not take are left out.
+        """
         return self.forward(input_ids, **inputs).last_hidden_state
 
     def forward(self, input_ids: Tensor, **inputs: Any) -> Any:
         if not self._positions:
             inputs.pop("position_ids", None)
-        return self.body(input_ids=input_ids, return_dict=True, **{name: value for name, value in inputs.items() if value is not None})
+        return self.body(
+            input_ids=input_ids,
+            return_dict=True,
+            **{name: value for name, value in inputs.items() if value is not None},
+        )
 
     @torch.no_grad()
     def logits(self, hidden: Tensor, temperature: float = 1.0, weight: Tensor | None = None) -> Tensor:
-        """Detached ``[N, V]`` logits of `hidden [N, H]` over the temperature, fp32 (fp64), for a few positions; `weight` may be the head's in another dtype."""
+        """Detached ``[N, V]`` logits of `hidden [N, H]` over the temperature, fp32 (fp64), for a few positions;
+        `weight` may be the head's in another dtype.
+        """
         dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
         shape = HeadShape(temperature, self.softcap, self.scale)
         with torch.autocast(hidden.device.type, enabled=False):
@@ -115,19 +134,43 @@ class Backbone:
 
     def scores(self, hidden: Tensor, target: Tensor, requires: frozenset[str], temperature: float) -> dict[str, Tensor]:
         """`groupwise.causal_lm.head.token_scores` with this model's head."""
-        return token_scores(hidden, self.head.weight, target, requires, bias=self.head.bias, temperature=temperature, softcap=self.softcap, scale=self.scale)
+        return token_scores(
+            hidden,
+            self.head.weight,
+            target,
+            requires,
+            bias=self.head.bias,
+            temperature=temperature,
+            softcap=self.softcap,
+            scale=self.scale,
+        )
 
     def scores_backward(
-        self, hidden: Tensor, target: Tensor, cotangents: dict[str, Tensor], requires: frozenset[str], temperature: float
+        self,
+        hidden: Tensor,
+        target: Tensor,
+        cotangents: dict[str, Tensor],
+        requires: frozenset[str],
+        temperature: float,
     ) -> tuple[dict[str, Tensor], Tensor]:
         """`groupwise.causal_lm.head.token_scores_backward` with this model's head."""
         return token_scores_backward(
-            hidden, self.head.weight, target, cotangents, requires, bias=self.head.bias, temperature=temperature, softcap=self.softcap, scale=self.scale
+            hidden,
+            self.head.weight,
+            target,
+            cotangents,
+            requires,
+            bias=self.head.bias,
+            temperature=temperature,
+            softcap=self.softcap,
+            scale=self.scale,
         )
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Eval mode without gradient; every module's own mode is restored. Weights do not change inside, so autocast casts them once, not at every token."""
+        """Eval mode without gradient; every module's own mode is restored. Weights do not change inside, so autocast
+        casts them once, not at every token.
+        """
         training = [module for module in self.model.modules() if module.training]
         if training:
             self.model.eval()
@@ -149,8 +192,9 @@ class Backbone:
         tolerance = 2e-2 if first.dtype.itemsize < 4 else 1e-4
         if len(first) and bool((first - second).abs().max() > tolerance * first.abs().max()):
             raise ConfigError(
-                f"{name} is an encoder: what it says of a token depends on the tokens after it, so that no text can be sampled from it token by token; "
-                "train a decoder-only causal language model, such as Qwen/Qwen2.5-0.5B"
+                f"{name} is an encoder: what it says of a token depends on the tokens after it, so that no text can be"
+                " sampled from it token by token; train a decoder-only causal language model, such as"
+                " Qwen/Qwen2.5-0.5B"
             )
 
     def _find_shape(self) -> None:
@@ -159,7 +203,8 @@ class Backbone:
             expected = self._own_logits(ids, 1.0)
             if not bool(expected.isfinite().all()):
                 raise ConfigError(
-                    f"{type(self.model).__name__} gives logits that are NaN or infinite: its weights are damaged, or overflow; load other weights"
+                    f"{type(self.model).__name__} gives logits that are NaN or infinite: its weights are damaged, or"
+                    " overflow; load other weights"
                 )
             hidden = self.hidden(ids, use_cache=False)[0]
             # Small logits do not show a cap, so the head is also given hidden states that are long enough.
@@ -170,8 +215,9 @@ class Backbone:
                 if all(_near(self.logits(states), logits, hidden.dtype) for states, logits in trials):
                     return
         raise ConfigError(
-            f"the logits of {type(self.model).__name__} are not those of its head's weight, with any scale or cap its configuration names; "
-            f"this model family is not supported (supported: linear heads, also with {', '.join((*_CAPS, *_SCALES))})"
+            f"the logits of {type(self.model).__name__} are not those of its head's weight, with any scale or cap its"
+            " configuration names; this model family is not supported (supported: linear heads, also with"
+            f" {', '.join((*_CAPS, *_SCALES))})"
         )
 
     def _own_logits(self, ids: Tensor, factor: float) -> Tensor:

@@ -1,4 +1,5 @@
-"""A key-value cache with room: the prompt's keys and values once for each member of its group, then a slot a step, written in place.
+"""A key-value cache with room: the prompt's keys and values once for each member of its group, then a slot a step,
+written in place.
 
 The growing cache of transformers copies itself at every token; this one is allocated for the whole completion.
 """
@@ -13,7 +14,9 @@ from transformers.cache_utils import DynamicLayer
 
 
 class RoomyLayer(DynamicLayer):
-    """One layer's keys and values in buffers ``[B, heads, capacity, dim]`` of which the first `length` slots are filled."""
+    """One layer's keys and values in buffers ``[B, heads, capacity, dim]`` of which the first `length` slots are
+    filled.
+    """
 
     def __init__(self, keys: Tensor, values: Tensor, repeats: int, extra: int) -> None:
         super().__init__()
@@ -45,7 +48,9 @@ def filled(states: Tensor | None) -> Tensor:
 
 
 def with_room(states: Tensor, repeats: int, extra: int) -> Tensor:
-    """``[P, heads, n, dim]`` once for each of `repeats` members and with `extra` empty slots: ``[P repeats, heads, n + extra, dim]``."""
+    """``[P, heads, n, dim]`` once for each of `repeats` members and with `extra` empty slots: ``[P repeats, heads, n +
+    extra, dim]``.
+    """
     members, heads, length, dim = states.shape
     buffer = states.new_empty(members * repeats, heads, length + extra, dim)
     buffer.view(members, repeats, heads, length + extra, dim)[:, :, :, :length] = states.unsqueeze(1)
@@ -74,9 +79,12 @@ def expand(cache: DynamicCache, repeats: int, extra: int) -> bool:
 
 
 def keeps_keys(cache: DynamicCache) -> bool:
-    """Whether every layer of a cache that was used holds keys and values, and nothing else; a state-space layer holds a state, some beside keys and values."""
+    """Whether every layer of a cache that was used holds keys and values, and nothing else; a state-space layer holds a
+    state, some beside keys and values.
+    """
     return bool(cache.layers) and all(
-        isinstance(layer, DynamicLayer) and layer.keys is not None and not hasattr(layer, "recurrent_states") for layer in cache.layers
+        isinstance(layer, DynamicLayer) and layer.keys is not None and not hasattr(layer, "recurrent_states")
+        for layer in cache.layers
     )
 
 

@@ -12,7 +12,8 @@ from groupwise.config.numbers import Count, Length, Parallel, Positive, Seconds,
 
 @final
 class LoraConfig(Config):
-    """A low-rank adapter: ``W + (alpha / r) B A`` on the named layers; the reference policy is the adapter switched off.
+    """A low-rank adapter: ``W + (alpha / r) B A`` on the named layers; the reference policy is the adapter switched
+    off.
 
     Args:
         r: rank of the update.
@@ -39,8 +40,9 @@ class CausalLMConfig(Config):
         path: a local folder or a hub id.
         dtype: dtype of the weights; ``auto`` takes the file's.
         attention: attention implementation of transformers; ``None`` takes its default.
-        dropout: ``off`` trains without the dropout that the folder's configuration names (an adapter's own stays): under it, the policy that is rescored is
-            not the one that sampled, and a gradient depends on how members are cut into micro-batches. ``kept`` leaves it on while training.
+        dropout: ``off`` trains without the dropout that the folder's configuration names (an adapter's own stays):
+            under it, the policy that is rescored is not the one that sampled, and a gradient depends on how members are
+            cut into micro-batches. ``kept`` leaves it on while training.
         lora: an adapter to train instead of the whole model.
         revision: a branch, tag or commit of a hub id.
 
@@ -128,9 +130,15 @@ class SmallModelConfig(Config):
     @model_validator(mode="after")
     def _heads_divide(self) -> SmallModelConfig:
         if self.num_heads % self.num_key_value_heads:
-            raise ValueError(f"num_key_value_heads = {self.num_key_value_heads} does not divide num_heads = {self.num_heads}; write a divisor")
+            raise ValueError(
+                f"num_key_value_heads = {self.num_key_value_heads} does not divide num_heads = {self.num_heads}; write"
+                " a divisor"
+            )
         if self.head_dim is None and self.hidden_size % self.num_heads:
-            raise ValueError(f"hidden_size = {self.hidden_size} is not a multiple of num_heads = {self.num_heads}; write head_dim as well")
+            raise ValueError(
+                f"hidden_size = {self.hidden_size} is not a multiple of num_heads = {self.num_heads}; write head_dim as"
+                " well"
+            )
         if (self.head_dim or self.hidden_size // self.num_heads) % 2:
             raise ValueError("head_dim must be even: rotary positions turn pairs of numbers")
         return self
@@ -138,7 +146,8 @@ class SmallModelConfig(Config):
 
 @final
 class BuiltinEngine(Config):
-    """Sampling in this process by `groupwise.causal_lm.sampler`: one prefill a prompt, log-probs kept, seeds per member.
+    """Sampling in this process by `groupwise.causal_lm.sampler`: one prefill a prompt, log-probs kept, seeds per
+    member.
 
     Args:
         max_members: sample at most this many members at once, whole groups; all of a batch where omitted.
@@ -152,7 +161,8 @@ class BuiltinEngine(Config):
 class TransformersEngine(Config):
     """Sampling in this process by ``model.generate``: for model families the built-in sampler cannot serve.
 
-    Its random numbers belong to the batch, not to the member: the same batch repeats, but a member's text depends on its neighbours.
+    Its random numbers belong to the batch, not to the member: the same batch repeats, but a member's text depends on
+    its neighbours.
 
     Args:
         max_members: sample at most this many members at once, whole groups; all of a batch where omitted.
@@ -166,15 +176,16 @@ class TransformersEngine(Config):
 class VllmEngine(Config):
     """Sampling by a vLLM server, through its OpenAI-compatible completions with token ids.
 
-    The server must hold the weights that are trained; whoever runs it refreshes them. What it really sampled from is recorded as the behaviour policy, so a
-    server that lags behind is seen by a behaviour correction. Evaluation samples in this process, from the weights as they are. Tested
-    against a stand-in server only, not against vLLM itself.
+    The server must hold the weights that are trained; whoever runs it refreshes them. What it really sampled from is
+    recorded as the behaviour policy, so a server that lags behind is seen by a behaviour correction. Evaluation samples
+    in this process, from the weights as they are. Tested against a stand-in server only, not against vLLM itself.
 
     Args:
         address: of the server, without the path.
         model: name under which it serves the model.
-        processed_logprobs: the server was started with ``--logprobs-mode processed_logprobs``, so that its log-probs are those after temperature, top-k and
-            top-p. Without, only temperature 1 and no truncation can be used, where both are the same.
+        processed_logprobs: the server was started with ``--logprobs-mode processed_logprobs``, so that its log-probs
+            are those after temperature, top-k and top-p. Without, only temperature 1 and no truncation can be used,
+            where both are the same.
         concurrency: requests under way at once.
         timeout_seconds: for one completion.
         num_retries: how often a request that failed is sent again.

@@ -2,8 +2,9 @@
 
     log P(continuation | prompt) = sum_t log p(continuation_t | prompt, continuation_<t)        in nats
 
-What rows begin with alike is forwarded once, where the model allows it (`groupwise.causal_lm.packing`): a prompt for all of its continuations, or, where that
-saves more, what several prompts begin with (the same demonstrations before different queries).
+What rows begin with alike is forwarded once, where the model allows it (`groupwise.causal_lm.packing`): a prompt for
+all of its continuations, or, where that saves more, what several prompts begin with (the same demonstrations before
+different queries).
 """
 
 from __future__ import annotations
@@ -39,13 +40,17 @@ def continuation_log_probs(
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
         >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
-        >>> backbone = Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0))
-        >>> (both, empty), = continuation_log_probs(backbone, [[3, 4]], [[[3, 1], []]])
+        >>> backbone = Backbone(
+        ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
+        ... )
+        >>> ((both, empty),) = continuation_log_probs(backbone, [[3, 4]], [[[3, 1], []]])
         >>> both < 0, empty
         (True, 0.0)
     """
     if len(prompts) != len(continuations):
-        raise ValueError(f"{len(prompts)} prompts and {len(continuations)} lists of continuations; give one list a prompt")
+        raise ValueError(
+            f"{len(prompts)} prompts and {len(continuations)} lists of continuations; give one list a prompt"
+        )
     found = [[0.0] * len(own) for own in continuations]
     asked = [row for row, own in enumerate(continuations) if any(map(len, own))]
     with backbone.evaluating():
@@ -62,7 +67,9 @@ def _packed(backbone: Backbone, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]
     """Of pairs of prompt and continuation, sorted by prompt: side by side, and what is shared once."""
     distinct = list({id(prompt): prompt for prompt, _ in pairs}.values())
     counts = Counter(id(prompt) for prompt, _ in pairs)
-    shared = dict(zip(map(id, distinct), shared_prefixes(distinct, [counts[id(prompt)] for prompt in distinct]), strict=True))
+    shared = dict(
+        zip(map(id, distinct), shared_prefixes(distinct, [counts[id(prompt)] for prompt in distinct]), strict=True)
+    )
     # Continuations of one prompt hold one list of what they share, which is then recognised without being read.
     heads = {id(prompt): list(prompt[: shared[id(prompt)]]) for prompt in distinct}
     tails = [[*prompt[shared[id(prompt)] :], *own] for prompt, own in pairs]
@@ -71,12 +78,16 @@ def _packed(backbone: Backbone, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]
     steps = torch.arange(int(length.max()))
     tokens = torch.tensor([[*tail, *[0] * (len(steps) - len(tail))] for tail in tails])
     mask = (steps >= start[:, None]) & (steps < length[:, None])
-    fields = scoring.score(backbone, [heads[id(prompt)] for prompt, _ in pairs], tokens.to(backbone.device), mask.to(backbone.device))
+    fields = scoring.score(
+        backbone, [heads[id(prompt)] for prompt, _ in pairs], tokens.to(backbone.device), mask.to(backbone.device)
+    )
     return fields["log_prob"].double().sum(1).tolist()
 
 
 def _padded(backbone: Backbone, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
-    """The same in rows that are padded on the right, where nothing looks; continuations that differ in their last token alone share one."""
+    """The same in rows that are padded on the right, where nothing looks; continuations that differ in their last token
+    alone share one.
+    """
     rows: dict[tuple[int, ...], int] = {}
     member, place, target, owner = [], [], [], []
     for number, (prompt, own) in enumerate(pairs):
@@ -89,16 +100,25 @@ def _padded(backbone: Backbone, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]
         owner += [number] * len(own)
     width = max(map(len, rows))
     ids = torch.tensor([[*row, *[row[0]] * (width - len(row))] for row in rows], device=backbone.device)
-    hidden = backbone.hidden(ids, position_ids=torch.arange(width, device=backbone.device).expand(len(rows), -1), use_cache=False)
-    log_prob = backbone.scores(hidden[member, place], torch.tensor(target, device=backbone.device), frozenset({"log_prob"}), 1.0)["log_prob"]
-    return torch.zeros(len(pairs), dtype=torch.float64).index_add_(0, torch.tensor(owner), log_prob.double().cpu()).tolist()
+    hidden = backbone.hidden(
+        ids, position_ids=torch.arange(width, device=backbone.device).expand(len(rows), -1), use_cache=False
+    )
+    log_prob = backbone.scores(
+        hidden[member, place], torch.tensor(target, device=backbone.device), frozenset({"log_prob"}), 1.0
+    )["log_prob"]
+    return (
+        torch.zeros(len(pairs), dtype=torch.float64)
+        .index_add_(0, torch.tensor(owner), log_prob.double().cpu())
+        .tolist()
+    )
 
 
 def shared_prefixes(prompts: Sequence[Ids], counts: Sequence[int]) -> list[int]:
     """How many tokens of each prompt are forwarded once for all that begin with them; prompts in lexicographic order.
 
-    A group of prompts with the common prefix `c` costs `c + sum_i count_i (length_i - c)` tokens: what stands behind the prefix is forwarded with every
-    continuation. A prompt by itself shares all of its own. Neighbours join while that costs less.
+    A group of prompts with the common prefix `c` costs `c + sum_i count_i (length_i - c)` tokens: what stands behind
+    the prefix is forwarded with every continuation. A prompt by itself shares all of its own. Neighbours join while
+    that costs less.
 
     Args:
         prompts: token ids, sorted.
@@ -133,13 +153,16 @@ def _common(one: Ids, other: Ids) -> int:
     return count
 
 
-def _batches(rows: Sequence[int], prompts: Sequence[Ids], continuations: Sequence[Sequence[Ids]], batch_tokens: int) -> Iterator[list[int]]:
+def _batches(
+    rows: Sequence[int], prompts: Sequence[Ids], continuations: Sequence[Sequence[Ids]], batch_tokens: int
+) -> Iterator[list[int]]:
     """Rows that go through the model together; those that begin alike come after each other."""
     batch: list[int] = []
     used = 0
     for row in sorted(rows, key=lambda row: list(prompts[row])):
         length = len(prompts[row])
-        # The last token of a continuation is never an input, so that one of a single token costs nothing beside its prompt.
+        # The last token of a continuation is never an input, so that one of a single token costs nothing beside its
+        # prompt.
         cost = length + sum(length + len(own) - 1 for own in continuations[row] if len(own) > 1)
         if batch and used + cost > batch_tokens:
             yield batch

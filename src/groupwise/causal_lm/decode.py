@@ -1,7 +1,7 @@
 """One token further for every member of a batch: hidden states of the next position from the cache of all before it.
 
-Two ways with one result: through the model itself, for any family, or `groupwise.causal_lm.fused` for the plain rotary family, whose cost for a small
-model is not arithmetic but the number of operations a token.
+Two ways with one result: through the model itself, for any family, or `groupwise.causal_lm.fused` for the plain rotary
+family, whose cost for a small model is not arithmetic but the number of operations a token.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class ModelDecoder:
         extra: tokens to make room for.
     """
 
-    def __init__(self, backbone: Backbone, cache: Any, visible: Tensor | None, longest: int, repeats: int, extra: int) -> None:
+    def __init__(
+        self, backbone: Backbone, cache: Any, visible: Tensor | None, longest: int, repeats: int, extra: int
+    ) -> None:
         self.backbone, self.cache, self.seen = backbone, cache, longest
         plain = kv.expand(cache, repeats, extra)
         self.mask: Tensor | None = None
@@ -54,7 +56,12 @@ class ModelDecoder:
     def step(self, token: Tensor, position: Tensor) -> Tensor:
         self.seen += 1
         visible = None if self.mask is None else self.mask[..., : self.seen]
-        inputs = {"position_ids": position.unsqueeze(1), "attention_mask": visible, "past_key_values": self.cache, "use_cache": True}
+        inputs = {
+            "position_ids": position.unsqueeze(1),
+            "attention_mask": visible,
+            "past_key_values": self.cache,
+            "use_cache": True,
+        }
         return self.backbone.forward(token.unsqueeze(1), **inputs).last_hidden_state[:, -1]
 
     def select(self, rows: Tensor) -> None:
@@ -78,7 +85,9 @@ def prefill(backbone: Backbone, ids: Tensor, lengths: Tensor, repeats: int, extr
     visible = columns >= padding if bool((padding > 0).any()) else None
     cache = kv.prompt_cache(backbone.config)
     mask = None if visible is None else visible.long()
-    output = backbone.forward(ids, position_ids=(columns - padding).clamp_min(0), attention_mask=mask, past_key_values=cache, use_cache=True)
+    output = backbone.forward(
+        ids, position_ids=(columns - padding).clamp_min(0), attention_mask=mask, past_key_values=cache, use_cache=True
+    )
     hidden = output.last_hidden_state[:, -1].repeat_interleave(repeats, 0)
     if FusedDecoder.serves(backbone):
         return hidden, FusedDecoder(backbone, cache, visible, longest, repeats, extra)

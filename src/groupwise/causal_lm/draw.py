@@ -1,7 +1,9 @@
-"""One token a member from its distribution, by one uniform number a token: what a member draws depends on its own seed and nothing else.
+"""One token a member from its distribution, by one uniform number a token: what a member draws depends on its own seed
+and nothing else.
 
-The uniform of decision t of a member with seed s is a counter-based hash of (s, t) (splitmix64), so no generator is kept, and neighbours, order and batch
-size cannot reach it. The token is the first whose cumulative probability, in the order of token ids, exceeds the uniform.
+The uniform of decision t of a member with seed s is a counter-based hash of (s, t) (splitmix64), so no generator is
+kept, and neighbours, order and batch size cannot reach it. The token is the first whose cumulative probability, in the
+order of token ids, exceeds the uniform.
 """
 
 from __future__ import annotations
@@ -25,10 +27,11 @@ class DistributionError(RuntimeError):
     def __init__(self, num_broken: int, num_members: int, place: tuple[int, int], token: int) -> None:
         prompt, member = place
         super().__init__(
-            f"the model's distribution over tokens is not finite for {num_broken} of {num_members} members (first: prompt {prompt} of the batch, "
-            f"member {member}, token {token}, all counted from 0): a weight is NaN or infinite, or a number overflows on the way. After some training, "
-            "go on from an earlier checkpoint with a lower optimiser.learning_rate, or with train.max_grad_norm = 1.0; with bfloat16 or float16 weights, write "
-            "dtype = float32; before any training, the model folder is damaged"
+            f"the model's distribution over tokens is not finite for {num_broken} of {num_members} members (first:"
+            f" prompt {prompt} of the batch, member {member}, token {token}, all counted from 0): a weight is NaN or"
+            " infinite, or a number overflows on the way. After some training, go on from an earlier checkpoint with a"
+            " lower optimiser.learning_rate, or with train.max_grad_norm = 1.0; with bfloat16 or float16 weights,"
+            " write dtype = float32; before any training, the model folder is damaged"
         )
 
 
@@ -47,7 +50,9 @@ def check_finite(log_prob: Tensor, members: Sequence[int], group_size: int) -> N
     rows = broken.any(1).nonzero().squeeze(1).tolist()
     if rows:
         first = min(rows, key=lambda row: members[row])
-        raise DistributionError(len(rows), len(log_prob), divmod(members[first], group_size), int(broken[first].int().argmax()))
+        raise DistributionError(
+            len(rows), len(log_prob), divmod(members[first], group_size), int(broken[first].int().argmax())
+        )
 
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -74,7 +79,8 @@ def uniforms(seeds: Sequence[int], num: int) -> Tensor:
     """
     start = _mix(np.array([int(seed) % 2**64 for seed in seeds], dtype=np.uint64).reshape(-1, 1) + _GOLDEN)
     steps = np.arange(1, num + 1, dtype=np.uint64) * _GOLDEN
-    # 48 bits and a half: strictly inside (0, 1) in fp64 also after multiplying with a total mass that is one ulp from 1.
+    # 48 bits and a half: strictly inside (0, 1) in fp64 also after multiplying with a total mass that is one ulp from
+    # 1.
     return torch.from_numpy(((_mix(start + steps) >> np.uint64(16)).astype(np.float64) + 0.5) * 2.0**-48)
 
 
@@ -115,7 +121,8 @@ def draw(probability: Tensor, uniform: Tensor) -> Tensor:
         >>> draw(torch.tensor([[0.25, 0.0, 0.75]]), torch.tensor([0.25])).item()
         2
 
-    A token of mass 0 is never drawn. Masses that are NaN give some token, so that no index is out of range; who keeps its log-prob sees it.
+    A token of mass 0 is never drawn. Masses that are NaN give some token, so that no index is out of range; who keeps
+    its log-prob sees it.
     """
     # fp64: an fp32 running sum over 150,000 tokens would be off by more than the rarest of them weigh.
     cumulative = probability.cumsum(1, dtype=torch.float64)

@@ -10,7 +10,8 @@ _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_exp
 def router_remark(config: Any) -> str:
     """A sentence on the loss that other trainers add for the router; empty for a model without experts.
 
-    The loss that balances the experts' load is of the whole batch's shares, not a sum over tokens, so that it would depend on how a batch is cut into passes.
+    The loss that balances the experts' load is of the whole batch's shares, not a sum over tokens, so that it would
+    depend on how a batch is cut into passes.
 
     Args:
         config: the model's, as transformers has it.
@@ -25,8 +26,13 @@ def router_remark(config: Any) -> str:
     if not counts:
         return ""
     coefficient = getattr(text, "router_aux_loss_coef", None)
-    named = f" (router_aux_loss_coef = {coefficient:g} in its config.json has no effect)" if isinstance(coefficient, int | float) and coefficient else ""
+    named = (
+        f" (router_aux_loss_coef = {coefficient:g} in its config.json has no effect)"
+        if isinstance(coefficient, int | float) and coefficient
+        else ""
+    )
     return (
-        f"model: a mixture of {counts[0]} experts, whose router learns from the objective alone: no loss that balances the experts' load is added{named}; "
-        "for one train with TRL's trainer and this objective, or leave the routers as they are with LoRA on the attention's layers (domain.model.lora)"
+        f"model: a mixture of {counts[0]} experts, whose router learns from the objective alone: no loss that balances"
+        f" the experts' load is added{named}; for one train with TRL's trainer and this objective, or leave the routers"
+        " as they are with LoRA on the attention's layers (domain.model.lora)"
     )

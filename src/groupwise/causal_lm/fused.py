@@ -1,7 +1,9 @@
-"""The decode step of the plain rotary family (Llama, Qwen2, Qwen3) in a third of the operations; equal to the model's own to fp32 rounding.
+"""The decode step of the plain rotary family (Llama, Qwen2, Qwen3) in a third of the operations; equal to the model's
+own to fp32 rounding.
 
-For a small model a token costs operations, not arithmetic. Here query, key and value are one product, so are gate and up; the residual is added inside the
-product that feeds it; one query attends by two batched products over a cache that is already in their layout.
+For a small model a token costs operations, not arithmetic. Here query, key and value are one product, so are gate and
+up; the residual is added inside the product that feeds it; one query attends by two batched products over a cache that
+is already in their layout.
 
     x += W_o softmax(rot(q) rot(K)^T / sqrt(d)) V,   x += W_d (silu(W_g n(x)) * W_u n(x)),   n = RMS norm
 """
@@ -20,7 +22,8 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3Model
 from groupwise.causal_lm import cache as kv
 from groupwise.causal_lm.backbone import Backbone
 
-# The products' weights are copied side by side for the time of sampling; above this the copy would cost more than it saves.
+# The products' weights are copied side by side for the time of sampling; above this the copy would cost more than it
+# saves.
 _MOST_PARAMETERS = 100_000_000
 # Rotary tables that do not depend on how long the sequence has become.
 _FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
@@ -28,21 +31,31 @@ _FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
 
 @final
 class FusedDecoder:
-    """A `groupwise.causal_lm.decode.Decoder`; arguments as `groupwise.causal_lm.decode.ModelDecoder`. Weights are read when it is made."""
+    """A `groupwise.causal_lm.decode.Decoder`; arguments as `groupwise.causal_lm.decode.ModelDecoder`. Weights are read
+    when it is made.
+    """
 
-    def __init__(self, backbone: Backbone, cache: Any, visible: Tensor | None, longest: int, repeats: int, extra: int) -> None:
+    def __init__(
+        self, backbone: Backbone, cache: Any, visible: Tensor | None, longest: int, repeats: int, extra: int
+    ) -> None:
         body: Any = backbone.body
         config = backbone.config
         attention = body.layers[0].self_attn
         self.embedding, self.norm, self.eps = body.embed_tokens.weight, body.norm.weight, config.rms_norm_eps
-        self.head_dim, self.query_heads, self.key_heads = attention.head_dim, config.num_attention_heads, config.num_key_value_heads
+        self.head_dim, self.query_heads, self.key_heads = (
+            attention.head_dim,
+            config.num_attention_heads,
+            config.num_key_value_heads,
+        )
         self.layers = [_Layer(layer, self.query_heads, self.key_heads) for layer in body.layers]
         self.seen = longest
         members = cache.layers[0].keys.shape[0] * repeats
         self.caches = []
         for layer in kv.full_layers(cache):
             pair = [kv.with_room(kv.filled(states), repeats, extra) for states in (layer.keys, layer.values)]
-            self.caches.append([buffer.view(members * self.key_heads, longest + extra, self.head_dim) for buffer in pair])
+            self.caches.append(
+                [buffer.view(members * self.key_heads, longest + extra, self.head_dim) for buffer in pair]
+            )
         positions = torch.arange(longest + extra, device=backbone.device).unsqueeze(0)
         cos, sin = (table[0].unsqueeze(1) for table in body.rotary_emb(self.embedding[:1].unsqueeze(0), positions))
         half = self.head_dim // 2
@@ -57,7 +70,10 @@ class FusedDecoder:
     @staticmethod
     def serves(backbone: Backbone) -> bool:
         """Whether this model's step is the one written here, and the copy of its weights small."""
-        return is_plain_rotary(backbone) and sum(parameter.numel() for parameter in backbone.body.parameters()) <= _MOST_PARAMETERS
+        return (
+            is_plain_rotary(backbone)
+            and sum(parameter.numel() for parameter in backbone.body.parameters()) <= _MOST_PARAMETERS
+        )
 
     def step(self, token: Tensor, position: Tensor) -> Tensor:
         x = functional.embedding(token, self.embedding)
@@ -67,19 +83,27 @@ class FusedDecoder:
         self.seen += 1
         bias = None if self.bias is None else self.bias[:, :, : self.seen]
         for layer, (keys, values) in zip(self.layers, self.caches, strict=True):
-            x = self._attend(layer, x, cos * layer.turned, sin * layer.turned.roll(self.head_dim // 2, -1), keys, values, bias)
+            x = self._attend(
+                layer, x, cos * layer.turned, sin * layer.turned.roll(self.head_dim // 2, -1), keys, values, bias
+            )
             gate, up = functional.linear(self._unit(x), layer.gate_up, layer.gate_up_bias).chunk(2, -1)
-            x = torch.addmm(x if layer.down_bias is None else x + layer.down_bias, functional.silu(gate).mul_(up), layer.down)
+            x = torch.addmm(
+                x if layer.down_bias is None else x + layer.down_bias, functional.silu(gate).mul_(up), layer.down
+            )
         return self._unit(x).mul_(self.norm)
 
     def _unit(self, x: Tensor) -> Tensor:
         """``x / sqrt(mean x^2 + eps)``: an RMS norm without its weight."""
         return x * torch.linalg.vecdot(x, x).div_(x.shape[-1]).add_(self.eps).rsqrt_().unsqueeze(-1)
 
-    def _attend(self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
+    def _attend(
+        self, layer: _Layer, x: Tensor, cos: Tensor, sin: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None
+    ) -> Tensor:
         members, d, seen = x.shape[0], self.head_dim, self.seen
         rotated_heads = self.query_heads + self.key_heads
-        qkv = functional.linear(self._unit(x), layer.qkv, layer.qkv_bias).view(members, rotated_heads + self.key_heads, d)
+        qkv = functional.linear(self._unit(x), layer.qkv, layer.qkv_bias).view(
+            members, rotated_heads + self.key_heads, d
+        )
         qk = qkv[:, :rotated_heads]
         if layer.normed:
             qk = self._unit(qk)
@@ -100,7 +124,9 @@ class FusedDecoder:
 
 
 def is_plain_rotary(backbone: Backbone) -> bool:
-    """Whether a model is of the family written out here: its class, fp32 weights as they were loaded, no adapter, no autocast, full attention, no hooks."""
+    """Whether a model is of the family written out here: its class, fp32 weights as they were loaded, no adapter, no
+    autocast, full attention, no hooks.
+    """
     body: Any = backbone.body
     config = backbone.config
     if type(body) not in (LlamaModel, Qwen2Model, Qwen3Model) or backbone.model is not _owner(backbone):
@@ -113,7 +139,10 @@ def is_plain_rotary(backbone: Backbone) -> bool:
         and rope.get("rope_type", "default") in _FIXED_ROTATIONS
         and rope.get("partial_rotary_factor", 1.0) == 1.0
         and len(kv.full_layers(kv.prompt_cache(config))) == len(body.layers)
-        and all(type(module) is torch.nn.Linear for module in (body.layers[0].self_attn.q_proj, body.layers[0].mlp.down_proj))
+        and all(
+            type(module) is torch.nn.Linear
+            for module in (body.layers[0].self_attn.q_proj, body.layers[0].mlp.down_proj)
+        )
         and not any(module._forward_hooks or module._forward_pre_hooks for module in body.modules())
     )
 

@@ -1,7 +1,8 @@
-"""The training pass of the plain rotary family (Llama, Qwen2, Qwen3) over a row of tokens, with the gradients of norm and rotation written out.
+"""The training pass of the plain rotary family (Llama, Qwen2, Qwen3) over a row of tokens, with the gradients of norm
+and rotation written out.
 
-Autograd keeps every intermediate of an RMS norm and goes over each of them again; for a small model that is as much time as the products. With
-``r = 1 / sqrt(mean x^2 + eps)`` and ``y = w x r``, the gradients of ``y`` against ``g`` are
+Autograd keeps every intermediate of an RMS norm and goes over each of them again; for a small model that is as much
+time as the products. With ``r = 1 / sqrt(mean x^2 + eps)`` and ``y = w x r``, the gradients of ``y`` against ``g`` are
 
     dx = r (g w - x r^2 mean(g w x)),    dw = sum g x r
 """
@@ -54,7 +55,9 @@ class _Rotation(torch.autograd.Function):
 
 
 def serves(backbone: Backbone) -> bool:
-    """Whether this model's training pass is the one written here: the family of `groupwise.causal_lm.fused`, and no dropout in attention now."""
+    """Whether this model's training pass is the one written here: the family of `groupwise.causal_lm.fused`, and no
+    dropout in attention now.
+    """
     body: Any = backbone.body
     return is_plain_rotary(backbone) and not (body.training and body.layers[0].self_attn.attention_dropout)
 
@@ -76,7 +79,10 @@ def states(backbone: Backbone, ids: Tensor, position: Tensor, attend: Attend) ->
     for layer in body.layers:
         attention, mlp = layer.self_attn, layer.mlp
         normed = _norm(x, layer.input_layernorm)
-        query, key, value = (project(normed).view(len(x), -1, attention.head_dim) for project in (attention.q_proj, attention.k_proj, attention.v_proj))
+        query, key, value = (
+            project(normed).view(len(x), -1, attention.head_dim)
+            for project in (attention.q_proj, attention.k_proj, attention.v_proj)
+        )
         if hasattr(attention, "q_norm"):
             query, key = _norm(query, attention.q_norm), _norm(key, attention.k_norm)
         query, key = (_Rotation.apply(states, cos, sin) for states in (query, key))

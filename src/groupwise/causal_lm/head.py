@@ -1,15 +1,18 @@
-"""The head of a language model without its logits: log-probs, entropies and score norms from hidden states, never a ``[N, V]`` tensor for all N.
+"""The head of a language model without its logits: log-probs, entropies and score norms from hidden states, never a
+``[N, V]`` tensor for all N.
 
-The logits of one position are ``z = W h + b``, then ``u = cap tanh(s z / cap) / temperature`` (``u = s z / temperature`` without a cap).
-Everything a loss reads is a function of ``u``: with ``p = softmax(u)`` and ``y`` the token that was drawn,
+The logits of one position are ``z = W h + b``, then ``u = cap tanh(s z / cap) / temperature`` (``u = s z /
+temperature`` without a cap). Everything a loss reads is a function of ``u``: with ``p = softmax(u)`` and ``y`` the
+token that was drawn,
 
     log_prob   = u_y - logsumexp(u)
     entropy    = logsumexp(u) - sum_j p_j u_j
     score_norm = sqrt(max(0, 1 - 2 p_y + sum_j p_j^2))          the norm of d log_prob / d u
 
-Two forms. `token_scores` takes part in autograd: it walks over blocks of the vocabulary with a running maximum and sum, keeps a few numbers
-a position, and computes each block once more in the backward pass. `token_scores_backward` serves where the cotangents are known
-before the forward pass (the first update after sampling): it walks over positions, keeps one chunk of logits, and takes the gradient at once.
+Two forms. `token_scores` takes part in autograd: it walks over blocks of the vocabulary with a running maximum and sum,
+keeps a few numbers a position, and computes each block once more in the backward pass. `token_scores_backward` serves
+where the cotangents are known before the forward pass (the first update after sampling): it walks over positions, keeps
+one chunk of logits, and takes the gradient at once.
 """
 
 from __future__ import annotations
@@ -30,7 +33,9 @@ _BLOCK_TOKENS = 2048
 
 
 class _TokenScores(torch.autograd.Function):
-    """Blocks of the vocabulary outside, tiles of positions inside, so that a block's weight gradient is finished before the next begins."""
+    """Blocks of the vocabulary outside, tiles of positions inside, so that a block's weight gradient is finished before
+    the next begins.
+    """
 
     @staticmethod
     def forward(ctx, hidden, weight, bias, target, shape, requires, tile_rows):
@@ -56,7 +61,9 @@ class _TokenScores(torch.autograd.Function):
     def backward(ctx, *gradients):
         hidden, weight, bias, target = ctx.saved_tensors
         shape, requires, tile_rows, running, dtype = ctx.rest
-        cotangents = {name: g.to(dtype) for name, g in zip(FIELDS, gradients, strict=True) if g is not None and name in requires}
+        cotangents = {
+            name: g.to(dtype) for name, g in zip(FIELDS, gradients, strict=True) if g is not None and name in requires
+        }
         need_hidden, need_weight, need_bias = ctx.needs_input_grad[:3]
         num, vocabulary = hidden.shape[0], weight.shape[0]
         block_size = min(_BLOCK_TOKENS, vocabulary)
@@ -74,12 +81,29 @@ class _TokenScores(torch.autograd.Function):
                     u, scratch = _views(tiles, rows, block)
                     u = shape.logits(hidden[rows], w, b, dtype, out=u)
                     g = coefficients.gradient(rows, u, lse, target[rows], block.start, shape, scratch)
-                    backpropagate(g, hidden[rows], w, shape.inner, dtype, None if grad_hidden is None else grad_hidden[rows], block_weight, block_bias)
+                    backpropagate(
+                        g,
+                        hidden[rows],
+                        w,
+                        shape.inner,
+                        dtype,
+                        None if grad_hidden is None else grad_hidden[rows],
+                        block_weight,
+                        block_bias,
+                    )
                 if grad_weight is not None and block_weight is not None:
                     grad_weight[block] = block_weight
                 if grad_bias is not None and block_bias is not None:
                     grad_bias[block] = block_bias
-        return None if grad_hidden is None else grad_hidden.to(hidden.dtype), grad_weight, grad_bias, None, None, None, None
+        return (
+            None if grad_hidden is None else grad_hidden.to(hidden.dtype),
+            grad_weight,
+            grad_bias,
+            None,
+            None,
+            None,
+            None,
+        )
 
 
 def _views(tiles: Tensor, rows: slice, block: slice) -> tuple[Tensor, Tensor]:
@@ -87,7 +111,9 @@ def _views(tiles: Tensor, rows: slice, block: slice) -> tuple[Tensor, Tensor]:
     return tiles[0, : num * width].view(num, width), tiles[1, : num * width].view(num, width)
 
 
-def _checked(hidden: Tensor, weight: Tensor, target: Tensor, requires: Iterable[str], temperature: float, softcap: float | None) -> frozenset[str]:
+def _checked(
+    hidden: Tensor, weight: Tensor, target: Tensor, requires: Iterable[str], temperature: float, softcap: float | None
+) -> frozenset[str]:
     requires = frozenset(requires)
     if unknown := requires - set(FIELDS):
         raise ValueError(f"requires = {sorted(unknown)}: the head computes {list(FIELDS)}; ask for a subset of these")
@@ -96,7 +122,10 @@ def _checked(hidden: Tensor, weight: Tensor, target: Tensor, requires: Iterable[
     if softcap is not None and not softcap > 0:
         raise ValueError(f"softcap = {softcap}: must be above 0, or None for no cap")
     if hidden.ndim != 2 or weight.ndim != 2 or target.shape != hidden.shape[:1] or weight.shape[1] != hidden.shape[1]:
-        raise ValueError(f"hidden {tuple(hidden.shape)}, weight {tuple(weight.shape)}, target {tuple(target.shape)}: expected [N, H], [V, H] and [N]")
+        raise ValueError(
+            f"hidden {tuple(hidden.shape)}, weight {tuple(weight.shape)}, target {tuple(target.shape)}: expected [N,"
+            " H], [V, H] and [N]"
+        )
     return requires
 
 
@@ -139,13 +168,16 @@ def token_scores(
         >>> round(scores["log_prob"].item(), 4), round(scores["entropy"].item(), 4)
         (-1.3863, 1.3863)
 
-    No positions give empty scores and zero gradients. At a certain token (``p_y = 1``) the score norm is 0 and so is its gradient.
+    No positions give empty scores and zero gradients. At a certain token (``p_y = 1``) the score norm is 0 and so is
+    its gradient.
     """
     requires = _checked(hidden, weight, target, requires, temperature, softcap)
     item = compute_dtype(hidden, weight).itemsize
     block = min(_BLOCK_TOKENS, weight.shape[0])
     tile_rows = max(1, min(_TILE_ELEMENTS, memory_bytes // (2 * item)) // block)
-    outputs = _TokenScores.apply(hidden, weight, bias, target, HeadShape(temperature, softcap, scale), requires, tile_rows)
+    outputs = _TokenScores.apply(
+        hidden, weight, bias, target, HeadShape(temperature, softcap, scale), requires, tile_rows
+    )
     return {name: value for name, value in zip(FIELDS, outputs, strict=True) if value is not None}
 
 
@@ -163,28 +195,34 @@ def token_scores_backward(
     scale: float = 1.0,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Scores and gradients in one pass, for cotangents that are known before it; adds to ``weight.grad`` and ``bias.grad``.
+    """Scores and gradients in one pass, for cotangents that are known before it; adds to ``weight.grad`` and
+    ``bias.grad``.
 
         grad_hidden = d (sum_field sum_n cotangent_n field_n) / d hidden
 
     Args:
-        hidden, weight, target, bias, temperature, softcap, scale, memory_bytes: as in `token_scores`; `hidden` is detached.
+        hidden, weight, target, bias, temperature, softcap, scale, memory_bytes: as in `token_scores`; `hidden` is
+            detached.
         cotangents: ``{field: [N]}``; a missing field counts as zero.
         requires: fields to return beside those of `cotangents`.
 
     Returns:
-        The detached scores ``{name: [N]}`` and ``grad_hidden [N, H]`` in the dtype of `hidden`. A frozen weight gets no gradient.
+        The detached scores ``{name: [N]}`` and ``grad_hidden [N, H]`` in the dtype of `hidden`. A frozen weight gets no
+        gradient.
 
     Raises:
         ValueError: as `token_scores`; a weight that requires a gradient but is not a leaf.
 
     Example:
         >>> weight = torch.zeros(2, 1, requires_grad=True)
-        >>> scores, grad = token_scores_backward(torch.ones(1, 1), weight, torch.tensor([0]), {"log_prob": torch.ones(1)})
+        >>> scores, grad = token_scores_backward(
+        ...     torch.ones(1, 1), weight, torch.tensor([0]), {"log_prob": torch.ones(1)}
+        ... )
         >>> weight.grad.tolist(), grad.tolist()
         ([[0.5], [-0.5]], [[0.0]])
 
-    It bypasses autograd's hooks on the weight: sum gradients over processes after the last micro-batch, not inside backward.
+    It bypasses autograd's hooks on the weight: sum gradients over processes after the last micro-batch, not inside
+    backward.
     """
     requires = _checked(hidden, weight, target, frozenset(requires) | set(cotangents), temperature, softcap)
     for name, tensor in (("weight", weight), ("bias", bias)):
@@ -200,7 +238,10 @@ def token_scores_backward(
     grad_bias, finish_bias = _accumulator(bias, dtype)
     scores = {name: hidden.new_empty(num, dtype=dtype) for name in FIELDS if name in requires}
     with torch.autocast(hidden.device.type, enabled=False):
-        kept = [hidden.new_empty(chunk_rows * (block.stop - block.start), dtype=dtype) for block in blocks(vocabulary, block_size)]
+        kept = [
+            hidden.new_empty(chunk_rows * (block.stop - block.start), dtype=dtype)
+            for block in blocks(vocabulary, block_size)
+        ]
         scratch = hidden.new_empty(chunk_rows * block_size, dtype=dtype)
         for rows in blocks(num, chunk_rows):
             n = rows.stop - rows.start
@@ -208,25 +249,47 @@ def token_scores_backward(
             running = Running(n, requires, hidden, dtype)
             for buffer, block in zip(kept, blocks(vocabulary, block_size), strict=True):
                 width = block.stop - block.start
-                u = shape.logits(h, weight[block], None if bias is None else bias[block], dtype, out=buffer[: n * width].view(n, width))
+                u = shape.logits(
+                    h,
+                    weight[block],
+                    None if bias is None else bias[block],
+                    dtype,
+                    out=buffer[: n * width].view(n, width),
+                )
                 running.add(everything, u, y, block.start, scratch[: n * width].view(n, width))
             chunk = running.scores(requires)
             for name, value in chunk.items():
                 scores[name][rows] = value
-            lse, coefficients = running.lse, Coefficients.of({name: g[rows].to(dtype) for name, g in cotangents.items()}, running, chunk)
+            lse, coefficients = (
+                running.lse,
+                Coefficients.of({name: g[rows].to(dtype) for name, g in cotangents.items()}, running, chunk),
+            )
             for buffer, block in zip(kept, blocks(vocabulary, block_size), strict=True):
                 width = block.stop - block.start
                 u = buffer[: n * width].view(n, width)
-                g = coefficients.gradient(everything, u, lse, y, block.start, shape, scratch[: n * width].view(n, width))
+                g = coefficients.gradient(
+                    everything, u, lse, y, block.start, shape, scratch[: n * width].view(n, width)
+                )
                 block_weight = None if grad_weight is None else grad_weight[block]
-                backpropagate(g, h, weight[block], shape.inner, dtype, grad_hidden[rows], block_weight, None if grad_bias is None else grad_bias[block])
+                backpropagate(
+                    g,
+                    h,
+                    weight[block],
+                    shape.inner,
+                    dtype,
+                    grad_hidden[rows],
+                    block_weight,
+                    None if grad_bias is None else grad_bias[block],
+                )
         finish_weight()
         finish_bias()
     return scores, grad_hidden.to(hidden.dtype)
 
 
 def _accumulator(parameter: Tensor | None, dtype: torch.dtype) -> tuple[Tensor | None, Callable[[], None]]:
-    """Where a gradient is summed: ``.grad`` itself, or beside it in `dtype` where ``.grad`` is too coarse to add chunk after chunk."""
+    """Where a gradient is summed: ``.grad`` itself, or beside it in `dtype` where ``.grad`` is too coarse to add chunk
+    after chunk.
+    """
     if parameter is None or not parameter.requires_grad:
         return None, lambda: None
     if parameter.dtype == dtype:

@@ -1,4 +1,6 @@
-"""From a folder or hub id to a model with its tokenizer, and back to a plain folder that transformers loads anywhere."""
+"""From a folder or hub id to a model with its tokenizer, and back to a plain folder that transformers loads
+anywhere.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,9 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
         device: where the weights go.
 
     Raises:
-        ConfigError: no such folder; an encoder-decoder or an encoder; no ``config.json``, tokenizer or safetensors weights in it; weights that do not fit;
-            no end token; a family that is not supported; an adapter whose target modules do not exist.
+        ConfigError: no such folder; an encoder-decoder or an encoder; no ``config.json``, tokenizer or safetensors
+            weights in it; weights that do not fit; no end token; a family that is not supported; an adapter whose
+            target modules do not exist.
 
     Only safetensors are read, and no code from the folder is run.
 
@@ -64,14 +67,22 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
         >>> folder, tokenizer = tempfile.mkdtemp(), character_tokenizer("ab")
         >>> save(small_model(SmallModelConfig(hidden_size=8, num_heads=2), tokenizer, seed=0), tokenizer, folder)
         >>> loaded = load(CausalLMConfig(path=folder, lora=LoraConfig(r=2)))
-        >>> loaded.tokenizer.eos_token, all("lora" in name for name, weight in loaded.model.named_parameters() if weight.requires_grad)
+        >>> (
+        ...     loaded.tokenizer.eos_token,
+        ...     all("lora" in name for name, weight in loaded.model.named_parameters() if weight.requires_grad),
+        ... )
         ('<|end|>', True)
     """
     check_folder(config.path)
     _check_kind(config)
     tokenizer = load_tokenizer(config.path, config.revision)
     dtype = "auto" if config.dtype == "auto" else getattr(torch, config.dtype)
-    arguments: dict[str, Any] = {"dtype": dtype, "revision": config.revision or "main", "use_safetensors": True, "output_loading_info": True} | _NO_CODE
+    arguments: dict[str, Any] = {
+        "dtype": dtype,
+        "revision": config.revision or "main",
+        "use_safetensors": True,
+        "output_loading_info": True,
+    } | _NO_CODE
     if config.attention is not None:
         arguments["attn_implementation"] = config.attention
     try:
@@ -81,12 +92,17 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
         if is_out_of_memory(error):
             raise
         if "ignore_mismatched_sizes" in str(error):
-            raise ConfigError(f"path = {config.path!r}: its weights have other shapes than its config.json says; save the model anew") from error
-        raise ConfigError(f"path = {config.path!r}: transformers cannot load a causal language model from it: {_first_line(error)}") from error
+            raise ConfigError(
+                f"path = {config.path!r}: its weights have other shapes than its config.json says; save the model anew"
+            ) from error
+        raise ConfigError(
+            f"path = {config.path!r}: transformers cannot load a causal language model from it: {_first_line(error)}"
+        ) from error
     if missing := sorted(report["missing_keys"]):
         shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
         raise ConfigError(
-            f"path = {config.path!r}: its weights lack {len(missing)} tensors ({shown}); they would be random. Save the whole model into the folder"
+            f"path = {config.path!r}: its weights lack {len(missing)} tensors ({shown}); they would be random. Save the"
+            " whole model into the folder"
         )
     fit_tokenizer(tokenizer, model, config.path)
     model = model.to(device)
@@ -97,33 +113,52 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
 
 
 def check_folder(path: str) -> None:
-    """Refuse a local folder that cannot hold a causal LM, saying which file is missing. A name that is no local path is left to the hub.
+    """Refuse a local folder that cannot hold a causal LM, saying which file is missing. A name that is no local path is
+    left to the hub.
 
     Raises:
         ConfigError: as `load`.
     """
     folder = Path(path)
     if not folder.is_dir():
-        if folder.exists() or path.startswith((".", "/", "~")) or path.count("/") > 1 or ("/" in path and folder.parent.is_dir()):
-            raise ConfigError(f"path = {path!r}: no such folder; give a folder saved by save_pretrained, or a hub id like Qwen/Qwen2.5-0.5B")
+        if (
+            folder.exists()
+            or path.startswith((".", "/", "~"))
+            or path.count("/") > 1
+            or ("/" in path and folder.parent.is_dir())
+        ):
+            raise ConfigError(
+                f"path = {path!r}: no such folder; give a folder saved by save_pretrained, or a hub id like"
+                " Qwen/Qwen2.5-0.5B"
+            )
         _check_hub(path)
         return
     if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
         raise ConfigError(
-            f"path = {path!r}: an adapter without its model; merge it once: peft.AutoPeftModelForCausalLM.from_pretrained(path).merge_and_unload(), "
-            "save that with its tokenizer, and give the new folder"
+            f"path = {path!r}: an adapter without its model; merge it once:"
+            " peft.AutoPeftModelForCausalLM.from_pretrained(path).merge_and_unload(), save that with its tokenizer,"
+            " and give the new folder"
         )
     if not (folder / "config.json").is_file():
-        raise ConfigError(f"path = {path!r}: no config.json in it; save the model there with model.save_pretrained({path!r})")
+        raise ConfigError(
+            f"path = {path!r}: no config.json in it; save the model there with model.save_pretrained({path!r})"
+        )
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES) and not any(folder.glob("*.tiktoken")):
-        raise ConfigError(f"path = {path!r}: no tokenizer in it (no tokenizer.json); save one there with tokenizer.save_pretrained({path!r})")
+        raise ConfigError(
+            f"path = {path!r}: no tokenizer in it (no tokenizer.json); save one there with"
+            f" tokenizer.save_pretrained({path!r})"
+        )
     if not any(folder.glob("*.safetensors")):
         if any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth")):
             raise ConfigError(
-                f"path = {path!r}: its weights are pickle files (.bin), which can run code when opened; only safetensors are read. "
-                "Convert them once where you trust them: AutoModelForCausalLM.from_pretrained(path).save_pretrained(path)"
+                f"path = {path!r}: its weights are pickle files (.bin), which can run code when opened; only"
+                " safetensors are read. Convert them once where you trust them:"
+                " AutoModelForCausalLM.from_pretrained(path).save_pretrained(path)"
             )
-        raise ConfigError(f"path = {path!r}: no weights in it (no *.safetensors); save the model there with model.save_pretrained({path!r})")
+        raise ConfigError(
+            f"path = {path!r}: no weights in it (no *.safetensors); save the model there with"
+            f" model.save_pretrained({path!r})"
+        )
 
 
 def _check_kind(config: CausalLMConfig) -> None:
@@ -137,12 +172,13 @@ def _check_kind(config: CausalLMConfig) -> None:
     use = "Groupwise trains decoder-only causal language models; give one, such as Qwen/Qwen2.5-0.5B"
     if getattr(told, "is_encoder_decoder", False):
         raise ConfigError(
-            f"path = {config.path!r}: its config.json says is_encoder_decoder = true (model_type = {told.model_type!r}): the prompt is read by an encoder, "
-            f"and {use}"
+            f"path = {config.path!r}: its config.json says is_encoder_decoder = true (model_type ="
+            f" {told.model_type!r}): the prompt is read by an encoder, and {use}"
         )
     if type(told) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ConfigError(
-            f"path = {config.path!r}: transformers has no causal language model of model_type = {told.model_type!r}, which its config.json names; {use}"
+            f"path = {config.path!r}: transformers has no causal language model of model_type = {told.model_type!r},"
+            f" which its config.json names; {use}"
         )
 
 
@@ -158,8 +194,8 @@ def _check_hub(path: str) -> None:
         httpx.head(constants.ENDPOINT, timeout=10)
     except httpx.HTTPError as error:
         raise ConfigError(
-            f"path = {path!r}: there is no such folder here, no model of this name was fetched before, and the hub cannot be reached ({error}); "
-            "give a folder saved by save_pretrained"
+            f"path = {path!r}: there is no such folder here, no model of this name was fetched before, and the hub"
+            f" cannot be reached ({error}); give a folder saved by save_pretrained"
         ) from error
 
 
@@ -179,7 +215,8 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
 
 
 def fit_tokenizer(tokenizer: Any, model: Any, path: str = "") -> None:
-    """Give the tokenizer an end token (from the model's configuration, if need be) and a pad token (the end token, if need be).
+    """Give the tokenizer an end token (from the model's configuration, if need be) and a pad token (the end token, if
+    need be).
 
     The pad token never reaches a loss: padding is outside the mask and outside attention.
 
@@ -203,8 +240,16 @@ def fit_tokenizer(tokenizer: Any, model: Any, path: str = "") -> None:
             "use the model's own tokenizer, or model.resize_token_embeddings(len(tokenizer)) and save again"
         )
     if tokenizer.eos_token_id is None:
-        named = [getattr(source, "eos_token_id", None) for source in (getattr(model, "generation_config", None), model.config)]
-        ids = [i for value in named for i in (value if isinstance(value, list | tuple) else [value]) if isinstance(i, int) and 0 <= i < len(tokenizer)]
+        named = [
+            getattr(source, "eos_token_id", None)
+            for source in (getattr(model, "generation_config", None), model.config)
+        ]
+        ids = [
+            i
+            for value in named
+            for i in (value if isinstance(value, list | tuple) else [value])
+            if isinstance(i, int) and 0 <= i < len(tokenizer)
+        ]
         if not ids:
             raise ConfigError(
                 f"path = {path!r}: the tokenizer has no end-of-sequence token, so no completion could end; "
@@ -216,7 +261,9 @@ def fit_tokenizer(tokenizer: Any, model: Any, path: str = "") -> None:
 
 
 def _without_dropout(model: nn.Module) -> None:
-    """Rates of zero, in dropout layers and where a layer keeps its rate as a number; the configuration that is saved stays as it was."""
+    """Rates of zero, in dropout layers and where a layer keeps its rate as a number; the configuration that is saved
+    stays as it was.
+    """
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
@@ -235,26 +282,42 @@ def add_lora(model: nn.Module, config: LoraConfig) -> nn.Module:
     from peft import get_peft_model
 
     target = config.target_modules if isinstance(config.target_modules, str) else list(config.target_modules)
-    settings = PeftConfig(task_type="CAUSAL_LM", r=config.r, lora_alpha=config.alpha, lora_dropout=config.dropout, target_modules=target)  # type: ignore[arg-type]
+    settings = PeftConfig(
+        task_type="CAUSAL_LM",
+        r=config.r,
+        lora_alpha=config.alpha,  # type: ignore[arg-type]
+        lora_dropout=config.dropout,
+        target_modules=target,
+    )
     try:
         with warnings.catch_warnings():
             # peft calls what transformers has renamed, and says that it looked at a layer's layout itself.
-            warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
+            warnings.filterwarnings(
+                "ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning
+            )
             warnings.filterwarnings("ignore", message="fan_in_fan_out is set to", category=UserWarning)
             return get_peft_model(model, settings)  # type: ignore[arg-type]
     except ValueError as error:
-        linear = sorted({name.rsplit(".", 1)[-1] for name, module in model.named_modules() if isinstance(module, nn.Linear)} - {"lm_head"})
-        raise ConfigError(f'lora.target_modules = {target}: {_first_line(error)}; linear layers here are {linear}, or write "all-linear"') from error
+        linear = sorted(
+            {name.rsplit(".", 1)[-1] for name, module in model.named_modules() if isinstance(module, nn.Linear)}
+            - {"lm_head"}
+        )
+        raise ConfigError(
+            f"lora.target_modules = {target}: {_first_line(error)}; linear layers here are {linear}, or write"
+            ' "all-linear"'
+        ) from error
 
 
 def save(model: Any, tokenizer: Any, folder: str | Path, *, merge: bool = True) -> None:
-    """Write a plain transformers folder (safetensors, tokenizer), which ``AutoModelForCausalLM.from_pretrained`` loads without Groupwise.
+    """Write a plain transformers folder (safetensors, tokenizer), which ``AutoModelForCausalLM.from_pretrained`` loads
+    without Groupwise.
 
     Args:
         model: the trained model; not changed.
         tokenizer: saved beside it.
         folder: where to; made if absent.
-        merge: add the adapter to the weights it adapts. Without, only the adapter is written, which needs its base model to load.
+        merge: add the adapter to the weights it adapts. Without, only the adapter is written, which needs its base
+            model to load.
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
@@ -262,7 +325,10 @@ def save(model: Any, tokenizer: Any, folder: str | Path, *, merge: bool = True) 
         >>> import tempfile
         >>> folder, tokenizer = tempfile.mkdtemp(), character_tokenizer("ab")
         >>> save(small_model(SmallModelConfig(hidden_size=8, num_heads=2), tokenizer, seed=0), tokenizer, folder)
-        >>> sorted(path.name for path in Path(folder).glob("*.safetensors")), AutoModelForCausalLM.from_pretrained(folder).config.vocab_size
+        >>> (
+        ...     sorted(path.name for path in Path(folder).glob("*.safetensors")),
+        ...     AutoModelForCausalLM.from_pretrained(folder).config.vocab_size,
+        ... )
         (['model.safetensors'], 5)
     """
     if merge and hasattr(model, "peft_config"):

@@ -1,7 +1,9 @@
-"""A micro-batch as one row of tokens: each distinct prompt once, then every completion, and no padding, so that a pass costs the tokens that are there.
+"""A micro-batch as one row of tokens: each distinct prompt once, then every completion, and no padding, so that a pass
+costs the tokens that are there.
 
-All layers of a decoder but attention treat a token by itself, so the row ``[1, N]`` goes through the model as it is. Attention gets its rectangles back through
-the interface that transformers has for it: prompts among themselves, completions among their prompt's tokens and their own.
+All layers of a decoder but attention treat a token by itself, so the row ``[1, N]`` goes through the model as it is.
+Attention gets its rectangles back through the interface that transformers has for it: prompts among themselves,
+completions among their prompt's tokens and their own.
 
     prompts  p_1 ... p_P | completions c_1 ... c_B          c_b sees p_(prompt of b) and c_b up to itself
 """
@@ -86,14 +88,27 @@ class _Packing:
         if len(rows[0]) == split:
             return self.prompts.packed(first)
         asked, own_keys, own_values = (self.completions.padded(row[split:]) for row in rows)
-        keys, values = (torch.cat([of_prompt.index_select(0, self.member), own], 1) for of_prompt, own in ((keys, own_keys), (values, own_values)))
+        keys, values = (
+            torch.cat([of_prompt.index_select(0, self.member), own], 1)
+            for of_prompt, own in ((keys, own_keys), (values, own_values))
+        )
         rest = _sdpa(module, asked, keys, values, self.visible, settings)
         return torch.cat([self.prompts.packed(first), self.completions.packed(rest)])
 
 
-def _sdpa(module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, settings: dict[str, Any]) -> Tensor:
+def _sdpa(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, settings: dict[str, Any]
+) -> Tensor:
     """``[rows, width, heads, dim]`` in and out."""
-    return sdpa_attention_forward(module, query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2), mask, is_causal=mask is None, **settings)[0]
+    return sdpa_attention_forward(
+        module,
+        query.transpose(1, 2),
+        key.transpose(1, 2),
+        value.transpose(1, 2),
+        mask,
+        is_causal=mask is None,
+        **settings,
+    )[0]
 
 
 def _attention(
@@ -121,11 +136,15 @@ AttentionInterface.register(_NAME, _attention)
 
 
 def can_pack(backbone: Backbone) -> bool:
-    """Whether the model's layers allow it: full attention everywhere, through the interface. The first time it is tried against the model's own padded pass."""
+    """Whether the model's layers allow it: full attention everywhere, through the interface. The first time it is tried
+    against the model's own padded pass.
+    """
     config = backbone.config
     if not backbone.takes_position_ids or config._attn_implementation != "sdpa":
         return False
-    if backbone.body.training and any(getattr(module, "gradient_checkpointing", False) for module in backbone.body.modules()):
+    if backbone.body.training and any(
+        getattr(module, "gradient_checkpointing", False) for module in backbone.body.modules()
+    ):
         return False  # recomputation in the backward pass would find the model's usual attention
     if backbone.packs is None:
         backbone.packs = bool(full_layers(prompt_cache(config))) and _agrees(backbone)
@@ -144,7 +163,9 @@ def _agrees(backbone: Backbone) -> bool:
             return False
         for row, (prompt, count) in enumerate(zip(prompts, fed.tolist(), strict=True)):
             ids = torch.cat([torch.tensor(prompt, device=backbone.device), tokens[row, :count]]).unsqueeze(0)
-            theirs = backbone.hidden(ids, position_ids=torch.arange(ids.shape[1], device=ids.device).unsqueeze(0), use_cache=False)[0, len(prompt) - 1 :]
+            theirs = backbone.hidden(
+                ids, position_ids=torch.arange(ids.shape[1], device=ids.device).unsqueeze(0), use_cache=False
+            )[0, len(prompt) - 1 :]
             tolerance = (2e-2 if theirs.dtype.itemsize < 4 else 1e-4) * theirs.abs().max().clamp_min(1e-6)
             if not bool(((ours[place[row, : count + 1]] - theirs).abs() <= tolerance).all()):
                 return False
@@ -161,7 +182,8 @@ def hidden(backbone: Backbone, prompts: Sequence[Sequence[int]], tokens: Tensor,
         fed: ``[B]`` how many tokens of each are inputs.
 
     Returns:
-        ``[N, H]``, and ``[B, 1 + max fed]`` places in it: column t predicts completion token t. Places beyond ``fed`` are of some token.
+        ``[N, H]``, and ``[B, 1 + max fed]`` places in it: column t predicts completion token t. Places beyond ``fed``
+        are of some token.
     """
     device = tokens.device
     # Members of a group hold the same list, which is read once.
@@ -174,13 +196,24 @@ def hidden(backbone: Backbone, prompts: Sequence[Sequence[int]], tokens: Tensor,
     in_prompt = (columns < lengths[member].unsqueeze(1)).unsqueeze(1).expand(-1, rest.width, -1)
     in_completion = (steps <= steps.unsqueeze(1)).expand(len(prompts), -1, -1)
     packing = _Packing(first, rest, member, torch.cat([in_prompt, in_completion], -1).unsqueeze(1))
-    ids = torch.cat([torch.tensor([token for prompt in number for token in prompt], device=device), tokens[:, : rest.width][rest.filled]])
-    position = torch.cat([columns.expand(len(number), -1)[first.filled], (lengths[member].unsqueeze(1) + steps)[rest.filled]])
+    ids = torch.cat(
+        [
+            torch.tensor([token for prompt in number for token in prompt], device=device),
+            tokens[:, : rest.width][rest.filled],
+        ]
+    )
+    position = torch.cat(
+        [columns.expand(len(number), -1)[first.filled], (lengths[member].unsqueeze(1) + steps)[rest.filled]]
+    )
     if fused_pass.serves(backbone):
-        states = fused_pass.states(backbone, ids, position, lambda module, *rows: packing.attend(module, *rows, scaling=module.scaling))
+        states = fused_pass.states(
+            backbone, ids, position, lambda module, *rows: packing.attend(module, *rows, scaling=module.scaling)
+        )
     else:
         with _packed_attention(backbone.config):
-            states = backbone.hidden(ids.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, packing=packing)[0]
+            states = backbone.hidden(
+                ids.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, packing=packing
+            )[0]
     place = torch.zeros_like(rest.filled, dtype=torch.long)
     place[rest.filled] = torch.arange(len(first.places), len(ids), device=device)
     return states, torch.cat([(lengths.cumsum(0) - 1)[member].unsqueeze(1), place], 1)

@@ -1,7 +1,9 @@
-"""Groups sampled from any causal LM: one prefill a prompt, members that leave the batch when they are done, and log-probs that are kept.
+"""Groups sampled from any causal LM: one prefill a prompt, members that leave the batch when they are done, and
+log-probs that are kept.
 
-Every member of the batch takes one token a step, so step t writes column t of every row. A member whose conversation goes on (its environment answered)
-stays in the batch and is fed the environment's tokens, one a step, in place of sampled ones.
+Every member of the batch takes one token a step, so step t writes column t of every row. A member whose conversation
+goes on (its environment answered) stays in the batch and is fed the environment's tokens, one a step, in place of
+sampled ones.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class Completions:
 
     Args:
         tokens: ``[B, T]`` long, 0 beyond a member's length.
-        mask: ``[B, T]`` bool, true where the policy chose the token: false at an environment's tokens and beyond the length.
+        mask: ``[B, T]`` bool, true where the policy chose the token: false at an environment's tokens and beyond the
+            length.
         length: ``[B]`` tokens of each member, the environment's included.
         log_prob: ``[B, T]`` nats under the full distribution at the sampling temperature; 0 where the mask is false.
         behaviour_log_prob: ``[B, T]`` nats under what top-p and top-k left; ``None`` when nothing was left out.
@@ -67,7 +70,12 @@ class Completions:
         longest = max(part.tokens.shape[1] for part in parts)
         columns = [part._tensors() for part in parts]
         joined = {
-            name: torch.cat([torch.nn.functional.pad(c[name], (0, longest - c[name].shape[1])) if c[name].ndim == 2 else c[name] for c in columns])
+            name: torch.cat(
+                [
+                    torch.nn.functional.pad(c[name], (0, longest - c[name].shape[1])) if c[name].ndim == 2 else c[name]
+                    for c in columns
+                ]
+            )
             for name in columns[0]
         }
         return cls(**{f.name: joined.get(f.name) for f in fields(cls)})  # type: ignore[arg-type]
@@ -95,10 +103,16 @@ def end_ids(model: Any, tokenizer: Any = None) -> tuple[int, ...]:
         value = getattr(source, "eos_token_id", None)
         ids = list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
         if any(not isinstance(each, int) or isinstance(each, bool) for each in ids):
-            raise ConfigError(f"eos_token_id = {str(value)[:80]!r} in the model's folder: must be a number or a list of numbers; mend generation_config.json")
+            raise ConfigError(
+                f"eos_token_id = {str(value)[:80]!r} in the model's folder: must be a number or a list of numbers; mend"
+                " generation_config.json"
+            )
         found |= set(ids)
     if not found:
-        raise ConfigError("neither the model's configuration nor the tokenizer names an end-of-sequence token; write eos_token into tokenizer_config.json")
+        raise ConfigError(
+            "neither the model's configuration nor the tokenizer names an end-of-sequence token; write eos_token into"
+            " tokenizer_config.json"
+        )
     return tuple(sorted(found))
 
 
@@ -123,11 +137,13 @@ def sample(
         prompts: token ids of each prompt, at least one.
         group_size: members a prompt.
         settings: temperature, truncation, limits, stop texts.
-        seeds: one integer a member, prompt by prompt. A member's tokens are a function of its prompt and its seed (exactly in fp64; in fp32 up to near-ties).
+        seeds: one integer a member, prompt by prompt. A member's tokens are a function of its prompt and its seed
+            (exactly in fp64; in fp32 up to near-ties).
         tokenizer: needed for stop texts.
         eos: ids that end a turn; those of the model and tokenizer where omitted.
         requires: ``entropy`` and ``score_norm`` are recorded when named.
-        continue_with: called with a member's number and the tokens of the turn that just ended; returns the environment's tokens, or None to end it.
+        continue_with: called with a member's number and the tokens of the turn that just ended; returns the
+            environment's tokens, or None to end it.
         progress: called with (finished members, all members) now and then.
         max_members: sample at most this many at once, whole groups; all at once where omitted.
 
@@ -139,13 +155,18 @@ def sample(
         ValueError: not one seed a member.
         DistributionError: NaN or infinite numbers from the model.
 
-    Dropout is off and every module's mode is restored. Autocast is as the caller has it, but never reaches the head. A group of one is legal.
+    Dropout is off and every module's mode is restored. Autocast is as the caller has it, but never reaches the head. A
+    group of one is legal.
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
         >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
-        >>> backbone = Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0))
-        >>> found = sample(backbone, [[3, 4], [4]], group_size=2, settings=SamplingConfig(max_new_tokens=3), seeds=[0, 1, 2, 3])
+        >>> backbone = Backbone(
+        ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
+        ... )
+        >>> found = sample(
+        ...     backbone, [[3, 4], [4]], group_size=2, settings=SamplingConfig(max_new_tokens=3), seeds=[0, 1, 2, 3]
+        ... )
         >>> len(found.tokens), bool((found.log_prob[found.mask] < 0).all())
         (4, True)
         >>> alone = sample(backbone, [[4]], group_size=1, settings=SamplingConfig(max_new_tokens=3), seeds=[3])
@@ -154,7 +175,13 @@ def sample(
     """
     total = len(prompts) * group_size
     check(backbone, prompts, group_size, settings, seeds)
-    stops = Stops(end_ids(backbone.model, tokenizer) if eos is None else eos, settings.stop, tokenizer, backbone.head.out_features, backbone.device)
+    stops = Stops(
+        end_ids(backbone.model, tokenizer) if eos is None else eos,
+        settings.stop,
+        tokenizer,
+        backbone.head.out_features,
+        backbone.device,
+    )
     # Prompts of like length share a batch, so that little of it is padding.
     order = sorted(range(len(prompts)), key=lambda p: len(prompts[p]))
     batch = len(prompts) if max_members is None else max(1, max_members // group_size)
@@ -163,10 +190,24 @@ def sample(
     for start in range(0, len(order), batch):
         chosen = order[start : start + batch]
         numbers = [p * group_size + g for p in chosen for g in range(group_size)]
-        run = _Run(backbone, settings, stops, frozenset(requires), numbers, [seeds[n] for n in numbers], group_size, continue_with)
+        run = _Run(
+            backbone,
+            settings,
+            stops,
+            frozenset(requires),
+            numbers,
+            [seeds[n] for n in numbers],
+            group_size,
+            continue_with,
+        )
         base = done
         with backbone.evaluating():
-            parts.append(run.run([prompts[p] for p in chosen], None if progress is None else lambda n, base=base: progress(base + n, total)))
+            parts.append(
+                run.run(
+                    [prompts[p] for p in chosen],
+                    None if progress is None else lambda n, base=base: progress(base + n, total),
+                )
+            )
         members += numbers
         done += len(numbers)
     joined = Completions.concatenate(parts)
@@ -174,22 +215,35 @@ def sample(
     return replace(joined, **{name: value[back] for name, value in joined._tensors().items()}).cut()
 
 
-def check(backbone: Backbone, prompts: Sequence[Sequence[int]], group_size: int, settings: SamplingConfig, seeds: Sequence[int]) -> None:
+def check(
+    backbone: Backbone,
+    prompts: Sequence[Sequence[int]],
+    group_size: int,
+    settings: SamplingConfig,
+    seeds: Sequence[int],
+) -> None:
     """Refuse what cannot be sampled, before anything is computed; arguments and errors as of `sample`."""
     if len(seeds) != (total := len(prompts) * group_size):
-        raise ValueError(f"{len(seeds)} seeds for {len(prompts)} prompts x {group_size} members: give {total}, one a member")
+        raise ValueError(
+            f"{len(seeds)} seeds for {len(prompts)} prompts x {group_size} members: give {total}, one a member"
+        )
     if not prompts or any(len(prompt) == 0 for prompt in prompts):
-        raise ConfigError("a prompt has no tokens; give every prompt at least one (a beginning-of-sequence token will do)")
+        raise ConfigError(
+            "a prompt has no tokens; give every prompt at least one (a beginning-of-sequence token will do)"
+        )
     longest, limit = max(map(len, prompts)), backbone.max_positions
     if limit is not None and longest + settings.max_new_tokens > limit:
         raise ConfigError(
-            f"the longest prompt has {longest} tokens and max_new_tokens = {settings.max_new_tokens}, together above the model's context of {limit}; "
-            f"write max_new_tokens = {max(limit - longest, 0)} or leave out prompts above {limit - settings.max_new_tokens} tokens"
+            f"the longest prompt has {longest} tokens and max_new_tokens = {settings.max_new_tokens}, together above"
+            f" the model's context of {limit}; write max_new_tokens = {max(limit - longest, 0)} or leave out prompts"
+            f" above {limit - settings.max_new_tokens} tokens"
         )
 
 
 class _Run:
-    """One batch from prefill to the last token. Rows of `live` tensors are the members still in the batch, in `rows` their row in the result."""
+    """One batch from prefill to the last token. Rows of `live` tensors are the members still in the batch, in `rows`
+    their row in the result.
+    """
 
     def __init__(
         self,
@@ -202,7 +256,13 @@ class _Run:
         group_size: int,
         continue_with: Continue | None,
     ) -> None:
-        self.backbone, self.settings, self.stops, self.numbers, self.continue_with = backbone, settings, stops, numbers, continue_with
+        self.backbone, self.settings, self.stops, self.numbers, self.continue_with = (
+            backbone,
+            settings,
+            stops,
+            numbers,
+            continue_with,
+        )
         self.device, self.group_size = backbone.device, group_size
         num, limit = len(numbers), settings.max_new_tokens
         dtype = torch.float64 if backbone.head.weight.dtype == torch.float64 else torch.float32
@@ -280,9 +340,13 @@ class _Run:
         if "entropy" in self.columns or "score_norm" in self.columns:
             p = log_p.exp() if p is None else p
             if "entropy" in self.columns:
-                self._write("entropy", step, rows, -torch.linalg.vecdot(p, log_p.clamp_min(torch.finfo(log_p.dtype).min)))
+                self._write(
+                    "entropy", step, rows, -torch.linalg.vecdot(p, log_p.clamp_min(torch.finfo(log_p.dtype).min))
+                )
             if "score_norm" in self.columns:
-                self._write("score_norm", step, rows, (1 - 2 * chosen.exp() + torch.linalg.vecdot(p, p)).clamp_min(0).sqrt())
+                self._write(
+                    "score_norm", step, rows, (1 - 2 * chosen.exp() + torch.linalg.vecdot(p, p)).clamp_min(0).sqrt()
+                )
         self._write_to(self.steps, step, rows, token)
         return token
 
@@ -316,7 +380,9 @@ class _Run:
                 self.pending[row].pop(0)
         candidates = set(asked.nonzero().squeeze(1).tolist()) if bool(asked.any()) else set()
         if self.settings.max_turn_tokens is not None:
-            candidates |= {at for at, row in enumerate(index) if step + 1 - self.turn_start[row] >= self.settings.max_turn_tokens}
+            candidates |= {
+                at for at, row in enumerate(index) if step + 1 - self.turn_start[row] >= self.settings.max_turn_tokens
+            }
         return [at for at in sorted(candidates) if live[at] and index[at] not in fed and self._ends(index[at], step)]
 
     def _ends(self, row: int, step: int) -> bool:

@@ -1,7 +1,8 @@
-"""A small causal LM from random weights, with a tokenizer of characters and chosen words: what a default experiment trains without a download.
+"""A small causal LM from random weights, with a tokenizer of characters and chosen words: what a default experiment
+trains without a download.
 
-The model is Qwen3-shaped. A folder of type `qwen2` would not do: transformers replaces the tokenizer of such a folder by its own class, which drops white
-space between tokens.
+The model is Qwen3-shaped. A folder of type `qwen2` would not do: transformers replaces the tokenizer of such a folder
+by its own class, which drops white space between tokens.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ from groupwise.config import ConfigError
 PAD, EOS, UNKNOWN = "<|pad|>", "<|end|>", "<|unknown|>"
 
 
-def character_tokenizer(characters: Iterable[str], words: Iterable[str] = (), special: Iterable[str] = ()) -> PreTrainedTokenizerFast:
-    """A tokenizer whose tokens are single characters and whole words; decoding gives the text back, white space included.
+def character_tokenizer(
+    characters: Iterable[str], words: Iterable[str] = (), special: Iterable[str] = ()
+) -> PreTrainedTokenizerFast:
+    """A tokenizer whose tokens are single characters and whole words; decoding gives the text back, white space
+    included.
 
     Args:
         characters: the alphabet; white space counts.
-        words: texts that are one token each; of two that begin alike the longer is taken. A word is recognised wherever its letters stand.
+        words: texts that are one token each; of two that begin alike the longer is taken. A word is recognised wherever
+            its letters stand.
         special: further special tokens (role markers of a chat).
 
     Returns:
@@ -60,7 +65,9 @@ def character_tokenizer(characters: Iterable[str], words: Iterable[str] = (), sp
     )
 
 
-def small_model(shape: SmallModelConfig, tokenizer: Any, seed: int, dtype: torch.dtype = torch.float32) -> Qwen3ForCausalLM:
+def small_model(
+    shape: SmallModelConfig, tokenizer: Any, seed: int, dtype: torch.dtype = torch.float32
+) -> Qwen3ForCausalLM:
     """A Qwen3-shaped model with random weights, for `tokenizer`; the global generators are left as they were.
 
     Args:

@@ -1,4 +1,6 @@
-"""Where a turn ends: end-of-sequence tokens, and stop texts looked for in the decoded text so that it does not matter how they were cut into tokens."""
+"""Where a turn ends: end-of-sequence tokens, and stop texts looked for in the decoded text so that it does not matter
+how they were cut into tokens.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ from groupwise.config import ConfigError
 class Stops:
     """Tells cheaply which tokens may end a turn, and exactly whether one does.
 
-    Decoding every member at every token would cost more than a small model. A stop text can only be completed by a token that contains its last
-    character, so a table over the vocabulary names the tokens after which it is worth decoding the tail.
+    Decoding every member at every token would cost more than a small model. A stop text can only be completed by a
+    token that contains its last character, so a table over the vocabulary names the tokens after which it is worth
+    decoding the tail.
 
     Args:
         eos: ids that end a turn by themselves.
@@ -35,12 +38,16 @@ class Stops:
         (True, False, True)
     """
 
-    def __init__(self, eos: Iterable[int], texts: Sequence[str], tokenizer: Any, vocabulary: int, device: torch.device) -> None:
+    def __init__(
+        self, eos: Iterable[int], texts: Sequence[str], tokenizer: Any, vocabulary: int, device: torch.device
+    ) -> None:
         self.eos = frozenset(eos)
         self.texts = tuple(texts)
         self.tokenizer = tokenizer
         if self.texts and tokenizer is None:
-            raise ConfigError(f"stop = {list(self.texts)} needs a tokenizer to decode with; pass one, or write stop = []")
+            raise ConfigError(
+                f"stop = {list(self.texts)} needs a tokenizer to decode with; pass one, or write stop = []"
+            )
         table = torch.zeros(vocabulary, dtype=torch.bool)
         if self.texts:
             table[: len(tokenizer)] = torch.tensor(_may_complete(tokenizer, self.texts), dtype=torch.bool)[:vocabulary]
@@ -48,7 +55,8 @@ class Stops:
             if token < vocabulary:
                 table[token] = True
         self.table = table.to(device)
-        # A character takes at most four byte tokens; a few more in front, because decoders treat the first token of a text apart.
+        # A character takes at most four byte tokens; a few more in front, because decoders treat the first token of a
+        # text apart.
         self.tail = 4 * max((len(text) for text in self.texts), default=0) + 4
 
     def may_end(self, tokens: Tensor) -> Tensor:
@@ -76,6 +84,8 @@ def _may_complete(tokenizer: Any, texts: Sequence[str]) -> list[bool]:
     if any(character.isspace() for character in last):
         # Decoders drop or merge white space at the edges, so a token decoded alone does not show it.
         return [True] * num
-    alone = tokenizer.batch_decode([[token] for token in range(num)], skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    alone = tokenizer.batch_decode(
+        [[token] for token in range(num)], skip_special_tokens=False, clean_up_tokenization_spaces=False
+    )
     # A token that decodes to the replacement character is part of a character; it may complete any.
     return [any(character in text for character in last) or "\ufffd" in text for text in alone]

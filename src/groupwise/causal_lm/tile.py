@@ -1,7 +1,8 @@
-"""One tile of logits, some positions by some tokens: how it is computed, what it adds to sums over the vocabulary, and its gradient.
+"""One tile of logits, some positions by some tokens: how it is computed, what it adds to sums over the vocabulary, and
+its gradient.
 
-The logits of one position are ``z = W h + b``, then ``u = cap tanh(s z / cap) / temperature`` (``u = s z / temperature`` without a cap).
-`groupwise.causal_lm.head` walks over the tiles; nothing here is larger than one.
+The logits of one position are ``z = W h + b``, then ``u = cap tanh(s z / cap) / temperature`` (``u = s z /
+temperature`` without a cap). `groupwise.causal_lm.head` walks over the tiles; nothing here is larger than one.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class HeadShape:
     softcap: float | None
     scale: float
 
-    def logits(self, hidden: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, out: Tensor | None = None) -> Tensor:
+    def logits(
+        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, out: Tensor | None = None
+    ) -> Tensor:
         """``u`` of one tile, ``[n, v]``, written to `out` where that is possible."""
         u = product(hidden, weight.t(), dtype, alpha=self.inner, out=out)
         if bias is not None:
@@ -53,10 +56,13 @@ def compute_dtype(*tensors: Tensor) -> torch.dtype:
     return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
 
 
-def product(a: Tensor, b: Tensor, dtype: torch.dtype, *, alpha: float = 1.0, out: Tensor | None = None, add: bool = False) -> Tensor:
+def product(
+    a: Tensor, b: Tensor, dtype: torch.dtype, *, alpha: float = 1.0, out: Tensor | None = None, add: bool = False
+) -> Tensor:
     """``alpha a b`` in `dtype`; added to `out` with `add`."""
     if a.is_cuda and torch.float32 == dtype and torch.bfloat16 in (a.dtype, b.dtype):
-        # Tensor cores multiply in half precision and accumulate in fp32; upcasting the factors first would be many times slower.
+        # Tensor cores multiply in half precision and accumulate in fp32; upcasting the factors first would be many
+        # times slower.
         found = torch.mm(a.to(torch.bfloat16), b.to(torch.bfloat16), out_dtype=torch.float32)
         found = found if alpha == 1.0 else found.mul_(alpha)
         if out is None:
@@ -74,7 +80,9 @@ def blocks(total: int, size: int) -> Iterator[slice]:
 
 
 class Running:
-    """Three sums over the vocabulary that stay valid while it is seen block by block: ``lse``, ``sum p u`` and ``sum p^2``."""
+    """Three sums over the vocabulary that stay valid while it is seen block by block: ``lse``, ``sum p u`` and ``sum
+    p^2``.
+    """
 
     def __init__(self, num: int, requires: frozenset[str], like: Tensor, dtype: torch.dtype) -> None:
         self.target_u = like.new_zeros(num, dtype=dtype)
@@ -98,7 +106,9 @@ class Running:
         if self.mean_u is not None:
             self.mean_u[rows] = (self.mean_u[rows] * old_total + _row_dot(p, u) * take) / total
         if self.square is not None:
-            self.square[rows] = (self.square[rows] * old_total.square() + _row_dot(p, p) * take.square()) / total.square()
+            self.square[rows] = (
+                self.square[rows] * old_total.square() + _row_dot(p, p) * take.square()
+            ) / total.square()
         self.peak[rows], self.total[rows] = new, total
 
     @property
@@ -124,7 +134,9 @@ def _row_dot(a: Tensor, b: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Coefficients:
-    """``d loss / d u_j = target [j = y] + p_j (flat + entropy u_j + square p_j)``: every field's gradient has this form."""
+    """``d loss / d u_j = target [j = y] + p_j (flat + entropy u_j + square p_j)``: every field's gradient has this
+    form.
+    """
 
     target: Tensor
     flat: Tensor
@@ -152,7 +164,9 @@ class Coefficients:
             square = slope
         return cls(target, flat, entropy, square)
 
-    def gradient(self, rows: slice, u: Tensor, lse: Tensor, target: Tensor, start: int, shape: HeadShape, scratch: Tensor) -> Tensor:
+    def gradient(
+        self, rows: slice, u: Tensor, lse: Tensor, target: Tensor, start: int, shape: HeadShape, scratch: Tensor
+    ) -> Tensor:
         """``d loss / d (inner z)`` of one tile; overwrites `u`."""
         slope = shape.slope(u)
         p = torch.sub(u, lse[rows].unsqueeze(1), out=scratch).exp_()
@@ -172,7 +186,9 @@ class Coefficients:
 
 
 def held(weight: Tensor, dtype: torch.dtype) -> torch.dtype:
-    """The dtype a block of the weight is kept in: upcast once a block on a CPU, left alone where the product takes half precision."""
+    """The dtype a block of the weight is kept in: upcast once a block on a CPU, left alone where the product takes half
+    precision.
+    """
     return weight.dtype if weight.is_cuda else dtype
 
 

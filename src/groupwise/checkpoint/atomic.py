@@ -1,7 +1,8 @@
 """Files and folders that are either wholly there or not there at all.
 
-A write goes to a hidden neighbour, reaches the disk (`fsync`), and takes its name in one rename. A process killed at any point therefore leaves the old
-content or the new one; what it leaves besides is a hidden `.NAME.partial-XXXXXXXX`, which readers ignore and `torn` names.
+A write goes to a hidden neighbour, reaches the disk (`fsync`), and takes its name in one rename. A process killed at
+any point therefore leaves the old content or the new one; what it leaves besides is a hidden `.NAME.partial-XXXXXXXX`,
+which readers ignore and `torn` names.
 """
 
 from __future__ import annotations
@@ -35,8 +36,10 @@ def write_file(path: Path | str, data: bytes | str, *, durable: bool = True) -> 
 
     Args:
         path: the file.
-        data: its new content. Half a surrogate pair, which UTF-8 cannot hold, is written as the escape that JSON has for it.
-        durable: waits until it is on the disk. Without, a file survives the process but perhaps not a power cut, and hundreds of small ones take no time.
+        data: its new content. Half a surrogate pair, which UTF-8 cannot hold, is written as the escape that JSON has
+            for it.
+        durable: waits until it is on the disk. Without, a file survives the process but perhaps not a power cut, and
+            hundreds of small ones take no time.
 
     Raises:
         StorageError: it could not be written; the old content stays.
@@ -72,8 +75,8 @@ def new_folder(path: Path | str, *, replace: bool = False) -> Iterator[Path]:
 
     Args:
         path: the folder to appear.
-        replace: what to do when `path` exists by then: take its place, or (the default) leave the one that came first and drop ours, which is what
-            two writers of the same content want.
+        replace: what to do when `path` exists by then: take its place, or (the default) leave the one that came first
+            and drop ours, which is what two writers of the same content want.
 
     Yields:
         the hidden folder to fill.
@@ -148,7 +151,8 @@ def torn(folder: Path) -> list[Path]:
 
 
 def clear_torn(folder: Path) -> None:
-    """Removes what writes that did not finish left in a folder and in every folder below it: one of them can be a whole copy of a model.
+    """Removes what writes that did not finish left in a folder and in every folder below it: one of them can be a whole
+    copy of a model.
 
     Args:
         folder: whose writers have all ended.
@@ -252,7 +256,9 @@ def _free(path: Path) -> str:
 
 def _is_full_disk(error: BaseException) -> bool:
     text = str(error).lower()
-    return isinstance(error, Exception) and ("no space left" in text or "file too large" in text or "os error 28" in text or "os error 27" in text)
+    return isinstance(error, Exception) and (
+        "no space left" in text or "file too large" in text or "os error 28" in text or "os error 27" in text
+    )
 
 
 def _partial(path: Path) -> Path:

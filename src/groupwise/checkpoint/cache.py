@@ -1,7 +1,8 @@
 """Results that depend only on their inputs, kept between runs under a name that is a hash of those inputs.
 
-A supervised warm-up is the same every time its data, its settings, its seed and the code are; the second run reads the first one's result.
-Entries appear in one rename, so readers never see half of one, and two writers of the same entry leave one of the two.
+A supervised warm-up is the same every time its data, its settings, its seed and the code are; the second run reads the
+first one's result. Entries appear in one rename, so readers never see half of one, and two writers of the same entry
+leave one of the two.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def content_key(inputs: Mapping[str, Any]) -> str:
 
 
 def code_version(*rooms: str) -> str:
-    """Hash of the source files of the named rooms (folders or files of the package), so that changed code never meets an old result.
+    """Hash of the source files of the named rooms (folders or files of the package), so that changed code never meets
+    an old result.
 
     Args:
         rooms: names of folders or files of the package.

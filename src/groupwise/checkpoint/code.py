@@ -66,7 +66,9 @@ def named_code(settings: Any) -> dict[str, str]:
 
 
 def _anywhere(module: str) -> Path | None:
-    """The file of a module, installed or in the working directory, where a user's own usually lie. Nothing is imported to find it, not even what it lies in."""
+    """The file of a module, installed or in the working directory, where a user's own usually lie. Nothing is imported
+    to find it, not even what it lies in.
+    """
     first, *rest = module.split(".")
     try:
         spec = importlib.util.find_spec(first)
@@ -79,7 +81,15 @@ def _anywhere(module: str) -> Path | None:
     elif spec is not None and spec.origin is not None and not rest:
         roots = [Path(spec.origin).with_suffix(""), *roots]
     places = [root.joinpath(*rest) for root in roots]
-    return next((path for place in places for path in (place.with_name(f"{place.name}.py"), place / "__init__.py") if path.is_file()), None)
+    return next(
+        (
+            path
+            for place in places
+            for path in (place.with_name(f"{place.name}.py"), place / "__init__.py")
+            if path.is_file()
+        ),
+        None,
+    )
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -99,7 +109,13 @@ def _file(module: str) -> Path | None:
     if first != _NAME or not rest:
         return None
     path = _PACKAGE.joinpath(*rest)
-    return path / "__init__.py" if (path / "__init__.py").is_file() else path.with_suffix(".py") if path.with_suffix(".py").is_file() else None
+    return (
+        path / "__init__.py"
+        if (path / "__init__.py").is_file()
+        else path.with_suffix(".py")
+        if path.with_suffix(".py").is_file()
+        else None
+    )
 
 
 @cache

@@ -17,7 +17,8 @@ class CheckpointConfig(Config):
         keep_last: the newest so many stay.
         keep_best: the one with the best score of an evaluation stays too, and its model as the folder `best/`.
         keep_every: every step divisible by this stays as well; unset keeps none for that reason.
-        model_every: a loadable model folder `models/step-N` every so many steps, and where a stage ends; unset writes only the last one.
+        model_every: a loadable model folder `models/step-N` every so many steps, and where a stage ends; unset writes
+            only the last one.
 
     Example:
         >>> CheckpointConfig().keep_last

@@ -46,7 +46,9 @@ class Checkpoint:
             return load_tree(self.path)
         except Exception as error:  # whatever the readers of a stranger's file say
             advice = "remove that folder, and `groupwise resume` goes on from the checkpoint before it"
-            raise ConfigError(f"{self.path} holds no record that can be read ({type(error).__name__}: {error}); {advice}") from error
+            raise ConfigError(
+                f"{self.path} holds no record that can be read ({type(error).__name__}: {error}); {advice}"
+            ) from error
 
 
 class CheckpointStore:
@@ -89,8 +91,13 @@ class CheckpointStore:
             self.folder.mkdir(parents=True, exist_ok=True)
             with new_folder(path, replace=True) as partial:
                 save_tree(partial, record)
-                files = {file.name: [file.stat().st_size, zlib.crc32(file.read_bytes())] for file in sorted(partial.iterdir())}
-                (partial / _MANIFEST).write_text(json.dumps({"step": step, "score": score, "best": best, "files": files}))
+                files = {
+                    file.name: [file.stat().st_size, zlib.crc32(file.read_bytes())]
+                    for file in sorted(partial.iterdir())
+                }
+                (partial / _MANIFEST).write_text(
+                    json.dumps({"step": step, "score": score, "best": best, "files": files})
+                )
         except (StorageError, OSError) as error:
             raise StorageError(f"{error} {self.kept()}") from error
         self.prune()
@@ -123,7 +130,11 @@ class CheckpointStore:
         found = self.complete()
         keep = {checkpoint.step for checkpoint in found[-self.config.keep_last :]}
         if self.config.keep_best:
-            keep |= {checkpoint.step for checkpoint in found if checkpoint.best and not any(later.best for later in found if later.step > checkpoint.step)}
+            keep |= {
+                checkpoint.step
+                for checkpoint in found
+                if checkpoint.best and not any(later.best for later in found if later.step > checkpoint.step)
+            }
         if self.config.keep_every is not None:
             keep |= {checkpoint.step for checkpoint in found if checkpoint.step % self.config.keep_every == 0}
         for checkpoint in found:
@@ -135,11 +146,16 @@ class CheckpointStore:
         latest = self.latest()
         if latest is None:
             return "No earlier checkpoint of this run exists. Free some space and start it again."
-        return f"Kept: {latest.path} is complete; nothing before step {latest.step} is lost. Free some space, then `groupwise resume {self.folder.parent}`."
+        return (
+            f"Kept: {latest.path} is complete; nothing before step {latest.step} is lost. Free some space, then"
+            f" `groupwise resume {self.folder.parent}`."
+        )
 
     def _steps(self) -> list[Path]:
         """What is named like a checkpoint, oldest first."""
-        return sorted((path for path in self.folder.glob("step-*") if path.name.removeprefix("step-").isdecimal()), key=natural)
+        return sorted(
+            (path for path in self.folder.glob("step-*") if path.name.removeprefix("step-").isdecimal()), key=natural
+        )
 
 
 @final
@@ -153,7 +169,9 @@ class _Manifest(Config):
 
 
 def _read(path: Path) -> Checkpoint | None:
-    """The checkpoint in a folder; `None` where a file is missing or differs from the manifest, or the manifest is none."""
+    """The checkpoint in a folder; `None` where a file is missing or differs from the manifest, or the
+    manifest is none.
+    """
     try:
         file = path / _MANIFEST
         # A pipe of that name would never end, and nothing of ours is that long.

@@ -1,7 +1,8 @@
 """Nested records of tensors and plain values, as one safetensors file and one JSON file.
 
-Dictionaries (with any plain key), lists, tuples, numbers, strings, booleans, `None`, bytes and tensors survive exactly, bit for bit: floats through
-Python's shortest repr, infinities and NaN by name, integer keys (an optimiser's state has them) as pairs. No pickle: loading a checkpoint never runs code.
+Dictionaries (with any plain key), lists, tuples, numbers, strings, booleans, `None`, bytes and tensors survive exactly,
+bit for bit: floats through Python's shortest repr, infinities and NaN by name, integer keys (an optimiser's state has
+them) as pairs. No pickle: loading a checkpoint never runs code.
 """
 
 from __future__ import annotations
@@ -75,11 +76,19 @@ def _encode(value: Any, path: str, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, dict):
         if all(isinstance(key, str) and not key.startswith("$") for key in value):
             return {key: _encode(entry, f"{path}/{key}", tensors) for key, entry in value.items()}
-        return {"$items": [[_encode(key, f"{path}/key", tensors), _encode(entry, f"{path}/{key}", tensors)] for key, entry in value.items()]}
+        return {
+            "$items": [
+                [_encode(key, f"{path}/key", tensors), _encode(entry, f"{path}/{key}", tensors)]
+                for key, entry in value.items()
+            ]
+        }
     if isinstance(value, list | tuple):
         entries = [_encode(entry, f"{path}/{index}", tensors) for index, entry in enumerate(value)]
         return entries if isinstance(value, list) else {"$tuple": entries}
-    raise TypeError(f"checkpoint entry {path or '/'} is a {type(value).__name__}; it must be a tensor, a plain value or a nest of them")
+    raise TypeError(
+        f"checkpoint entry {path or '/'} is a {type(value).__name__}; it must be a tensor, a plain value or a nest of"
+        " them"
+    )
 
 
 def _decode(value: Any, tensors: dict[str, torch.Tensor]) -> Any:

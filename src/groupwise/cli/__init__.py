@@ -1,4 +1,6 @@
-"""The command `groupwise`: one file a verb. A verb imports what it needs when it is called, so that the command starts at once."""
+"""The command `groupwise`: one file a verb. A verb imports what it needs when it is called, so that the command starts
+at once.
+"""
 
 from __future__ import annotations
 

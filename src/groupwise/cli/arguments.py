@@ -12,16 +12,35 @@ if TYPE_CHECKING:
     from groupwise.experiment.catalogue import Source
 
 ExperimentName = Annotated[
-    str, typer.Argument(metavar="EXPERIMENT", help="A shipped name (`groupwise experiments`), a .toml file, a run folder, or its config.json.")
+    str,
+    typer.Argument(
+        metavar="EXPERIMENT",
+        help="A shipped name (`groupwise experiments`), a .toml file, a run folder, or its config.json.",
+    ),
 ]
-Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes, for example method=dapo trust.high=0.3 train.group_size=16.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[KEY=VALUE]...", help="Changes, for example method=dapo trust.high=0.3 train.group_size=16."
+    ),
+]
 Model = Annotated[str | None, typer.Option(help="A model folder or hub id, in place of the experiment's model.")]
 Prompts = Annotated[
     str | None,
-    typer.Option(help="A file with one prompt a line (or .jsonl) for an image model; `diffusion` then runs `diffusion_prompts`, whose reward suits any."),
+    typer.Option(
+        help=(
+            "A file with one prompt a line (or .jsonl) for an image model; `diffusion` then runs `diffusion_prompts`,"
+            " whose reward suits any."
+        )
+    ),
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed of everything random, in place of the experiment's.")]
-RunCode = Annotated[bool, typer.Option("--run-code", help="Let the code run that a run folder names, which you did not make; it is named before.")]
+RunCode = Annotated[
+    bool,
+    typer.Option(
+        "--run-code", help="Let the code run that a run folder names, which you did not make; it is named before."
+    ),
+]
 Threads = Annotated[int | None, typer.Option(min=1, max=1024, help="Threads on a CPU; one is usually the fastest.")]
 
 
@@ -37,7 +56,8 @@ def load(
 ) -> Experiment:
     """The experiment a command line names, with its options as the uppermost layer.
 
-    With prompts of its own, an experiment that comes with a twin `NAME_prompts` is that twin: its rewards and stages depend on no data but the prompts.
+    With prompts of its own, an experiment that comes with a twin `NAME_prompts` is that twin: its rewards and stages
+    depend on no data but the prompts.
 
     Args:
         name: the experiment.

@@ -17,7 +17,12 @@ def card_head(config: Mapping[str, Any]) -> list[str]:
         config: the run's resolved configuration.
 
     Example:
-        >>> config = {"domain": {"kind": "diffusion", "model": {"kind": "pretrained", "path": "models/FLUX.1-dev", "lora": {"rank": 4}}}}
+        >>> config = {
+        ...     "domain": {
+        ...         "kind": "diffusion",
+        ...         "model": {"kind": "pretrained", "path": "models/FLUX.1-dev", "lora": {"rank": 4}},
+        ...     }
+        ... }
         >>> print(*card_head(config), sep="\\n")
         ---
         library_name: diffusers
@@ -31,9 +36,17 @@ def card_head(config: Mapping[str, Any]) -> list[str]:
     base, adapter = base_model(config), stays_adapter(config)
     return [
         "---",
-        *([f"library_name: {_LIBRARIES[kind][0]}", f"pipeline_tag: {_LIBRARIES[kind][1]}"] if kind in _LIBRARIES else []),
+        *(
+            [f"library_name: {_LIBRARIES[kind][0]}", f"pipeline_tag: {_LIBRARIES[kind][1]}"]
+            if kind in _LIBRARIES
+            else []
+        ),
         # A text of JSON is one of YAML, whatever stands in a path.
-        *([f"base_model: {json.dumps(base)}", f"base_model_relation: {'adapter' if adapter else 'finetune'}"] if base else []),
+        *(
+            [f"base_model: {json.dumps(base)}", f"base_model_relation: {'adapter' if adapter else 'finetune'}"]
+            if base
+            else []
+        ),
         f"tags: [groupwise, reinforcement-learning{', lora' if adapter else ''}]",
         "---",
     ]
@@ -61,7 +74,9 @@ def stays_adapter(config: Mapping[str, Any]) -> bool:
         config: the run's resolved configuration.
 
     Example:
-        >>> stays_adapter({"domain": {"kind": "language", "model": {"kind": "pretrained", "path": "a", "lora": {"r": 2}}}})
+        >>> stays_adapter(
+        ...     {"domain": {"kind": "language", "model": {"kind": "pretrained", "path": "a", "lora": {"r": 2}}}}
+        ... )
         False
     """
     model = config["domain"].get("model")

@@ -58,10 +58,19 @@ def check(
     whole = sum(parameter.numel() for parameter in domain.module.parameters())
     say(f"experiment  {loaded.name}, method {loaded.objective.name}, seed {loaded.seed}")
     say(f"model       {trained:,} of {whole:,} parameters are trained; log-probs in {domain.unit}")
-    say(f"data        {domain.num_prompts:,} training prompts; a step takes {span.train.prompts_per_step} with {span.train.group_size} members each")
+    say(
+        f"data        {domain.num_prompts:,} training prompts; a step takes {span.train.prompts_per_step} with"
+        f" {span.train.group_size} members each"
+    )
     if own:
         say("laws        all kept (groupwise.testing.check_domain)")
-    say("stages      " + ", ".join(f"{each.name} ({each.train.num_steps} steps{'' if each.samples else ', supervised'})" for each in loaded.spans))
+    say(
+        "stages      "
+        + ", ".join(
+            f"{each.name} ({each.train.num_steps} steps{'' if each.samples else ', supervised'})"
+            for each in loaded.spans
+        )
+    )
     for remark in job.remarks:
         say(f"note        {remark}")
     sampling = next((recipe for recipe in job.recipes if recipe.samples), job.recipes[-1])
@@ -70,7 +79,8 @@ def check(
     if before:
         called = ", ".join(before)
         kept = f"the model answers as it is after {called}, kept from an earlier run"
-        say(f"note        {kept if warmed else f'the model answers as it is before {called}, which no earlier run left here and check does not run'}")
+        missing = f"the model answers as it is before {called}, which no earlier run left here and check does not run"
+        say(f"note        {kept if warmed else missing}")
     _show(one_group(span, sampling.adapt(domain), prompt), untrained=bool(before) and not warmed)
     say("Everything was read; nothing was trained.")
 
@@ -116,19 +126,29 @@ def _show(group: OneGroup, *, untrained: bool) -> None:
             *("-" if group.rewards[name][place] is None else f"{group.rewards[name][place]:.3g}" for name in names),
             f"{advantage:+.3f}",
         )
-        for place, (member, cut, decisions, advantage) in enumerate(zip(group.members, group.truncated, group.num_decisions, group.advantages, strict=True))
+        for place, (member, cut, decisions, advantage) in enumerate(
+            zip(group.members, group.truncated, group.num_decisions, group.advantages, strict=True)
+        )
     ]
     heads = [f"{name} x {group.weights[name]:g}" for name in names]
-    out.print(table(["#", "member", "decisions", *heads, "advantage"], rows, numbers=["#", "decisions", *heads, "advantage"]))
+    out.print(
+        table(["#", "member", "decisions", *heads, "advantage"], rows, numbers=["#", "decisions", *heads, "advantage"])
+    )
     for event in group.events:
         say(event)
     if group.flat:
-        advice = ", as is to be expected of a model that is not trained yet" if untrained else "; try --prompt 1 or another reward"
+        advice = (
+            ", as is to be expected of a model that is not trained yet"
+            if untrained
+            else "; try --prompt 1 or another reward"
+        )
         say(f"All members got the same reward, so this group teaches nothing{advice}.")
 
 
 def _text(member: object) -> str:
-    """What a member is, in a line: its text where the domain calls it so, the size of its image, otherwise all it says."""
+    """What a member is, in a line: its text where the domain calls it so, the size of its image, otherwise
+    all it says.
+    """
     if isinstance(member, dict):
         if "image" in member:
             height, width = member["image"].shape[:2]

@@ -19,31 +19,58 @@ def compare(
     experiment: ExperimentName,
     overrides: Overrides = None,
     vary: Annotated[
-        list[str] | None, typer.Option(help="key=a,b: one variant a value; several --vary make every combination.", show_default="the experiment's own")
+        list[str] | None,
+        typer.Option(
+            help="key=a,b: one variant a value; several --vary make every combination.",
+            show_default="the experiment's own",
+        ),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="How many seeds each variant is run with.", show_default="the experiment's, or 3")
+        int | None,
+        typer.Option(
+            min=1, max=10_000, help="How many seeds each variant is run with.", show_default="the experiment's, or 3"
+        ),
     ] = None,
     first_seed: Annotated[
         int | None,
         typer.Option(
-            min=0, max=2**63 - 1, help="The first of these seeds; the others follow it: 7 and --seeds 3 run 7, 8, 9.", show_default="the experiment's, or 0"
+            min=0,
+            max=2**63 - 1,
+            help="The first of these seeds; the others follow it: 7 and --seeds 3 run 7, 8, 9.",
+            show_default="the experiment's, or 0",
         ),
     ] = None,
     model: Model = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the comparison; the same one again continues it.", show_default="runs/compare-EXPERIMENT")] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, max=1024, help="Runs at a time, one thread each.", show_default="1, or all that a Ray cluster takes")
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the comparison; the same one again continues it.", show_default="runs/compare-EXPERIMENT"
+        ),
     ] = None,
-    on: Annotated[Literal["local", "ray"], typer.Option(help="Processes of this machine, or tasks of a Ray cluster.")] = "local",
-    address: Annotated[str | None, typer.Option(help="Of a Ray cluster, with --on ray.", show_default="RAY_ADDRESS, or one started here")] = None,
-    gpus_per_run: Annotated[float, typer.Option(min=0, max=1024, help="GPUs that Ray keeps for each run, or a part of one.")] = 0.0,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=1024, help="Runs at a time, one thread each.", show_default="1, or all that a Ray cluster takes"
+        ),
+    ] = None,
+    on: Annotated[
+        Literal["local", "ray"], typer.Option(help="Processes of this machine, or tasks of a Ray cluster.")
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(help="Of a Ray cluster, with --on ray.", show_default="RAY_ADDRESS, or one started here"),
+    ] = None,
+    gpus_per_run: Annotated[
+        float, typer.Option(min=0, max=1024, help="GPUs that Ray keeps for each run, or a part of one.")
+    ] = 0.0,
     controls: Annotated[bool, typer.Option(help="Train the experiment's controls in every run as well.")] = False,
     run_code: RunCode = False,
 ) -> None:
-    """Run every variant with every seed, in processes of their own, and say what can be told apart: a table, and a page to open.
+    """Run every variant with every seed, in processes of their own, and say what can be told apart: a table, and a page
+    to open.
 
-    Called again it continues where it stopped. The first variant is what the others are compared with. A run that fails is reported; the others go on.
+    Called again it continues where it stopped. The first variant is what the others are compared with. A run that fails
+    is reported; the others go on.
     """
     from rich.text import Text
 
@@ -57,12 +84,16 @@ def compare(
     from groupwise.experiment.variants import variants
 
     if on == "local" and (address is not None or gpus_per_run):
-        raise ConfigError(f"{'--address' if address is not None else '--gpus-per-run'} says how a Ray cluster is used; write --on ray as well, or leave it out")
+        raise ConfigError(
+            f"{'--address' if address is not None else '--gpus-per-run'} says how a Ray cluster is used; write --on ray"
+            " as well, or leave it out"
+        )
 
     for item in overrides or ():
         if item.partition("=")[0].strip() == "seed":
             raise ConfigError(
-                f"{item!r} has no effect: a comparison runs every variant with the same seeds; write --first-seed N for the first and --seeds N for how many"
+                f"{item!r} has no effect: a comparison runs every variant with the same seeds; write --first-seed N for"
+                " the first and --seeds N for how many"
             )
     out_ = console()
     shipped = load(experiment, list(overrides or ()), model=model, run_code=run_code).comparison
@@ -74,25 +105,44 @@ def compare(
     for variant in found:
         table = load(experiment, [*(overrides or ()), *variant.overrides], model=model, run_code=run_code).table()
         # One process writes to the terminal; the seed belongs to the cell.
-        configuration = {**table, "seed": 0, "track": {**table["track"], "console": "none"}, **({} if controls else {"controls": {}})}
+        configuration = {
+            **table,
+            "seed": 0,
+            "track": {**table["track"], "console": "none"},
+            **({} if controls else {"controls": {}}),
+        }
         if twin := next((other for other, known in configurations.items() if known == configuration), None):
             raise ConfigError(f"--vary: {twin.name!r} and {variant.name!r} are the same run; leave one of them out")
         configurations[variant] = configuration
     name = next(iter(configurations.values()))["name"]
     folder = out or Path("runs") / f"compare-{name}"
-    at_a_time = f", {workers or 1} at a time" if on == "local" else f", {workers} at a time on Ray" if workers else " on Ray"
+    at_a_time = (
+        f", {workers or 1} at a time" if on == "local" else f", {workers} at a time on Ray" if workers else " on Ray"
+    )
     failed = {}
     with alone(folder):
         cells = lay_out(folder, name, configurations, range(first, first + num_seeds))
-        out_.print(Text(f"{counted(len(found), 'variant')} x {told_seeds} = {counted(len(cells), 'run')} in {folder}{at_a_time}"))
+        out_.print(
+            Text(
+                f"{counted(len(found), 'variant')} x {told_seeds} = {counted(len(cells), 'run')} in {folder}{at_a_time}"
+            )
+        )
         try:
             for number, outcome in enumerate(_outcomes(cells, on, workers, address, gpus_per_run), start=1):
-                out_.print(Text(f"[{number}/{len(cells)}] {outcome.cell.variant.name}, seed {outcome.cell.seed}: {_ended(outcome)}"))
+                out_.print(
+                    Text(
+                        f"[{number}/{len(cells)}] {outcome.cell.variant.name}, seed {outcome.cell.seed}:"
+                        f" {_ended(outcome)}"
+                    )
+                )
                 if outcome.error:
                     failed[outcome.cell.folder] = outcome.error
         except KeyboardInterrupt:
             out_.print(
-                Text(f"Ended early, {sum(cell.finished for cell in cells)} of {len(cells)} runs are finished. The same command goes on where it stopped.")
+                Text(
+                    f"Ended early, {sum(cell.finished for cell in cells)} of {len(cells)} runs are finished. The same"
+                    " command goes on where it stopped."
+                )
             )
             raise
     comparison = read_comparison(cells, shipped.show if shipped else (), failed, name)
@@ -100,14 +150,26 @@ def compare(
         _show(comparison)
         for line in _beside_controls(cells):
             out_.print(Text(line))
-        page = write_page(comparison, folder, command=_again(experiment, overrides, vary, range(first, first + num_seeds), folder), num_cells=len(cells))
+        page = write_page(
+            comparison,
+            folder,
+            command=_again(experiment, overrides, vary, range(first, first + num_seeds), folder),
+            num_cells=len(cells),
+        )
         out_.print(Text(f"Written to {save(comparison, folder)} and {page}"))
     if failed:
-        out_.print(Text(f"{len(failed)} of {len(cells)} runs failed; their logs lie in {folder}. The same command runs them again."))
+        out_.print(
+            Text(
+                f"{len(failed)} of {len(cells)} runs failed; their logs lie in {folder}. The same command runs them"
+                " again."
+            )
+        )
         raise typer.Exit(1)
 
 
-def _outcomes(cells: Sequence[Cell], on: str, workers: int | None, address: str | None, gpus: float) -> Iterator[Outcome]:
+def _outcomes(
+    cells: Sequence[Cell], on: str, workers: int | None, address: str | None, gpus: float
+) -> Iterator[Outcome]:
     from contextlib import closing
 
     if on == "local":
@@ -121,7 +183,9 @@ def _outcomes(cells: Sequence[Cell], on: str, workers: int | None, address: str 
         yield from grid.run(cells, limit=workers)
 
 
-def _again(experiment: str, overrides: Sequence[str] | None, vary: Sequence[str] | None, seeds: range, folder: Path) -> str:
+def _again(
+    experiment: str, overrides: Sequence[str] | None, vary: Sequence[str] | None, seeds: range, folder: Path
+) -> str:
     """The command that makes this comparison, and continues it."""
     import shlex
 
@@ -140,8 +204,12 @@ def _beside_controls(cells: Sequence[Cell]) -> list[str]:
     lines = []
     for variant in dict.fromkeys(cell.variant for cell in cells):
         found = gains({cell.seed: cell.folder for cell in cells if cell.variant == variant and cell.finished})
-        prompts = EvaluatedOn.together(EvaluatedOn.read_folder(cell.folder) for cell in cells if cell.variant == variant and cell.finished).prompts
-        lines += [f"{variant.name}, beside control {name}: {told(estimates, prompts)}." for name, estimates in found.items()]
+        prompts = EvaluatedOn.together(
+            EvaluatedOn.read_folder(cell.folder) for cell in cells if cell.variant == variant and cell.finished
+        ).prompts
+        lines += [
+            f"{variant.name}, beside control {name}: {told(estimates, prompts)}." for name, estimates in found.items()
+        ]
     return lines
 
 
@@ -169,13 +237,28 @@ def _show(comparison: Comparison) -> None:
 
     from groupwise.cli.output import console, table
 
-    heads = ["before", "after", "95 % interval", "difference", "95 % interval ", "p, corrected", "gain per second", "seconds", "seeds"]
+    heads = [
+        "before",
+        "after",
+        "95 % interval",
+        "difference",
+        "95 % interval ",
+        "p, corrected",
+        "gain per second",
+        "seconds",
+        "seeds",
+    ]
     named = comparison.evaluated_on.of(comparison.metric)
     title = f"{named[:1].upper()}{named[1:]}" + (", the smaller the better" if comparison.goal == "min" else "")
     console().print(table(["variant", *heads], [_cells(row) for row in comparison.rows], title=title, numbers=heads))
     if names := list(comparison.rows[0].end):
-        shown = [[row.variant, *(f"{_number(row.start.get(name))} -> {_number(row.end.get(name))}" for name in names)] for row in comparison.rows]
-        console().print(table(["variant", *names], shown, title="Beside it, before -> after, means over seeds", numbers=names))
+        shown = [
+            [row.variant, *(f"{_number(row.start.get(name))} -> {_number(row.end.get(name))}" for name in names)]
+            for row in comparison.rows
+        ]
+        console().print(
+            table(["variant", *names], shown, title="Beside it, before -> after, means over seeds", numbers=names)
+        )
     for row in comparison.rows:
         console().print(Text(f"{row.variant}: {row.verdict}."))
     for place, why in comparison.missing.items():
@@ -184,8 +267,9 @@ def _show(comparison: Comparison) -> None:
     first = comparison.rows[0]
     console().print(
         Text(
-            f"\nDifferences are from {first.variant!r}, seed by seed and prompt by prompt. * told from none at 5 % with all comparisons counted; an interval "
-            "is that of its difference alone. Gains and seconds are of training: sampling, rewards, scoring, updates."
+            f"\nDifferences are from {first.variant!r}, seed by seed and prompt by prompt. * told from none at 5 % with"
+            " all comparisons counted; an interval is that of its difference alone. Gains and seconds are of training:"
+            " sampling, rewards, scoring, updates."
         )
     )
     for what, names in comparison.shared:
@@ -195,7 +279,11 @@ def _show(comparison: Comparison) -> None:
 def _cells(row: Row) -> list[str]:
     from groupwise.experiment.page import chance, interval
 
-    difference = ["", ""] if row.difference is None else [f"{row.difference.mean:+.3f}{'*' if row.distinguishable else ''}", interval(row.difference)]
+    difference = (
+        ["", ""]
+        if row.difference is None
+        else [f"{row.difference.mean:+.3f}{'*' if row.distinguishable else ''}", interval(row.difference)]
+    )
     tested = "" if row.p_value is None else chance(row.p_value)
     per_second = "" if row.per_second is None else f"{row.per_second.mean:+.3g}"
     scores = [_number(row.before), f"{row.after.mean:.3f}", interval(row.after)]

@@ -18,12 +18,17 @@ _NUM_VALUES = 6
 
 
 def doctor(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, finished or not, or folders of runs.")],
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object, with the evidence of every finding.")] = False,
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run folders, finished or not, or folders of runs.")
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="One JSON object, with the evidence of every finding.")
+    ] = False,
 ) -> None:
     """Say what is wrong with runs, from their metrics: what shows it, what it means, what to set.
 
-    Ends with 0 where nothing is wrong, 3 where a fault or a warning holds at the end of a stage, 2 where there is no run to read.
+    Ends with 0 where nothing is wrong, 3 where a fault or a warning holds at the end of a stage, 2 where there is no
+    run to read.
     """
     import json
 
@@ -34,7 +39,9 @@ def doctor(
     read = [read_run(path) for path in find_runs(runs)]
     found = [diagnose(run.rows, run.config) for run in read]
     if as_json:
-        typer.echo(json.dumps({"runs": [_record(run, findings) for run, findings in zip(read, found, strict=True)]}, indent=2))
+        typer.echo(
+            json.dumps({"runs": [_record(run, findings) for run, findings in zip(read, found, strict=True)]}, indent=2)
+        )
     else:
         for place, (run, findings) in enumerate(zip(read, found, strict=True)):
             if place:
@@ -60,8 +67,13 @@ def _not_judged(run: Run) -> list[str]:
     """Rules none of whose metrics this run has."""
     from groupwise.diagnosis import RULES
 
-    families = {"/".join(["rewards", "NAME", *name.split("/")[2:]]) if name.startswith("rewards/") else name for name in run.metrics}
-    return [rule.name for rule in RULES if not families.intersection(name.replace("JUDGE", "NAME") for name in rule.reads)]
+    families = {
+        "/".join(["rewards", "NAME", *name.split("/")[2:]]) if name.startswith("rewards/") else name
+        for name in run.metrics
+    }
+    return [
+        rule.name for rule in RULES if not families.intersection(name.replace("JUDGE", "NAME") for name in rule.reads)
+    ]
 
 
 def _print(run: Run, findings: list[Finding]) -> None:
@@ -89,7 +101,9 @@ def _finding(finding: Finding) -> None:
     stage = f" of stage {finding.stage}" if finding.stage else ""
     until = "and it holds to the end" if finding.holds else f"no longer after step {finding.last_step}"
     colour = {"fault": "bold red", "warning": "yellow", "note": "cyan"}[finding.severity]
-    _indented(2, f"{finding.severity} {finding.rule}: seen from step {finding.first_step}{stage}, {until}", style=colour)
+    _indented(
+        2, f"{finding.severity} {finding.rule}: seen from step {finding.first_step}{stage}, {until}", style=colour
+    )
     _indented(4, finding.what)
     for series in finding.evidence:
         _indented(4, _evidence(series), style="dim")
@@ -99,9 +113,17 @@ def _finding(finding: Finding) -> None:
 
 def _evidence(series: Series) -> str:
     """One line: the metric, its steps, its mean, and some of its values."""
-    places = sorted({round(place * (len(series) - 1) / (_NUM_VALUES - 1)) for place in range(_NUM_VALUES)}) if len(series) else []
+    places = (
+        sorted({round(place * (len(series) - 1) / (_NUM_VALUES - 1)) for place in range(_NUM_VALUES)})
+        if len(series)
+        else []
+    )
     values = " ".join(f"{series.values[place]:.3g}" for place in places)
-    return f"{series.metric}, steps {series.steps[0]} to {series.steps[-1]}: mean {series.mean:.3g} ({values})" if places else series.metric
+    return (
+        f"{series.metric}, steps {series.steps[0]} to {series.steps[-1]}: mean {series.mean:.3g} ({values})"
+        if places
+        else series.metric
+    )
 
 
 def _indented(width: int, text: str, style: str = "") -> None:
@@ -113,5 +135,7 @@ def _indented(width: int, text: str, style: str = "") -> None:
     from groupwise.cli.output import console
 
     indent = " " * width
-    for line in textwrap.wrap(text, max(console().width, 40), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False):
+    for line in textwrap.wrap(
+        text, max(console().width, 40), initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
+    ):
         console().print(Text(line, style=style))

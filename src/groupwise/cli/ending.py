@@ -71,19 +71,26 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
     over = gains({summary.get("seed", 0): run})
     controls = config.get("controls", {})
     measured = [name for name in controls if (run / "controls" / name / "summary.json").is_file()]
-    before, after, *each = alike([summary["before"], summary["after"], *(read_summary(run / "controls" / name)["after"] for name in measured)])
+    before, after, *each = alike(
+        [summary["before"], summary["after"], *(read_summary(run / "controls" / name)["after"] for name in measured)]
+    )
     ends = dict(zip(measured, each, strict=True))
     evaluated_on = EvaluatedOn.read_folder(run)
     title = evaluated_on.of(metric)
     lines = [f"{title[:1].upper()}{title[1:]}: {before} before, {after} after"]
     for name, control in controls.items():
         reached = ends.get(name, "not measured")
-        lines.append(f"  control {name}, same start and same time: {reached}" + (f"  ({control['description']})" if control["description"] else ""))
+        lines.append(
+            f"  control {name}, same start and same time: {reached}"
+            + (f"  ({control['description']})" if control["description"] else "")
+        )
         if name in over:
             lines.append(f"    {told(over[name], evaluated_on.prompts)}")
     seconds = summary.get("seconds", {})
     parts = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.items() if spent >= 0.5)
-    lines.append(f"{counted(summary['steps'], 'step')}, {sum(seconds.values()):.0f} s" + (f" ({parts})" if parts else ""))
+    lines.append(
+        f"{counted(summary['steps'], 'step')}, {sum(seconds.values()):.0f} s" + (f" ({parts})" if parts else "")
+    )
     return lines
 
 
@@ -113,11 +120,20 @@ def printed(made: dict[str, Any]) -> list[RenderableType]:
     from groupwise.cli.output import table
 
     rows = [[_cell(cell) for cell in row] for row in made["rows"]]
-    return [table(made["columns"], rows, title=made["title"], numbers=made["columns"][1:]), *(Text(note) for note in made["notes"])]
+    return [
+        table(made["columns"], rows, title=made["title"], numbers=made["columns"][1:]),
+        *(Text(note) for note in made["notes"]),
+    ]
 
 
 def _cell(cell: Any) -> str:
-    return f"{cell['mean']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]" if isinstance(cell, dict) else cell if isinstance(cell, str) else _number(cell)
+    return (
+        f"{cell['mean']:.3f} [{cell['low']:.3f}, {cell['high']:.3f}]"
+        if isinstance(cell, dict)
+        else cell
+        if isinstance(cell, str)
+        else _number(cell)
+    )
 
 
 def texts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str]:
@@ -131,7 +147,11 @@ def texts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str
     modes = [record.get("mode") for record in after if "text" in record]
     mode = "greedy" if "greedy" in modes else next(iter(modes), "sampled")
     first, last = (
-        {record["key"]: record for record in records if record.get("mode") == mode and record.get("sample", 0) == 0 and "text" in record}
+        {
+            record["key"]: record
+            for record in records
+            if record.get("mode") == mode and record.get("sample", 0) == 0 and "text" in record
+        }
         for records in (before, after)
     )
     lines = []
@@ -146,12 +166,18 @@ def texts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str
 
 def pictures(run: Path, steps: tuple[int, int]) -> list[str]:
     """Where the pictures of the evaluations before and after are, by name."""
-    before, after = ({path.name: path for path in sorted((run / "rollouts" / f"evaluation-{step}").glob("*.png"))} for step in steps)
-    return [f"picture {Path(name).stem}:" + (f" before {before[name]}" if name in before else "") + f" after {after[name]}" for name in after]
+    before, after = (
+        {path.name: path for path in sorted((run / "rollouts" / f"evaluation-{step}").glob("*.png"))} for step in steps
+    )
+    return [
+        f"picture {Path(name).stem}:" + (f" before {before[name]}" if name in before else "") + f" after {after[name]}"
+        for name in after
+    ]
 
 
 def findings(run: Path) -> list[str]:
-    """What the rules noticed in the run's metrics and what held to its end; notes, which need nothing to be done, are left to `groupwise doctor`.
+    """What the rules noticed in the run's metrics and what held to its end; notes, which need nothing to be done, are
+    left to `groupwise doctor`.
 
     Args:
         run: the run folder.
@@ -162,7 +188,9 @@ def findings(run: Path) -> list[str]:
 
     path = run / "metrics.jsonl"
     found = diagnose(read_metrics(path), run_config(run)) if path.is_file() else []
-    return [f"\nNoticed: {finding.rule}: {finding}" for finding in found if finding.holds and finding.severity != "note"]
+    return [
+        f"\nNoticed: {finding.rule}: {finding}" for finding in found if finding.holds and finding.severity != "note"
+    ]
 
 
 def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> list[str]:
@@ -177,7 +205,8 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
         lines to print.
     """
     place = shlex.quote(str(run))
-    # A run folder is an experiment too: with a model, prompts or a budget of one's own it is what the commands below go on with.
+    # A run folder is an experiment too: with a model, prompts or a budget of one's own it is what the commands below go
+    # on with.
     name = config["name"] if _as_shipped(config) else place
     prompts = [record["prompt"] for record in records if isinstance(record.get("prompt"), str)]
     prompt = shlex.quote(prompts[0]) if prompts and len(prompts[0]) <= 80 and "\n" not in prompts[0] else ""
@@ -188,11 +217,16 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
         "what its metrics say": f"doctor {place}",
         "one page with its curves and groups": f"report {place}",
         "another method on the same task (`groupwise methods`)": f"train {name} method={other}",
-        "which one is better, with intervals": f"compare {name} --vary method={shlex.quote(config['method'])},{other} --seeds 3",
+        "which one is better, with intervals": (
+            f"compare {name} --vary method={shlex.quote(config['method'])},{other} --seeds 3"
+        ),
         "a folder that others load": f"export {place} --out {shlex.quote(str(run.name) + '-model')}",
     }
     # A command has a line of its own, so that it can be copied from a narrow terminal.
-    return ["Try next:", *(line for what, command in steps.items() for line in (f"  {what}", f"    groupwise {command}"))]
+    return [
+        "Try next:",
+        *(line for what, command in steps.items() for line in (f"  {what}", f"    groupwise {command}")),
+    ]
 
 
 def _as_shipped(config: dict[str, Any]) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 _SYMBOLS = {
-    "sum": "Σ", "prod": "Π", "pi": "π", "varepsilon": "ε", "epsilon": "ϵ", "beta": "β", "gamma": "γ", "lambda": "λ", "mu": "μ", "sigma": "σ", "rho": "ρ",
-    "tau": "τ", "varphi": "φ", "delta": "δ", "Delta": "Δ", "propto": "∝", "in": "∈", "notin": "∉", "le": "≤", "ge": "≥", "ne": "≠", "leftarrow": "←",
-    "cdot": "·", "{": "{", "}": "}", "|": "|", " ": " ", ",": " ", "quad": " ", "left": "", "right": "", "textstyle": "",
+    "sum": "Σ", "prod": "Π", "pi": "π", "varepsilon": "ε", "epsilon": "ϵ", "beta": "β", "gamma": "γ", "lambda": "λ", "mu": "μ", "sigma": "σ", "rho": "ρ",  # noqa: E501
+    "tau": "τ", "varphi": "φ", "delta": "δ", "Delta": "Δ", "propto": "∝", "in": "∈", "notin": "∉", "le": "≤", "ge": "≥", "ne": "≠", "leftarrow": "←",  # noqa: E501
+    "cdot": "·", "{": "{", "}": "}", "|": "|", " ": " ", ",": " ", "quad": " ", "left": "", "right": "", "textstyle": "",  # noqa: E501
 }  # fmt: skip
 _NAMES = ("clip", "mean", "std", "sg", "whiten", "softmax", "cov")
 _RELATIONS = "=<>≤≥≠∝∈∉←"
@@ -33,7 +33,9 @@ def plain(latex: str) -> str:
         'w = [1 if A > 0; r if A < 0]'
     """
     rows = re.compile(r"\\begin\{cases\}(.*?)\\end\{cases\}", re.DOTALL)
-    latex = rows.sub(lambda found: "[" + ";".join(row.replace("&", r"\text{if}") for row in found[1].split(r"\\")) + "]", latex)
+    latex = rows.sub(
+        lambda found: "[" + ";".join(row.replace("&", r"\text{if}") for row in found[1].split(r"\\")) + "]", latex
+    )
     text = _join(_Reader(latex).atoms())
     return re.sub(r" +([,;)\]])", r"\1", re.sub(r"([(\[]) +", r"\1", re.sub(r" +", " ", text))).strip()
 
@@ -70,7 +72,11 @@ class _Reader:
                 self.place += 1
                 inner = self.one()
                 if token == "_":
-                    found[-1] += "_" + (inner.replace(", ", "") if re.fullmatch(r"\w+(,\s*\w+)*", inner) else f"{{{inner.replace(', ', ',')}}}")
+                    found[-1] += "_" + (
+                        inner.replace(", ", "")
+                        if re.fullmatch(r"\w+(,\s*\w+)*", inner)
+                        else f"{{{inner.replace(', ', ',')}}}"
+                    )
                 else:
                     found[-1] += "^" + _bracketed(inner)
             elif token == "'" and found:

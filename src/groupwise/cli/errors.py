@@ -15,9 +15,23 @@ from groupwise.processes import is_first_process, is_out_of_memory
 SECONDS_FOR_THE_FIRST = 5.0
 """How long another process than the first leaves it the word."""
 
-_SMALLER = "a smaller train.micro_batch_members, train.group_size or train.prompts_per_step, or a smaller model, or give the process more memory"
+_SMALLER = (
+    "a smaller train.micro_batch_members, train.group_size or train.prompts_per_step, or a smaller model, or give the"
+    " process more memory"
+)
 
-_OF_A_PATH = {errno.ENAMETOOLONG, errno.ELOOP, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EIO, errno.EMFILE, errno.ENFILE, errno.EROFS}
+_OF_A_PATH = {
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.EIO,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.EROFS,
+}
 """What the system says of a path that somebody named: no line of ours is wrong there."""
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -26,9 +40,9 @@ PACKAGE = Path(__file__).resolve().parents[1]
 def message_for_user(error: BaseException) -> str | None:
     """The message of an error that was raised on purpose, or None for a defect.
 
-    An error is meant for the user when a `raise` of this package raised it, which always says what to write instead, when memory
-    ran out, and when the system refuses a path. What else comes out of a library, or out of an operation that failed inside one of
-    our lines, is a defect.
+    An error is meant for the user when a `raise` of this package raised it, which always says what to write instead,
+    when memory ran out, and when the system refuses a path. What else comes out of a library, or out of an operation
+    that failed inside one of our lines, is a defect.
 
     Args:
         error: what was caught.
@@ -38,15 +52,25 @@ def message_for_user(error: BaseException) -> str | None:
         True
     """
     if is_out_of_memory(error):
-        return f"memory ran out ({str(error).strip().partition(chr(10))[0][:200] or type(error).__name__}); write {_SMALLER}"
+        return (
+            f"memory ran out ({str(error).strip().partition(chr(10))[0][:200] or type(error).__name__}); write"
+            f" {_SMALLER}"
+        )
     if isinstance(error, ValueError) and sys.stdout is not None and sys.stdout.closed:
-        return "standard output was closed by something that this command called (a reward, a callback); what was computed is in the run's folder"
+        return (
+            "standard output was closed by something that this command called (a reward, a callback); what was computed"
+            " is in the run's folder"
+        )
     if isinstance(error, OSError) and error.errno in _OF_A_PATH and error.filename is not None:
         return f"{str(error.filename)[:300]}: {error.strerror}"
     if not isinstance(error, (ValueError, RuntimeError, OSError)) or isinstance(error, NotImplementedError):
         return None
     frames = traceback.extract_tb(error.__traceback__)
-    if not frames or PACKAGE not in Path(frames[-1].filename).resolve().parents or not (frames[-1].line or "").startswith("raise"):
+    if (
+        not frames
+        or PACKAGE not in Path(frames[-1].filename).resolve().parents
+        or not (frames[-1].line or "").startswith("raise")
+    ):
         return None
     return str(error)
 
@@ -54,9 +78,9 @@ def message_for_user(error: BaseException) -> str | None:
 def report(error: BaseException) -> int:
     """Prints an error and returns the exit status: 2 for the user's, 1 for ours.
 
-    Under `torchrun` every process usually meets the same error, and the first one tells it. The others wait: `torchrun` ends them
-    when the first one ends, and one that is still there met an error of its own, which it tells. A process whose connection broke
-    waits for longer: the one that ended it met an error of its own.
+    Under `torchrun` every process usually meets the same error, and the first one tells it. The others wait: `torchrun`
+    ends them when the first one ends, and one that is still there met an error of its own, which it tells. A process
+    whose connection broke waits for longer: the one that ended it met an error of its own.
 
     Args:
         error: what was caught.
@@ -68,7 +92,13 @@ def report(error: BaseException) -> int:
     rank, status = os.environ.get("RANK", "0"), 2
     if _of_the_connection(error):
         time.sleep(2 * SECONDS_FOR_THE_FIRST)
-        message, status = f"the connection to another process broke; where that one ended, what it said says why: {type(error).__name__}: {error}", 1
+        message, status = (
+            (
+                "the connection to another process broke; where that one ended, what it said says why:"
+                f" {type(error).__name__}: {error}"
+            ),
+            1,
+        )
     elif not is_first_process():
         time.sleep(SECONDS_FOR_THE_FIRST)
     if message is None or os.environ.get("GROUPWISE_TRACEBACK"):
@@ -85,11 +115,16 @@ def report(error: BaseException) -> int:
 def _of_the_connection(error: BaseException) -> bool:
     """Whether `torch.distributed` raised it, about what happened between processes."""
     frames = traceback.extract_tb(error.__traceback__)
-    return isinstance(error, RuntimeError) and bool(frames) and Path(frames[-1].filename).parts[-3:-1] == ("torch", "distributed")
+    return (
+        isinstance(error, RuntimeError)
+        and bool(frames)
+        and Path(frames[-1].filename).parts[-3:-1] == ("torch", "distributed")
+    )
 
 
 def interrupted_status(number: int) -> int:
-    """The exit status of a run that was ended early and saved, by the shell's convention: 130 after Ctrl-C, 143 after SIGTERM.
+    """The exit status of a run that was ended early and saved, by the shell's convention: 130 after Ctrl-C, 143 after
+    SIGTERM.
 
     Args:
         number: of the signal; 0 where another process received it.

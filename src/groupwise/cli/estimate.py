@@ -20,17 +20,38 @@ if TYPE_CHECKING:
 
 
 def estimate(
-    experiment: Annotated[str, typer.Argument(metavar="[EXPERIMENT]", help="Whose step: sizes, method, precision.")] = "language",
+    experiment: Annotated[
+        str, typer.Argument(metavar="[EXPERIMENT]", help="Whose step: sizes, method, precision.")
+    ] = "language",
     overrides: Overrides = None,
-    model: Annotated[Path | None, typer.Option(help="A model folder or its config.json.", show_default="the experiment's model")] = None,
-    gpus: Annotated[int, typer.Option(min=1, max=10**6, help="Devices that share the step's prompts.")] = 1,
-    gpu: Annotated[str | None, typer.Option(help="A100, H100, H200, B200, L40S, RTX4090: by documented peaks.", show_default="this machine, measured")] = None,
-    prompt_tokens: Annotated[float | None, typer.Option(min=1, max=1e9, help="Mean tokens of a prompt.", show_default="the experiment's data, or 128")] = None,
-    completion_tokens: Annotated[
-        float | None, typer.Option(min=1, max=1e9, help="Mean tokens of a completion.", show_default="domain.sampling.max_new_tokens, the most")
+    model: Annotated[
+        Path | None, typer.Option(help="A model folder or its config.json.", show_default="the experiment's model")
     ] = None,
-    sharding: Annotated[Literal["none", "full"], typer.Option(help="Whether weights and their optimiser's state are dealt to the devices.")] = "none",
-    against: Annotated[Path | None, typer.Option(help="A run folder: its lengths are taken, and its seconds shown beside the estimate.")] = None,
+    gpus: Annotated[int, typer.Option(min=1, max=10**6, help="Devices that share the step's prompts.")] = 1,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            help="A100, H100, H200, B200, L40S, RTX4090: by documented peaks.", show_default="this machine, measured"
+        ),
+    ] = None,
+    prompt_tokens: Annotated[
+        float | None,
+        typer.Option(min=1, max=1e9, help="Mean tokens of a prompt.", show_default="the experiment's data, or 128"),
+    ] = None,
+    completion_tokens: Annotated[
+        float | None,
+        typer.Option(
+            min=1, max=1e9, help="Mean tokens of a completion.", show_default="domain.sampling.max_new_tokens, the most"
+        ),
+    ] = None,
+    sharding: Annotated[
+        Literal["none", "full"],
+        typer.Option(help="Whether weights and their optimiser's state are dealt to the devices."),
+    ] = "none",
+    against: Annotated[
+        Path | None,
+        typer.Option(help="A run folder: its lengths are taken, and its seconds shown beside the estimate."),
+    ] = None,
     calibrate: Annotated[bool, typer.Option(help="Measure this machine again.")] = False,
     run_code: RunCode = False,
 ) -> None:
@@ -47,8 +68,16 @@ def estimate(
     from groupwise.estimate.memory import Numbers
 
     if gpu is not None and gpu not in GPUS:
-        raise ConfigError(f"--gpu {gpu}: its peaks are not known here; known are {', '.join(GPUS)}. Leave it out to measure this machine")
-    span = _sampling_span(experiment if against is None else str(against), list(overrides or ()), None if model is None else str(model), run_code)
+        raise ConfigError(
+            f"--gpu {gpu}: its peaks are not known here; known are {', '.join(GPUS)}. Leave it out to measure this"
+            " machine"
+        )
+    span = _sampling_span(
+        experiment if against is None else str(against),
+        list(overrides or ()),
+        None if model is None else str(model),
+        run_code,
+    )
     shape, prompt = _sizes(span, model, prompt_tokens)
     step = _step(span, prompt, completion_tokens)
     taken = {}
@@ -59,7 +88,14 @@ def estimate(
     weight = 2 if getattr(settings.model, "dtype", "float32") == "bfloat16" else 4
     lora = getattr(settings.model, "lora", None)
     machine = _machine(gpu, half, span, calibrate)
-    found = estimated(shape, step, machine, num_processes=gpus, numbers=Numbers(weight, 2 if half else 4, None if lora is None else lora.r), sharding=sharding)
+    found = estimated(
+        shape,
+        step,
+        machine,
+        num_processes=gpus,
+        numbers=Numbers(weight, 2 if half else 4, None if lora is None else lora.r),
+        sharding=sharding,
+    )
     for line in _about(found):
         console().print(Text(line))
     _show(found, taken)
@@ -74,15 +110,22 @@ def _sampling_span(name: str, overrides: Sequence[str], model: str | None, run_c
 
     loaded = load(name, overrides, model=model, run_code=run_code)
     if loaded.domain.kind != "language":
-        raise ConfigError(f"{name} has the domain {loaded.domain.kind!r}; the cost model is that of causal language models: give one, for example language")
+        raise ConfigError(
+            f"{name} has the domain {loaded.domain.kind!r}; the cost model is that of causal language models: give one,"
+            " for example language"
+        )
     span = next((span for span in loaded.spans if span.samples), None)
     if span is None:
-        raise ConfigError(f"{name}: no stage samples, so there is no step to estimate; set policy_weight above 0 in one")
+        raise ConfigError(
+            f"{name}: no stage samples, so there is no step to estimate; set policy_weight above 0 in one"
+        )
     return span
 
 
 def _sizes(span: Experiment, model: Path | None, prompt_tokens: float | None) -> tuple[Shape, float]:
-    """The model's shape and the prompts' mean length; a small model made for its data is built to know its vocabulary."""
+    """The model's shape and the prompts' mean length; a small model made for its data is built to know its
+    vocabulary.
+    """
     from groupwise.estimate.shape import read_shape, shape_of
 
     settings: Any = span.domain
@@ -92,7 +135,10 @@ def _sizes(span: Experiment, model: Path | None, prompt_tokens: float | None) ->
 
     domain: Any = open_domain(span)
     try:
-        lengths = [len(domain.tokenizer(prompt.columns["prompt"])["input_ids"]) for prompt in domain.prompts(range(min(256, domain.num_prompts)))]
+        lengths = [
+            len(domain.tokenizer(prompt.columns["prompt"])["input_ids"])
+            for prompt in domain.prompts(range(min(256, domain.num_prompts)))
+        ]
         return shape_of(domain.module.config.to_dict(), span.name), prompt_tokens or sum(lengths) / len(lengths)
     finally:
         domain.close()
@@ -127,13 +173,24 @@ def _as_run(step: Step, path: Path) -> tuple[Step, Mapping[str, float]]:
     from groupwise.config import ConfigError
     from groupwise.runs import read_run
 
-    rows = [row for row in read_run(path).rows if row.get("seconds/sampling") is not None and row.get("completions/mean_length") is not None][1:]
+    rows = [
+        row
+        for row in read_run(path).rows
+        if row.get("seconds/sampling") is not None and row.get("completions/mean_length") is not None
+    ][1:]
     if not rows:
-        raise ConfigError(f"--against {path}: no step of it after the first sampled anything; give a run with more steps")
+        raise ConfigError(
+            f"--against {path}: no step of it after the first sampled anything; give a run with more steps"
+        )
     parts = {part: [row.get(f"seconds/{part}", 0.0) for row in rows] for part in ("sampling", "scoring", "update")}
     share = statistics.mean(row.get("scored_share") or 0.0 for row in rows)
     drawn = statistics.mean(row.get("num_prompts_drawn") or step.prompts for row in rows)
-    seen = replace(step, prompts=round(drawn), completion_tokens=statistics.mean(row["completions/mean_length"] for row in rows), learning_share=share)
+    seen = replace(
+        step,
+        prompts=round(drawn),
+        completion_tokens=statistics.mean(row["completions/mean_length"] for row in rows),
+        learning_share=share,
+    )
     return seen, {part: statistics.median(seconds) for part, seconds in parts.items() if any(seconds)}
 
 
@@ -156,7 +213,13 @@ def _machine(gpu: str | None, half: bool, span: Experiment, again: bool) -> Mach
 
     on_gpu = span.train.device != "cpu" and torch.cuda.is_available()
     device = torch.cuda.get_device_name() if on_gpu else "cpu"
-    return calibrated(train, num_threads=span.train.num_threads, device=device, again=again, say=lambda text: console().print(Text(text))).machine()
+    return calibrated(
+        train,
+        num_threads=span.train.num_threads,
+        device=device,
+        again=again,
+        say=lambda text: console().print(Text(text)),
+    ).machine()
 
 
 def _about(found: Estimate) -> list[str]:
@@ -164,11 +227,24 @@ def _about(found: Estimate) -> list[str]:
     devices = f"{found.num_processes} x {found.machine.name}" if found.num_processes > 1 else found.machine.name
     share = f", {step.learning_share:.0%} of them learn" if step.learning_share < 1 else ""
     idle = found.num_processes - step.prompts
-    waits = [f"{idle} of the {found.num_processes} devices get no prompt: a step has {step.prompts}; set train.prompts_per_step higher"] if idle > 0 else []
+    waits = (
+        [
+            f"{idle} of the {found.num_processes} devices get no prompt: a step has {step.prompts}; set"
+            " train.prompts_per_step higher"
+        ]
+        if idle > 0
+        else []
+    )
     return [
-        f"{shape.parameters / 1e6:,.1f} million parameters: {shape.layers} layers of width {shape.hidden}, vocabulary {shape.vocabulary}",
-        f"a step: {step.prompts} prompts x {step.group_size} members, {step.prompt_tokens:.0f} + {step.completion_tokens:.0f} tokens, "
-        f"{step.updates * step.minibatches} optimiser step{'s' if step.updates * step.minibatches > 1 else ''}{share}",
+        (
+            f"{shape.parameters / 1e6:,.1f} million parameters: {shape.layers} layers of width {shape.hidden},"
+            f" vocabulary {shape.vocabulary}"
+        ),
+        (
+            f"a step: {step.prompts} prompts x {step.group_size} members, {step.prompt_tokens:.0f} +"
+            f" {step.completion_tokens:.0f} tokens, {step.updates * step.minibatches} optimiser"
+            f" step{'s' if step.updates * step.minibatches > 1 else ''}{share}"
+        ),
         f"on {devices}, {'measured' if found.machine.measured else 'by documented peaks'}",
         *waits,
     ]
@@ -180,7 +256,13 @@ def _show(found: Estimate, taken: Mapping[str, float]) -> None:
     heads = ["seconds", "TFLOP a device", *(["measured seconds", "ratio"] if taken else [])]
     rows = []
     for part, seconds in [*found.seconds.items(), ("step, without rewards", found.total)]:
-        flops = sum(done.flops for done in found.work.values()) if part not in found.seconds else found.work[part].flops if part in found.work else 0.0
+        flops = (
+            sum(done.flops for done in found.work.values())
+            if part not in found.seconds
+            else found.work[part].flops
+            if part in found.work
+            else 0.0
+        )
         measured = taken.get(part) if part in found.seconds else sum(taken.values())
         beside = [] if not taken else [f"{measured:.3g}", f"{seconds / measured:.2f}"] if measured else ["-", "-"]
         rows.append([part, f"{seconds:.3g}", f"{flops / 1e12:.3g}", *beside])
@@ -193,7 +275,9 @@ def _show(found: Estimate, taken: Mapping[str, float]) -> None:
 def _fits(found: Estimate) -> str:
     if found.machine.memory is None:
         return ""
-    return f" of {found.machine.memory / 2**30:.0f}" + (", too much" if found.bytes["peak"] > 0.9 * found.machine.memory else "")
+    return f" of {found.machine.memory / 2**30:.0f}" + (
+        ", too much" if found.bytes["peak"] > 0.9 * found.machine.memory else ""
+    )
 
 
 def _gib(size: float) -> str:

@@ -20,8 +20,9 @@ def evaluate(
     threads: Threads = 1,
     run_code: RunCode = False,
 ) -> None:
-    """Evaluate a run's model, or any model folder, on the prompts of an experiment's evaluation: held-out ones, where it keeps some apart. The folder of an
-    exported selector is measured as it is used."""
+    """Evaluate a run's model, or any model folder, on the prompts of an experiment's evaluation: held-out ones, where
+    it keeps some apart. The folder of an exported selector is measured as it is used.
+    """
     import torch
     from rich.text import Text
 
@@ -51,23 +52,38 @@ def evaluate(
         write_pictures(out, found.pictures)
         write_records(out / "records.jsonl", with_files(found.records, out / "members", out))
         write_tables(out / "tables", tables)
-    records = [{key: value for key, value in record.items() if not isinstance(value, torch.Tensor)} for record in found.records]
+    records = [
+        {key: value for key, value in record.items() if not isinstance(value, torch.Tensor)} for record in found.records
+    ]
     if json:
         import json as library
         from dataclasses import asdict
 
-        parts = {"records": records, "tables": [as_json(each) for each in tables], "events": [asdict(each) for each in found.events]}
+        parts = {
+            "records": records,
+            "tables": [as_json(each) for each in tables],
+            "events": [asdict(each) for each in found.events],
+        }
         print(library.dumps({"metrics": dict(found.metrics), **parts}, ensure_ascii=False))
         return
     evaluated_on = EvaluatedOn.among(domain.trained_on, domain.evaluated_on)
-    console().print(Text(f"{place} {'' if used is None else 'as it is used, '}on the {evaluated_on.prompts} of {loaded.name}"))
-    console().print(table(["metric", "value"], [(name, f"{value:.4g}") for name, value in found.metrics.items()], numbers=["value"]))
+    console().print(
+        Text(f"{place} {'' if used is None else 'as it is used, '}on the {evaluated_on.prompts} of {loaded.name}")
+    )
+    console().print(
+        table(["metric", "value"], [(name, f"{value:.4g}") for name, value in found.metrics.items()], numbers=["value"])
+    )
     for part in [part for each in tables for part in printed(as_json(each))]:
         console().print(part)
     for line in texts([], records):
         console().print(Text(line))
     for event in found.events:
         detail = f", {event.detail}" if event.detail else ""
-        console().print(Text(f"reward {event.reward!r}: {event.name} for {event.count} samples{detail}{'' if event.scored else '; left out of its mean'}"))
+        console().print(
+            Text(
+                f"reward {event.reward!r}: {event.name} for {event.count}"
+                f" samples{detail}{'' if event.scored else '; left out of its mean'}"
+            )
+        )
     if out is not None:
         console().print(Text(f"Records{' and pictures' if found.pictures else ''}: {out}"))

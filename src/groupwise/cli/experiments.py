@@ -14,5 +14,8 @@ def experiments() -> None:
         console().print("None is shipped.")
         return
     console().print("Run one:     groupwise train NAME")
-    console().print('Change one:  a .toml file of yours that begins with extends = "NAME", and groupwise train FILE.toml', markup=False)
+    console().print(
+        'Change one:  a .toml file of yours that begins with extends = "NAME", and groupwise train FILE.toml',
+        markup=False,
+    )
     console().print(f"Read one:    {within(find(rows[0][0]).path.parent)}", markup=False)

@@ -14,7 +14,22 @@ _COLUMNS = ("advantage", "ratio", "trust", "aggregation")
 _OTHERS = ("admission", "smoothing", "credit", "correction", "divergence", "entropy", "compat")
 _CONSTANT = {"kind", "value"}
 """The keys of a schedule that is one number; an advantage of that kind has more."""
-_NUMBERS = ("low", "high", "positive", "negative", "sigma", "eps_pos", "eps_neg", "tau_pos", "tau_neg", "threshold", "share", "maximum", "value", "beta")
+_NUMBERS = (
+    "low",
+    "high",
+    "positive",
+    "negative",
+    "sigma",
+    "eps_pos",
+    "eps_neg",
+    "tau_pos",
+    "tau_neg",
+    "threshold",
+    "share",
+    "maximum",
+    "value",
+    "beta",
+)
 """Keys whose values tell one setting of a slot from another."""
 _PLAIN = {"all", "identity", "uniform", "none", "0", "-"}
 """What a slot says when it does nothing; the list leaves it out."""
@@ -49,14 +64,21 @@ def methods(
 
 
 def _record(name: str) -> dict[str, Any]:
-    """A method as JSON: its file, every slot resolved, its overlays, its citation, and key -> [grpo's value, its own]. An overlay, `+tis`, is laid on grpo."""
+    """A method as JSON: its file, every slot resolved, its overlays, its citation, and key -> [grpo's value, its own].
+    An overlay, `+tis`, is laid on grpo.
+    """
     from groupwise.objective.preset import equation_of, read_method, read_overlay
 
     base, *overlays = name.split("+")
     if not base:
         overlay = read_overlay("+".join(overlays))
         differing = {key: list(pair) for key, pair in _difference(f"grpo{name}").items()}
-        return {"name": name, **overlay.model_dump(mode="json"), "bibtex": overlay.paper.bibtex(name[1:]), "difference_from_grpo": differing}
+        return {
+            "name": name,
+            **overlay.model_dump(mode="json"),
+            "bibtex": overlay.paper.bibtex(name[1:]),
+            "difference_from_grpo": differing,
+        }
     method = read_method(base)
     differing = {key: list(pair) for key, pair in _difference(name).items()}
     return {
@@ -65,7 +87,9 @@ def _record(name: str) -> dict[str, Any]:
         "equation": equation_of(name),
         "objective": _slots(name),
         "overlays": [_record(f"+{overlay}") for overlay in overlays],
-        "bibtex": "\n".join([method.paper.bibtex(base), *(read_overlay(overlay).paper.bibtex(overlay) for overlay in overlays)]),
+        "bibtex": "\n".join(
+            [method.paper.bibtex(base), *(read_overlay(overlay).paper.bibtex(overlay) for overlay in overlays)]
+        ),
         "difference_from_grpo": differing,
     }
 
@@ -94,7 +118,11 @@ def _list(names: tuple[str, ...]) -> None:
     out, rows = console(), []
     for name in names:
         slots, paper = _slots(name), read_method(name).paper
-        others = [f"{slot} {text}" if slot == "entropy" else text for slot in _OTHERS if (text := _brief(slots[slot])) not in _PLAIN]
+        others = [
+            f"{slot} {text}" if slot == "entropy" else text
+            for slot in _OTHERS
+            if (text := _brief(slots[slot])) not in _PLAIN
+        ]
         rows.append((name, *(_brief(slots[column]) for column in _COLUMNS), ", ".join(others), paper.arxiv or "-"))
     if out.width >= _WIDTH:
         out.print(table(["method", *_COLUMNS, "and", "arXiv"], rows))
@@ -102,7 +130,10 @@ def _list(names: tuple[str, ...]) -> None:
         for name, *slots, others, arxiv in rows:
             out.print(Text.assemble((name, "bold"), f"  {arxiv}" if arxiv != "-" else ""))
             out.print(Text("  " + " | ".join([*slots, *([others] if others else [])])))
-    overlays = [(f"+{name}", _full(read_overlay(name).objective["correction"]), read_overlay(name).summary) for name in overlay_names()]
+    overlays = [
+        (f"+{name}", _full(read_overlay(name).objective["correction"]), read_overlay(name).summary)
+        for name in overlay_names()
+    ]
     out.print()
     if out.width >= _WIDTH:
         out.print(table(["overlay", "correction", "in one line"], overlays))
@@ -110,8 +141,13 @@ def _list(names: tuple[str, ...]) -> None:
         for name, slot, summary in overlays:
             out.print(Text.assemble((name, "bold"), f"  {slot}"))
             out.print(Text(f"  {summary}"))
-    console().print("Overlays correct for a sampler that is not the policy, and are written behind a method: dapo+tis.", markup=False)
-    console().print("One in full: groupwise methods NAME. Use one: groupwise train EXPERIMENT method=NAME", markup=False)
+    console().print(
+        "Overlays correct for a sampler that is not the policy, and are written behind a method: dapo+tis.",
+        markup=False,
+    )
+    console().print(
+        "One in full: groupwise methods NAME. Use one: groupwise train EXPERIMENT method=NAME", markup=False
+    )
 
 
 def _show(name: str, method: Method) -> None:
@@ -134,11 +170,20 @@ def _show(name: str, method: Method) -> None:
     out.print(table(["slot", "setting"], [(slot, _full(value)) for slot, value in slots.items()]))
     if name != "grpo":
         rows = [(key, _value(before), _value(after)) for key, (before, after) in _difference(name).items()]
-        out.print(table(["key", "grpo", name], rows, title="Difference from grpo") if rows else Text("No slot differs from grpo."))
+        out.print(
+            table(["key", "grpo", name], rows, title="Difference from grpo")
+            if rows
+            else Text("No slot differs from grpo.")
+        )
     for key, cited in [(name.partition("+")[0], method), *overlays]:
         out.print(Text(cited.paper.bibtex(key)))
     keys = [key for key, value in flatten(slots).items() if isinstance(value, float) and key.startswith("trust.")]
-    out.print(Text(f"\nChange a part of it: groupwise train EXPERIMENT method={name} " + (f"{keys[0]}=..." if keys else "trust.kind=...")))
+    out.print(
+        Text(
+            f"\nChange a part of it: groupwise train EXPERIMENT method={name} "
+            + (f"{keys[0]}=..." if keys else "trust.kind=...")
+        )
+    )
 
 
 def _show_overlay(name: str, overlay: Method) -> None:
@@ -162,7 +207,18 @@ def _say(label: str, text: str) -> None:
     from groupwise.cli.output import console
 
     width, head = min(console().width, _WIDTH), label.ljust(_LABEL)
-    console().print(Text(textwrap.fill(text, width, initial_indent=head, subsequent_indent=" " * _LABEL, break_long_words=False, break_on_hyphens=False)))
+    console().print(
+        Text(
+            textwrap.fill(
+                text,
+                width,
+                initial_indent=head,
+                subsequent_indent=" " * _LABEL,
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+        )
+    )
 
 
 def _say_who(name: str, method: Method) -> None:

@@ -35,7 +35,8 @@ def say(text: str) -> None:
     """Sentences for people: broken between words on a terminal, whole in a file or a pipe.
 
     Args:
-        text: what is printed. A command or a path that somebody copies is printed by the console itself, which never breaks it.
+        text: what is printed. A command or a path that somebody copies is printed by the console itself, which never
+            breaks it.
 
     Example:
         >>> say("2 steps, 3 s")
@@ -74,7 +75,9 @@ def within(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if Path.cwd() in path.parents else path)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None, numbers: Sequence[str] = ()) -> Table:
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None, numbers: Sequence[str] = ()
+) -> Table:
     """A table without lines between rows; the columns in `numbers` are aligned to the right.
 
     Args:

@@ -9,15 +9,28 @@ import typer
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, finished or not, or the folder of a comparison.")],
-    out: Annotated[Path | None, typer.Option(help="The page.", show_default="report.html in the folder named, or here where there are several")] = None,
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run folders, finished or not, or the folder of a comparison."),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The page.", show_default="report.html in the folder named, or here where there are several"),
+    ] = None,
     figures: Annotated[
-        bool, typer.Option("--figures", help="Write figures beside the page: variance reduction, beta, stability, gains (PDF and PNG).")
+        bool,
+        typer.Option(
+            "--figures", help="Write figures beside the page: variance reduction, beta, stability, gains (PDF and PNG)."
+        ),
     ] = False,
-    table: Annotated[bool, typer.Option("--table", help="Write the table of results beside the page (Markdown and LaTeX), and print it.")] = False,
+    table: Annotated[
+        bool,
+        typer.Option("--table", help="Write the table of results beside the page (Markdown and LaTeX), and print it."),
+    ] = False,
     groups: Annotated[int, typer.Option(min=1, max=10**6, help="Groups of a run that the page holds at most.")] = 300,
 ) -> None:
-    """Make one HTML page about runs: curves, findings, and the groups with their members. It opens from disk, without a network.
+    """Make one HTML page about runs: curves, findings, and the groups with their members. It opens from disk, without a
+    network.
 
     Runs that differ by their seed alone are drawn as one variant, with their spread.
     """
@@ -35,11 +48,18 @@ def report(
         for remark in run.remarks:
             say.print(Text(f"{run.path}: {remark}"))
     page = write_page(found, out, most_groups=groups)
-    say.print(Text(f"{len(found)} run{'s' if len(found) > 1 else ''}: {page} ({page.stat().st_size / 1e6:.1f} MB); open it in a browser"))
+    say.print(
+        Text(
+            f"{len(found)} run{'s' if len(found) > 1 else ''}: {page} ({page.stat().st_size / 1e6:.1f} MB); open it in"
+            " a browser"
+        )
+    )
     variants = group_runs(found)
     if figures:
         written, left_out = write_figures(variants, out.parent / "figures")
-        for line in [f"figure: {path}" for path in written if path.suffix == ".pdf"] + [f"no figure {reason}" for reason in left_out]:
+        for line in [f"figure: {path}" for path in written if path.suffix == ".pdf"] + [
+            f"no figure {reason}" for reason in left_out
+        ]:
             say.print(Text(line))
     if table:
         markdown, latex = write_tables(variants, out.parent)

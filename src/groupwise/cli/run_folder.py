@@ -25,7 +25,9 @@ def require_run(folder: Path) -> None:
     if not folder.is_dir():
         raise ConfigError(f"no such run folder: {folder}; runs lie in runs/ unless --out said otherwise")
     if not (folder / "config.json").is_file():
-        raise ConfigError(f"{folder} is not a run folder: it has no config.json; give the folder that `groupwise train` printed")
+        raise ConfigError(
+            f"{folder} is not a run folder: it has no config.json; give the folder that `groupwise train` printed"
+        )
 
 
 def run_config(folder: Path) -> dict[str, Any]:
@@ -41,7 +43,10 @@ def run_config(folder: Path) -> dict[str, Any]:
     table = read_json(folder / "config.json")
     missing = [key for key in ("name", "method", "seed", "objective", "domain") if key not in table]
     if missing:
-        raise ConfigError(f"{folder / 'config.json'} lacks {', '.join(missing)}: it is not what `groupwise train` wrote; repeat the run, or put the file back")
+        raise ConfigError(
+            f"{folder / 'config.json'} lacks {', '.join(missing)}: it is not what `groupwise train` wrote; repeat the"
+            " run, or put the file back"
+        )
     return table
 
 

@@ -17,10 +17,16 @@ if TYPE_CHECKING:
 
 def sample(
     place: Place,
-    prompt: Annotated[str | None, typer.Option(help="What to ask; training prompts are shown, and answered by their environment, when left out.")] = None,
-    num: Annotated[int, typer.Option(min=1, max=10_000, help="Completions of each prompt; more than one are sampled.")] = 1,
+    prompt: Annotated[
+        str | None,
+        typer.Option(help="What to ask; training prompts are shown, and answered by their environment, when left out."),
+    ] = None,
+    num: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Completions of each prompt; more than one are sampled.")
+    ] = 1,
     temperature: Annotated[
-        float | None, typer.Option(min=0.01, help="Sampling temperature; unset takes the most likely token for a single completion.")
+        float | None,
+        typer.Option(min=0.01, help="Sampling temperature; unset takes the most likely token for a single completion."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0,
     out: Annotated[Path, typer.Option(help="Where images go, of a model that makes some.")] = Path("samples"),
@@ -43,14 +49,25 @@ def sample(
         try:
             prompt.encode()
         except UnicodeEncodeError:
-            raise ConfigError(f"--prompt {prompt!a}: half of a surrogate pair or a byte that is no UTF-8 stands in it; write it as UTF-8") from None
+            raise ConfigError(
+                f"--prompt {prompt!a}: half of a surrogate pair or a byte that is no UTF-8 stands in it; write it as"
+                " UTF-8"
+            ) from None
     torch.set_num_threads(threads or 1)
     domain = to_sample(place, experiment, which, data=prompt is None, run_code=run_code)
     domain.module.eval()
     prompts = domain.prompts(range(min(3, domain.num_prompts))) if prompt is None else [_asked(domain, prompt)]
-    settings: dict[str, float] = {"top_k": 1} if num == 1 and temperature is None else {} if temperature is None else {"temperature": temperature}
+    settings: dict[str, float] = (
+        {"top_k": 1}
+        if num == 1 and temperature is None
+        else {}
+        if temperature is None
+        else {"temperature": temperature}
+    )
     with torch.no_grad():
-        samples = domain.sample(prompts, num, streams=Streams(seed), step=0, settings=settings, requires=frozenset({"log_prob"}))
+        samples = domain.sample(
+            prompts, num, streams=Streams(seed), step=0, settings=settings, requires=frozenset({"log_prob"})
+        )
     for record in with_files(domain.describe(samples, torch.arange(len(samples))), out, Path()):
         console().print(Text(f"{record.get('prompt', '')}", style="bold"))
         shown = next((record[name] for name in ("text", "image") if name in record), record)
@@ -58,7 +75,9 @@ def sample(
 
 
 def _asked(domain: Domain, prompt: str) -> Prompt:
-    """The training prompt of these words, with its other columns, or a prompt of nothing but the words, which are its key too: held-out images go by it."""
+    """The training prompt of these words, with its other columns, or a prompt of nothing but the words, which are its
+    key too: held-out images go by it.
+    """
     from groupwise.domain.protocol import Prompt
 
     known = (each for each in domain.prompts(range(domain.num_prompts)) if each.columns.get("prompt") == prompt)

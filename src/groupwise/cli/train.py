@@ -16,10 +16,14 @@ def train(
     overrides: Overrides = None,
     model: Model = None,
     prompts: Prompts = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder, which must be new.", show_default="runs/EXPERIMENT-SEED-TIME")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder, which must be new.", show_default="runs/EXPERIMENT-SEED-TIME")
+    ] = None,
     seed: Seed = None,
     threads: Threads = None,
-    controls: Annotated[bool, typer.Option(help="Train the experiment's controls as well, for the same time each.")] = True,
+    controls: Annotated[
+        bool, typer.Option(help="Train the experiment's controls as well, for the same time each.")
+    ] = True,
     run_code: RunCode = False,
 ) -> None:
     """Train an experiment. Everything that can be wrong with it is said before anything is computed."""

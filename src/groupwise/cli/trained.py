@@ -13,9 +13,15 @@ if TYPE_CHECKING:
     from groupwise.domain.base import Domain
     from groupwise.experiment import Experiment
 
-Place = Annotated[Path, typer.Argument(metavar="RUN|MODEL", help="A run folder, or a model folder together with --experiment.")]
-ExperimentOption = Annotated[str | None, typer.Option("--experiment", help="Whose data and rewards to use with a plain model folder.")]
-Which = Annotated[str, typer.Option(help="Which model of a run: final, best, or the number of a step whose model was kept.")]
+Place = Annotated[
+    Path, typer.Argument(metavar="RUN|MODEL", help="A run folder, or a model folder together with --experiment.")
+]
+ExperimentOption = Annotated[
+    str | None, typer.Option("--experiment", help="Whose data and rewards to use with a plain model folder.")
+]
+Which = Annotated[
+    str, typer.Option(help="Which model of a run: final, best, or the number of a step whose model was kept.")
+]
 
 
 def trained(place: Path, experiment: str | None, which: str, *, run_code: bool = False) -> Experiment:
@@ -31,7 +37,8 @@ def trained(place: Path, experiment: str | None, which: str, *, run_code: bool =
         the experiment, its model replaced.
 
     Raises:
-        ConfigError: the place is neither a run nor a model with an experiment named, the run has no such model, or there is code to be asked about.
+        ConfigError: the place is neither a run nor a model with an experiment named, the run has no such model, or
+            there is code to be asked about.
     """
     from groupwise.experiment import load_experiment
     from groupwise.experiment.asked import ask, code_of, said_beside
@@ -45,7 +52,8 @@ def trained(place: Path, experiment: str | None, which: str, *, run_code: bool =
 
 
 def to_sample(place: Path, experiment: str | None, which: str, *, data: bool, run_code: bool = False) -> Domain:
-    """The domain on the trained model, with nothing in it that writing an answer does not need; of the code that the folder names only what that needs runs.
+    """The domain on the trained model, with nothing in it that writing an answer does not need; of the code that the
+    folder names only what that needs runs.
 
     Args:
         place: a run folder, or a model folder.
@@ -69,7 +77,8 @@ def to_sample(place: Path, experiment: str | None, which: str, *, data: bool, ru
         loaded = read_experiment(name)
         settings = with_model(loaded, model).domain.to_sample(data=data)
     source, beside = find(name), list(said_beside(settings))
-    # A network's class is named by the configuration and by the model's folder; where they say the same, it is asked about once.
+    # A network's class is named by the configuration and by the model's folder; where they say the same, it is asked
+    # about once.
     folders = [each for says in beside for each in says.code]
     inside = [each for each in import_paths(loaded.domain, "domain") if each.key.startswith("domain.model.")]
     network = [each for each in inside if each.holder in [other.holder for other in folders]]
@@ -89,5 +98,8 @@ def _parts(place: Path, experiment: str | None, which: str) -> tuple[str | Path,
     if (place / "metrics.jsonl").is_file():
         return experiment or place, model_folder(place, which)
     if experiment is None:
-        raise ConfigError(f"{place} is not a run folder (it has no metrics.jsonl); for a model folder say whose data to use, --experiment NAME")
+        raise ConfigError(
+            f"{place} is not a run folder (it has no metrics.jsonl); for a model folder say whose data to use,"
+            " --experiment NAME"
+        )
     return experiment, place

@@ -18,4 +18,6 @@ class Config(BaseModel):
         Clip(low=0.1)
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, ser_json_inf_nan="constants", use_attribute_docstrings=True
+    )

@@ -10,15 +10,19 @@ from pydantic import BaseModel
 from groupwise.config.shape import Shape
 
 
-def fill_kinds(model: type[BaseModel], tree: Mapping[str, Any], defaults: BaseModel | Mapping[str, Any] | None = None) -> dict[str, Any]:
+def fill_kinds(
+    model: type[BaseModel], tree: Mapping[str, Any], defaults: BaseModel | Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """The same table, where every table without a `kind` has the kind of the default of its key.
 
-    What lies below is filled before another layer is merged over it, so that naming the kind in force again keeps the keys beside it.
+    What lies below is filled before another layer is merged over it, so that naming the kind in force again keeps the
+    keys beside it.
 
     Args:
         model: what the table is of.
         tree: the table.
-        defaults: a whole configuration that lies below the table, as an object or as a table, in place of the model's own defaults.
+        defaults: a whole configuration that lies below the table, as an object or as a table, in place of the model's
+            own defaults.
 
     Returns:
         A new table; what is in no place of `model` is left as it is.

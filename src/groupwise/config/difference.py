@@ -30,7 +30,9 @@ def _flatten(value: Any, path: str) -> dict[str, Any]:
     if isinstance(value, Mapping) and value:
         return flatten(value, f"{path}.")
     if isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
-        return {key: inner for index, item in enumerate(value) for key, inner in _flatten(item, f"{path}[{index}]").items()}
+        return {
+            key: inner for index, item in enumerate(value) for key, inner in _flatten(item, f"{path}[{index}]").items()
+        }
     return {path: dict(value) if isinstance(value, Mapping) else value}
 
 

@@ -63,7 +63,9 @@ class Problem:
         allowed = f"allowed: {', '.join(self.allowed)}" if self.allowed else ""
         meant = "" if self.suggestion is None else f"did you mean {self.suggestion}?"
         # Behind a wall of names nobody reads on.
-        ordered = f"{meant} {allowed}" if meant and len(self.allowed) > _WALL else "; ".join(filter(None, (allowed, meant)))
+        ordered = (
+            f"{meant} {allowed}" if meant and len(self.allowed) > _WALL else "; ".join(filter(None, (allowed, meant)))
+        )
         return f"{text}; {ordered}" if ordered else text
 
 

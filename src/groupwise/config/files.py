@@ -13,7 +13,8 @@ MOST_TABLE_BYTES = 2**28
 
 
 def check_file(path: Path, most: int = MOST_BYTES) -> None:
-    """Refuses what cannot be read to its end. A pipe or a device of that name may never end, and a file with a hole may claim more than there is memory.
+    """Refuses what cannot be read to its end. A pipe or a device of that name may never end, and a file with a hole may
+    claim more than there is memory.
 
     Args:
         path: the file.
@@ -31,7 +32,9 @@ def check_file(path: Path, most: int = MOST_BYTES) -> None:
     if not path.is_file():
         raise OSError(errno.EINVAL, "is no file", str(path))
     if size > most:
-        raise OSError(errno.EFBIG, f"has {size / 2**20:.0f} MiB, more than the {most / 2**20:.0f} MiB that are read", str(path))
+        raise OSError(
+            errno.EFBIG, f"has {size / 2**20:.0f} MiB, more than the {most / 2**20:.0f} MiB that are read", str(path)
+        )
 
 
 def read_whole(path: Path, most: int = MOST_BYTES) -> bytes:

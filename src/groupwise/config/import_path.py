@@ -1,4 +1,6 @@
-"""Where a configuration names code: one type for every such key, so that all the code that a configuration would run can be listed before any of it runs."""
+"""Where a configuration names code: one type for every such key, so that all the code that a configuration would run
+can be listed before any of it runs.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,11 @@ _WRITE = "{!r} is no import path; write package.module:name, for a file mine.py 
 
 @final
 class ImportPath(str):
-    """`package.module:name`, or the name of an entry point where the key serves those. A module may lie in the working directory.
+    """`package.module:name`, or the name of an entry point where the key serves those. A module may lie in the working
+    directory.
 
-    It is a text of a class of its own: what a validated configuration names as code can be told from every other text in it, wherever it stands, and
-    nothing else is imported (`user_module` takes no plain text).
+    It is a text of a class of its own: what a validated configuration names as code can be told from every other text
+    in it, wherever it stands, and nothing else is imported (`user_module` takes no plain text).
 
     Example:
         >>> path = ImportPath("package.module:Class.method")
@@ -44,7 +47,11 @@ class ImportPath(str):
 
 def _checked(text: str) -> ImportPath:
     module, colon, name = text.partition(":")
-    if not (all(part.isidentifier() for part in (*module.split("."), *name.split("."))) if colon else _ENTRY_POINT.fullmatch(text)):
+    if not (
+        all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
+        if colon
+        else _ENTRY_POINT.fullmatch(text)
+    ):
         raise ValueError(_WRITE.format(text[:200]))
     return ImportPath(text)
 
@@ -76,7 +83,8 @@ class Named:
 
 
 def import_paths(config: BaseModel, key: str = "") -> Iterator[Named]:
-    """Every place of a configuration that names code, through nested tables, unions, lists and tables whose entries the user names.
+    """Every place of a configuration that names code, through nested tables, unions, lists and tables whose entries the
+    user names.
 
     Args:
         config: a validated configuration.

@@ -21,13 +21,17 @@ def read_json_lines(path: str | Path, key: str) -> list[tuple[str, dict[str, Any
         key: the key of the configuration that names it, for errors.
 
     Raises:
-        ConfigError: the file is absent, holds nothing, or is no UTF-8; a line that is no JSON, or no object, or holds a text that UTF-8 cannot.
+        ConfigError: the file is absent, holds nothing, or is no UTF-8; a line that is no JSON, or no object, or holds a
+            text that UTF-8 cannot.
 
     Example:
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     _ = (Path(folder) / "queries.jsonl").write_text('{"id": "a"}\\n\\n{"id": "b"}')
-        ...     [(place.rpartition(", ")[2], row) for place, row in read_json_lines(Path(folder) / "queries.jsonl", "source.queries")]
+        ...     [
+        ...         (place.rpartition(", ")[2], row)
+        ...         for place, row in read_json_lines(Path(folder) / "queries.jsonl", "source.queries")
+        ...     ]
         [('line 1', {'id': 'a'}), ('line 3', {'id': 'b'})]
     """
     path = Path(path)

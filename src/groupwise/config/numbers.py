@@ -1,4 +1,6 @@
-"""Types of the numbers in a configuration, each with the most that is honest: what lies beyond it is a slip of the pen or a machine that would never end."""
+"""Types of the numbers in a configuration, each with the most that is honest: what lies beyond it is a slip of the pen
+or a machine that would never end.
+"""
 
 from __future__ import annotations
 

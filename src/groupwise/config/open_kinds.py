@@ -46,7 +46,8 @@ class OpenKinds:
             kind: one of `names()`.
 
         Raises:
-            ValueError: no package or more than one brings it, its code cannot be imported, or what it names is not of the right class.
+            ValueError: no package or more than one brings it, its code cannot be imported, or what it names is not of
+                the right class.
         """
         if kind not in self._known:
             self._known[kind] = self._config_of(kind, _load(kind, self._group))
@@ -71,7 +72,9 @@ class OpenKinds:
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         # A package that cannot be imported is told where its kind is named.
-        choices: dict[Any, CoreSchema] = {kind: self.config(kind).__pydantic_core_schema__ for kind in self.names() if self.can_read(kind)}
+        choices: dict[Any, CoreSchema] = {
+            kind: self.config(kind).__pydantic_core_schema__ for kind in self.names() if self.can_read(kind)
+        }
         return handler(core_schema.tagged_union_schema(choices, discriminator="kind"))
 
     def _read(self, value: Any) -> BaseModel:
@@ -83,7 +86,10 @@ class OpenKinds:
         if kind is None:
             raise PydanticKnownError("union_tag_not_found", {"discriminator": "'kind'"})
         if kind not in self.names():
-            raise PydanticKnownError("union_tag_invalid", {"discriminator": "'kind'", "tag": str(kind), "expected_tags": ", ".join(self.names())})
+            raise PydanticKnownError(
+                "union_tag_invalid",
+                {"discriminator": "'kind'", "tag": str(kind), "expected_tags": ", ".join(self.names())},
+            )
         try:
             return self.config(kind).model_validate_json(json.dumps(value))
         except ValidationError as error:
@@ -114,10 +120,15 @@ def _load(kind: str, group: str) -> Any:
     points = {point.value: point for point in _points(group) if point.name == kind}
     packages = " and ".join(sorted(point.dist.name if point.dist else point.value for point in points.values()))
     if len(points) > 1:
-        raise ValueError(f"kind = {kind!r} is brought by {len(points)} packages, {packages}; uninstall all but one of them")
+        raise ValueError(
+            f"kind = {kind!r} is brought by {len(points)} packages, {packages}; uninstall all but one of them"
+        )
     (point,) = points.values()
     try:
         return point.load()
     # A stranger's package may fail in any way while it is imported.
     except Exception as error:
-        raise ValueError(f"kind = {kind!r}: the code of package {packages} ({point.value}) cannot be imported: {type(error).__name__}: {error}") from error
+        raise ValueError(
+            f"kind = {kind!r}: the code of package {packages} ({point.value}) cannot be imported:"
+            f" {type(error).__name__}: {error}"
+        ) from error

@@ -71,7 +71,10 @@ def parse_value(text: str) -> Any:
             return _toml(attempt)
         except (ValueError, RecursionError):
             continue
-    raise ConfigError(f"the value {_cut(text)} is not valid TOML; close its quotes and brackets, for example key='[1, 2]' or key='\"text\"'")
+    raise ConfigError(
+        f"the value {_cut(text)} is not valid TOML; close its quotes and brackets, for example key='[1, 2]' or"
+        " key='\"text\"'"
+    )
 
 
 def parse_overrides(items: Iterable[str]) -> dict[str, Any]:
@@ -94,12 +97,17 @@ def parse_overrides(items: Iterable[str]) -> dict[str, Any]:
     for item in items:
         key, equals, text = item.partition("=")
         if not equals or not key.strip():
-            raise ConfigError(f"{_cut(item)} is not an override; write key=value, for example trust.kind=gaussian or train.num_steps=50")
+            raise ConfigError(
+                f"{_cut(item)} is not an override; write key=value, for example trust.kind=gaussian or"
+                " train.num_steps=50"
+            )
         check_dots(key)
         try:
             nested = tomllib.loads(f"{key.strip()} = 0")
         except (ValueError, RecursionError):
-            raise ConfigError(f"the key {_cut(key)} cannot be read; write names joined by dots, for example trust.sigma=0.3") from None
+            raise ConfigError(
+                f"the key {_cut(key)} cannot be read; write names joined by dots, for example trust.sigma=0.3"
+            ) from None
         parts: list[str] = []
         check_plain(nested)
         while isinstance(nested, dict):
@@ -109,11 +117,17 @@ def parse_overrides(items: Iterable[str]) -> dict[str, Any]:
         for name in parts[:-1]:
             node = node.setdefault(name, {})
             if not isinstance(node, dict):
-                raise ConfigError(f"{item!r} needs {name!r} to be a table, but another override made it a value; keep one of them")
+                raise ConfigError(
+                    f"{item!r} needs {name!r} to be a table, but another override made it a value; keep one of them"
+                )
         value = parse_value(text)
         if isinstance(node.get(parts[-1]), dict) and not isinstance(value, dict):
-            raise ConfigError(f"{item!r} makes {parts[-1]!r} a value, but another override made it a table; keep one of them")
-        node[parts[-1]] = {**node[parts[-1]], **value} if isinstance(value, dict) and isinstance(node.get(parts[-1]), dict) else value
+            raise ConfigError(
+                f"{item!r} makes {parts[-1]!r} a value, but another override made it a table; keep one of them"
+            )
+        node[parts[-1]] = (
+            {**node[parts[-1]], **value} if isinstance(value, dict) and isinstance(node.get(parts[-1]), dict) else value
+        )
     check_plain(tree)
     return tree
 

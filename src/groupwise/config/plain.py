@@ -1,4 +1,5 @@
-"""What a table may hold whoever wrote it: tables to a depth that people write, whole numbers that a key could mean, texts that can be stored.
+"""What a table may hold whoever wrote it: tables to a depth that people write, whole numbers that a key could mean,
+texts that can be stored.
 
 Everything is looked at without recursion, so that what is looked at cannot end the program.
 """
@@ -28,7 +29,8 @@ def check_plain(tree: Any, source: str = "", *, config: bool = True) -> None:
     Args:
         tree: tables, lists, texts and numbers.
         source: what the error calls it.
-        config: whether it is a configuration, whose numbers are numbers and whose texts may become names of files; data may hold NaN and NUL.
+        config: whether it is a configuration, whose numbers are numbers and whose texts may become names of files; data
+            may hold NaN and NUL.
 
     Raises:
         ConfigError: names the first key that is wrong.
@@ -37,12 +39,17 @@ def check_plain(tree: Any, source: str = "", *, config: bool = True) -> None:
         >>> check_plain({"seed": 10**80}, "a.toml")
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: a.toml: seed = a number of about 80 digits: is beyond 64 bits; write a smaller number
-    """
+    """  # noqa: E501
     waiting: list[tuple[str, Any, int]] = [("", tree, 0)]
     while waiting:
         path, value, level = waiting.pop()
         if level > MOST_LEVELS:
-            raise ConfigError(Problem(_cut(path), f"tables and lists lie deeper inside each other than {MOST_LEVELS} levels; write fewer"), source)
+            raise ConfigError(
+                Problem(
+                    _cut(path), f"tables and lists lie deeper inside each other than {MOST_LEVELS} levels; write fewer"
+                ),
+                source,
+            )
         if isinstance(value, Mapping):
             for key, entry in value.items():
                 if problem := _of_text(str(key), config):
@@ -83,7 +90,9 @@ def why_unreadable(error: Exception) -> str:
     """
     if isinstance(error, RecursionError):
         return "its tables and lists lie too deep inside each other"
-    return "a whole number in it has more than 4,300 digits" if "integer string conversion" in str(error) else str(error)
+    return (
+        "a whole number in it has more than 4,300 digits" if "integer string conversion" in str(error) else str(error)
+    )
 
 
 def _of(value: Any, config: bool) -> str:
@@ -104,7 +113,10 @@ def _of_text(text: str, config: bool) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        return f"character {error.start + 1} is {text[error.start]!r}, half of a surrogate pair, which UTF-8 cannot hold; take it out"
+        return (
+            f"character {error.start + 1} is {text[error.start]!r}, half of a surrogate pair, which UTF-8 cannot hold;"
+            " take it out"
+        )
     return ""
 
 

@@ -32,6 +32,7 @@ def json_schema(model: type[BaseModel], title: str | None = None) -> dict[str, A
         ...     Args:
         ...         low: how far below one.
         ...     '''
+        ...
         ...     low: float = 0.2
         >>> json_schema(Clip)["properties"]["low"]["description"]
         'how far below one.'

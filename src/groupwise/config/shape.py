@@ -1,7 +1,7 @@
 """What may stand at a place of a configuration, read from type annotations.
 
-A validation error names a place by field names, list positions and labels of the union branches it tried. Following it through
-the annotations gives the dotted path as the user wrote it, and the names that would have been allowed there.
+A validation error names a place by field names, list positions and labels of the union branches it tried. Following it
+through the annotations gives the dotted path as the user wrote it, and the names that would have been allowed there.
 """
 
 from __future__ import annotations
@@ -44,7 +44,12 @@ def _kinds(model: type[BaseModel]) -> tuple[str, ...]:
     field = model.model_fields.get("kind")
     if field is None:
         return ()
-    return tuple(str(value) for branch in _branches(field.annotation) if get_origin(branch) is Literal for value in get_args(branch))
+    return tuple(
+        str(value)
+        for branch in _branches(field.annotation)
+        if get_origin(branch) is Literal
+        for value in get_args(branch)
+    )
 
 
 @final
@@ -76,7 +81,9 @@ class Shape:
 
     def names(self) -> tuple[str, ...]:
         """Keys that a table here may have, when they are fixed."""
-        return tuple(dict.fromkeys(field.alias or name for model in self._models() for name, field in model.model_fields.items()))
+        return tuple(
+            dict.fromkeys(field.alias or name for model in self._models() for name, field in model.model_fields.items())
+        )
 
     def kinds(self) -> tuple[str, ...]:
         """Kinds that a table here may have."""
@@ -105,7 +112,8 @@ class Shape:
             if unknown_last and position == len(parts) - 1:
                 path.append(part)
                 break
-            # Where several kinds of table may stand, the kind's own name comes first, and a key of that table may be called the same.
+            # Where several kinds of table may stand, the kind's own name comes first, and a key of that table may be
+            # called the same.
             label = not labelled and shape._is_of_many_kinds() and part in shape.kinds()
             inner = None if label else shape.inside(part)
             if inner is not None:
@@ -131,7 +139,11 @@ class Shape:
             part: a kind, or the name of a class.
         """
         models = [model for model in self._models() if part in _kinds(model) or part == model.__name__]
-        opened = [branch.config(part) for branch in self.branches if isinstance(branch, OpenKinds) and isinstance(part, str) and branch.can_read(part)]
+        opened = [
+            branch.config(part)
+            for branch in self.branches
+            if isinstance(branch, OpenKinds) and isinstance(part, str) and branch.can_read(part)
+        ]
         return Shape((*models, *opened)) if models or opened else self
 
     def default(self, key: str) -> Any:
@@ -149,7 +161,9 @@ class Shape:
     @property
     def named(self) -> bool:
         """Whether a table here has entries whose names the user gives, and no fixed keys."""
-        return not self._models() and any(isinstance(origin := get_origin(branch), type) and issubclass(origin, Mapping) for branch in self.branches)
+        return not self._models() and any(
+            isinstance(origin := get_origin(branch), type) and issubclass(origin, Mapping) for branch in self.branches
+        )
 
     def _is_of_many_kinds(self) -> bool:
         return len(self._models()) > 1 or any(isinstance(branch, OpenKinds) for branch in self.branches)
@@ -160,7 +174,9 @@ class Shape:
     def _inside_branch(self, branch: Any, part: str | int) -> tuple[Any, ...]:
         if _is_model(branch):
             fields = branch.model_fields.items()
-            return tuple(inner for name, field in fields if part in (name, field.alias) for inner in _field_branches(field))
+            return tuple(
+                inner for name, field in fields if part in (name, field.alias) for inner in _field_branches(field)
+            )
         origin, arguments = get_origin(branch), list(get_args(branch))
         if not isinstance(origin, type) or not arguments:
             return ()
@@ -173,4 +189,7 @@ class Shape:
 
     def _is_label(self, part: str) -> bool:
         """Whether a text is the name pydantic gives to a branch of a union rather than a key of a table."""
-        return part == "[key]" or (len(self.branches) > 1 and ("[" in part or any(getattr(branch, "__name__", None) == part for branch in self.branches)))
+        return part == "[key]" or (
+            len(self.branches) > 1
+            and ("[" in part or any(getattr(branch, "__name__", None) == part for branch in self.branches))
+        )

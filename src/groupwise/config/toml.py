@@ -20,7 +20,9 @@ def _read(path: str | Path) -> str:
     except FileNotFoundError:
         raise ConfigError(f"no such file: {path}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read as text ({getattr(error, 'strerror', None) or error}); give a TOML or JSON file") from None
+        raise ConfigError(
+            f"{path}: cannot be read as text ({getattr(error, 'strerror', None) or error}); give a TOML or JSON file"
+        ) from None
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:

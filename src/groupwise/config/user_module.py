@@ -1,4 +1,6 @@
-"""Modules of a user, named in a configuration: installed, or lying in the working directory. The one door through which a configuration runs code."""
+"""Modules of a user, named in a configuration: installed, or lying in the working directory. The one door through which
+a configuration runs code.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ _allowed: ContextVar[Collection[str] | None] = ContextVar("allowed", default=Non
 
 @contextmanager
 def only(paths: Collection[str] = ()) -> Iterator[None]:
-    """Within the block a configuration runs this code and no other: what lies in a folder of somebody else's can be read, and nothing of it runs.
+    """Within the block a configuration runs this code and no other: what lies in a folder of somebody else's can be
+    read, and nothing of it runs.
 
     Args:
         paths: what may be imported; none by default.
@@ -56,7 +59,8 @@ def may_run(path: ImportPath) -> bool:
 
 
 def raised_at(error: BaseException) -> str:
-    """Where a user's function raised, for the end of a message: the file as seen from the working directory, the line and the function.
+    """Where a user's function raised, for the end of a message: the file as seen from the working directory, the line
+    and the function.
 
     Args:
         error: what was caught.
@@ -76,7 +80,8 @@ def raised_at(error: BaseException) -> str:
 
 
 def require_open(path: ImportPath) -> None:
-    """Refuses code that may not run here, and plain text: a key whose code is imported has the type `ImportPath`, or nobody would be asked about it.
+    """Refuses code that may not run here, and plain text: a key whose code is imported has the type `ImportPath`, or
+    nobody would be asked about it.
 
     Args:
         path: of the code.
@@ -92,7 +97,8 @@ def require_open(path: ImportPath) -> None:
 
 
 def user_module(path: ImportPath) -> ModuleType:
-    """The module of an import path. A console command does not look into the working directory, where a user's own functions usually lie; this does, last.
+    """The module of an import path. A console command does not look into the working directory, where a user's own
+    functions usually lie; this does, last.
 
     Args:
         path: `package.module:name`.
@@ -139,10 +145,19 @@ def user_class(path: ImportPath) -> type[Any]:
         module = user_module(path)
     # A user's module may fail in any way while it is imported.
     except Exception as error:
-        message = f"path = {str(path)!r}: the module {path.module!r} cannot be imported: {type(error).__name__}: {error}"
+        message = (
+            f"path = {str(path)!r}: the module {path.module!r} cannot be imported: {type(error).__name__}: {error}"
+        )
         raise ValueError(f"{message}; it must be installed or lie in the working directory") from error
     named = getattr(module, path.name, None)
     if not inspect.isclass(named):
-        classes = sorted(name for name, value in vars(module).items() if inspect.isclass(value) and value.__module__ == module.__name__)
-        raise ValueError(f"path = {str(path)!r}: {path.module!r} has no class {path.name!r}; its classes: {', '.join(classes) or 'none'}")
+        classes = sorted(
+            name
+            for name, value in vars(module).items()
+            if inspect.isclass(value) and value.__module__ == module.__name__
+        )
+        raise ValueError(
+            f"path = {str(path)!r}: {path.module!r} has no class {path.name!r}; its classes:"
+            f" {', '.join(classes) or 'none'}"
+        )
     return named

@@ -53,7 +53,9 @@ def validate(model: type[M], tree: Mapping[str, Any], source: str = "") -> M:
     raise ConfigError([problem for _, problem in _without_other_branches(tree, found)], source=source) from None
 
 
-_TYPE_ERRORS = re.compile(r".*_(type|parsing|from_float)$|is_instance_of|literal_error|none_required|model_attributes_type")
+_TYPE_ERRORS = re.compile(
+    r".*_(type|parsing|from_float)$|is_instance_of|literal_error|none_required|model_attributes_type"
+)
 
 # What pydantic calls the things that a TOML file calls otherwise.
 _WORDS = {
@@ -104,10 +106,19 @@ def _problem(shape: Shape, details: ErrorDetails) -> _Found:
 
 
 def _elsewhere(root: Shape, path: tuple[str | int, ...]) -> str | None:
-    """The one key of this very name that the whole or a table of it has, as it is written; tables of several kinds are left out, as each kind has its own."""
+    """The one key of this very name that the whole or a table of it has, as it is written; tables of several kinds are
+    left out, as each kind has its own.
+    """
     name = path[-1]
-    tables = {table: inside.names() for table in root.names() if (inside := root.inside(table)) is not None and len(inside.kinds()) < 2}
-    places = [*([str(name)] if name in root.names() else []), *(f"{table}.{name}" for table, names in tables.items() if name in names)]
+    tables = {
+        table: inside.names()
+        for table in root.names()
+        if (inside := root.inside(table)) is not None and len(inside.kinds()) < 2
+    }
+    places = [
+        *([str(name)] if name in root.names() else []),
+        *(f"{table}.{name}" for table, names in tables.items() if name in names),
+    ]
     return places[0] if len(places) == 1 else None
 
 
@@ -121,14 +132,22 @@ def _without_other_branches(tree: Any, found: list[_Found]) -> list[_Found]:
             continue
         value = _at(tree, path)
         # A table that was meant for the table branch fails the number branch too: that says nothing.
-        deeper = any(other[: len(path)] == path and (other != path or not _TYPE_ERRORS.fullmatch(name)) for (other, name), _ in found)
+        deeper = any(
+            other[: len(path)] == path and (other != path or not _TYPE_ERRORS.fullmatch(name))
+            for (other, name), _ in found
+        )
         if isinstance(value, Mapping) and deeper:
             continue
         if path in kept:
             before = kept[path][1]
             if problem.message not in before.message:
                 allowed = tuple(dict.fromkeys([*before.allowed, *problem.allowed]))
-                problem = Problem(before.path, f"{before.message}, or {problem.message}", allowed, before.suggestion or problem.suggestion)
+                problem = Problem(
+                    before.path,
+                    f"{before.message}, or {problem.message}",
+                    allowed,
+                    before.suggestion or problem.suggestion,
+                )
                 kept[path] = ((path, kind), problem)
         else:
             kept[path] = ((path, kind), problem)

@@ -6,4 +6,16 @@ from groupwise.diagnosis.series import WINDOW, Series
 from groupwise.diagnosis.stage import Stage
 from groupwise.diagnosis.watch import Watch, diagnose
 
-__all__ = ["RULES", "SEVERITIES", "WINDOW", "Finding", "Rule", "Series", "Severity", "Stage", "Watch", "diagnose", "worst"]
+__all__ = [
+    "RULES",
+    "SEVERITIES",
+    "WINDOW",
+    "Finding",
+    "Rule",
+    "Series",
+    "Severity",
+    "Stage",
+    "Watch",
+    "diagnose",
+    "worst",
+]

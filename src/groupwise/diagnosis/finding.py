@@ -10,7 +10,9 @@ from groupwise.diagnosis.series import Series
 
 Severity = Literal["fault", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("fault", "warning", "note")
-"""Worst first. A fault: nothing is learned, or something else than was meant. A note answers a question; nothing needs to be done."""
+"""Worst first. A fault: nothing is learned, or something else than was meant. A note answers a question; nothing needs
+to be done.
+"""
 
 _MOST_POINTS = 8
 
@@ -32,7 +34,18 @@ class Finding:
         holds: whether it still held at the stage's newest row.
 
     Example:
-        >>> print(Finding("no_update", "fault", "grpo", 20, 40, "Nothing was updated.", "No gradient.", "Look at updates/not_finite."))
+        >>> print(
+        ...     Finding(
+        ...         "no_update",
+        ...         "fault",
+        ...         "grpo",
+        ...         20,
+        ...         40,
+        ...         "Nothing was updated.",
+        ...         "No gradient.",
+        ...         "Look at updates/not_finite.",
+        ...     )
+        ... )
         Nothing was updated. Look at updates/not_finite.
     """
 
@@ -51,14 +64,18 @@ class Finding:
         return f"{self.what} {self.advice}"
 
     def record(self) -> dict[str, Any]:
-        """JSON-able: what `groupwise doctor --json` prints. Of long evidence, at most eight values are kept, the first and the last among them.
+        """JSON-able: what `groupwise doctor --json` prints. Of long evidence, at most eight values are kept, the first
+        and the last among them.
 
         Example:
             >>> found = Finding("a", "note", "grpo", 1, 9, "b", "c", "d", [Series("reward", list(range(9)), [0.5] * 9)])
             >>> found.record()["evidence"][0]["steps"]
             [0, 1, 2, 3, 5, 6, 7, 8]
         """
-        evidence = [{"metric": each.metric, "mean": each.mean, **dict(zip(("steps", "values"), _thinned(each), strict=True))} for each in self.evidence]
+        evidence = [
+            {"metric": each.metric, "mean": each.mean, **dict(zip(("steps", "values"), _thinned(each), strict=True))}
+            for each in self.evidence
+        ]
         return {
             "rule": self.rule,
             "severity": self.severity,
@@ -75,7 +92,11 @@ class Finding:
 
 def _thinned(series: Series) -> tuple[list[int], list[float]]:
     count = len(series)
-    places = range(count) if count <= _MOST_POINTS else [round(place * (count - 1) / (_MOST_POINTS - 1)) for place in range(_MOST_POINTS)]
+    places = (
+        range(count)
+        if count <= _MOST_POINTS
+        else [round(place * (count - 1) / (_MOST_POINTS - 1)) for place in range(_MOST_POINTS)]
+    )
     return [series.steps[place] for place in places], [series.values[place] for place in places]
 
 

@@ -1,4 +1,6 @@
-"""The values of one metric over some steps, and what can be said of them: mean, error of the mean, whether a later stretch lies above an earlier one."""
+"""The values of one metric over some steps, and what can be said of them: mean, error of the mean, whether a later
+stretch lies above an earlier one.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class Series:
         if len(self.values) < 2:
             return 0.0
         mean = self.mean
-        return math.hypot(*(value - mean for value in self.values)) / math.sqrt((len(self.values) - 1) * len(self.values))
+        return math.hypot(*(value - mean for value in self.values)) / math.sqrt(
+            (len(self.values) - 1) * len(self.values)
+        )
 
     def above(self, other: Series, errors: float = 2.0) -> bool:
         """Whether the mean lies above another stretch's by more than `errors` standard errors of the difference.

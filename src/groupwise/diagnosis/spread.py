@@ -9,7 +9,8 @@ from groupwise.diagnosis.series import Series
 
 @final
 class Spread:
-    """All values of a metric until there are `most`; from then on every second, every fourth, ..., always with the first and the newest.
+    """All values of a metric until there are `most`; from then on every second, every fourth, ..., always with the
+    first and the newest.
 
     Args:
         metric: its name in `metrics.jsonl`.

@@ -24,7 +24,8 @@ _MOST_KL = 4096
 
 @final
 class Stage:
-    """Collects rows; each metric can be asked for its first and its newest values. It takes no more memory for a million steps than for some thousand.
+    """Collects rows; each metric can be asked for its first and its newest values. It takes no more memory for a
+    million steps than for some thousand.
 
     Args:
         name: of the stage; empty where rows name none.
@@ -49,8 +50,8 @@ class Stage:
         """The reward window by window."""
 
     def follow(self, before: Stage) -> None:
-        """Takes over the newest evaluations of the stage before: where that one ended, this one begins, and it is not measured twice. Where it is all the
-        same, since it is measured otherwise, its own values take their place.
+        """Takes over the newest evaluations of the stage before: where that one ended, this one begins, and it is not
+        measured twice. Where it is all the same, since it is measured otherwise, its own values take their place.
 
         Args:
             before: the stage that has ended.
@@ -59,15 +60,22 @@ class Stage:
             self._hold_out(metric, *seen.newest)
 
     def add(self, row: Row) -> None:
-        """Takes one row of `metrics.jsonl`. Values that are no finite numbers are absent; a row of an evaluation alone counts no step.
+        """Takes one row of `metrics.jsonl`. Values that are no finite numbers are absent; a row of an evaluation alone
+        counts no step.
 
         Args:
             row: the newest.
         """
         step = row.get("step")
         step = int(step) if isinstance(step, int | float) and math.isfinite(step) else 0
-        self.num_steps += any(name != "step" and not name.startswith(_EVALUATED) for name, value in row.items() if isinstance(value, int | float))
-        values = {name: float(value) for name, value in row.items() if isinstance(value, int | float) and math.isfinite(value)}
+        self.num_steps += any(
+            name != "step" and not name.startswith(_EVALUATED)
+            for name, value in row.items()
+            if isinstance(value, int | float)
+        )
+        values = {
+            name: float(value) for name, value in row.items() if isinstance(value, int | float) and math.isfinite(value)
+        }
         for name, value in values.items():
             if name.startswith(_EVALUATED):
                 self._hold_out(name, step, value)
@@ -92,7 +100,9 @@ class Stage:
 
     @property
     def evaluated(self) -> list[Series]:
-        """Every metric that evaluations measured, from the first evaluation to the newest; of more than some hundred, spread evenly."""
+        """Every metric that evaluations measured, from the first evaluation to the newest; of more than some hundred,
+        spread evenly.
+        """
         return [seen.series for seen in self._evaluated.values()]
 
     @property
@@ -138,7 +148,8 @@ class Stage:
         return self._columns[metric].last(count, skip) if metric in self._columns else None
 
     def kl_before(self, count: int, skip: int) -> Series | None:
-        """The KL further back than any other metric is looked at: `count` values before the newest `skip`, spread evenly where there are thousands.
+        """The KL further back than any other metric is looked at: `count` values before the newest `skip`, spread
+        evenly where there are thousands.
 
         Args:
             count: how many.
@@ -163,7 +174,10 @@ class Stage:
             key: dotted, for example `objective.trust.low`.
 
         Example:
-            >>> settings = {"objective": {"trust": {"kind": "clip", "low": 0.2}}, "stages": [{"name": "b", "set": {"objective": {"trust": {"low": 0.1}}}}]}
+            >>> settings = {
+            ...     "objective": {"trust": {"kind": "clip", "low": 0.2}},
+            ...     "stages": [{"name": "b", "set": {"objective": {"trust": {"low": 0.1}}}}],
+            ... }
             >>> Stage("a", settings).setting("objective.trust.low"), Stage("b", settings).setting("objective.trust.low")
             (0.2, 0.1)
         """
@@ -182,15 +196,21 @@ class Stage:
             weighted: which.
         """
         names = [
-            metric.removeprefix("rewards/").removesuffix("/weight") for metric in self._columns if metric.startswith("rewards/") and metric.endswith("/weight")
+            metric.removeprefix("rewards/").removesuffix("/weight")
+            for metric in self._columns
+            if metric.startswith("rewards/") and metric.endswith("/weight")
         ]
         return [name for name in names if (self._columns[f"rewards/{name}/weight"].newest[1] != 0) == weighted]
 
     def evaluated_judges(self) -> list[Series]:
-        """What rewards whose role is `judge` measured in evaluations, each metric with at least two values; these are never trained on."""
+        """What rewards whose role is `judge` measured in evaluations, each metric with at least two values; these are
+        never trained on.
+        """
         rewards = self.setting("domain.rewards")
         judges = (
-            [name for name, reward in rewards.items() if isinstance(reward, Mapping) and reward.get("role") == "judge"] if isinstance(rewards, Mapping) else []
+            [name for name, reward in rewards.items() if isinstance(reward, Mapping) and reward.get("role") == "judge"]
+            if isinstance(rewards, Mapping)
+            else []
         )
         return [seen for seen in self.evaluated if seen.metric.rpartition("/")[2] in judges and len(seen) > 1]
 

@@ -84,16 +84,24 @@ class Watch:
     @property
     def findings(self) -> list[Finding]:
         """Everything found so far, the worst first, then in the order in which it began."""
-        return sorted(self._found.values(), key=lambda finding: (SEVERITIES.index(finding.severity), not finding.holds, finding.first_step))
+        return sorted(
+            self._found.values(),
+            key=lambda finding: (SEVERITIES.index(finding.severity), not finding.holds, finding.first_step),
+        )
 
     @property
     def worst(self) -> Finding | None:
         """The worst of what holds now in the current stage; notes are none of it."""
-        return None if self._stage is None else worst([finding for finding in self._found.values() if finding.stage == self._stage.name])
+        return (
+            None
+            if self._stage is None
+            else worst([finding for finding in self._found.values() if finding.stage == self._stage.name])
+        )
 
 
 def diagnose(rows: Iterable[Row], settings: Mapping[str, Any] | None = None) -> list[Finding]:
-    """Everything the rules find in a run: what live diagnosis would have said, with where it began and whether it still holds.
+    """Everything the rules find in a run: what live diagnosis would have said, with where it began and whether it still
+    holds.
 
     Args:
         rows: of `metrics.jsonl`, in order, of any stages.

@@ -9,7 +9,8 @@ from groupwise.diagnosis.series import WINDOW, Series
 
 @final
 class Windows:
-    """Consecutive windows of one metric, each as long as a judgement needs; of them the first, the newest and the best are kept.
+    """Consecutive windows of one metric, each as long as a judgement needs; of them the first, the newest and the best
+    are kept.
 
     Args:
         metric: its name in `metrics.jsonl`.

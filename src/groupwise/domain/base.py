@@ -29,21 +29,27 @@ class NoSettings(Config):
 class Domain(ABC):
     """A stochastic policy with its data: what training, evaluation and every verb ask for.
 
-    A subclass states `unit` and `density`, sets `module` and `num_prompts` in its constructor, and writes the five methods that are abstract here. The
-    others have defaults, which their docstrings state. `groupwise.testing.check_domain` tries a domain against the laws that training relies on.
+    A subclass states `unit` and `density`, sets `module` and `num_prompts` in its constructor, and writes the five
+    methods that are abstract here. The others have defaults, which their docstrings state.
+    `groupwise.testing.check_domain` tries a domain against the laws that training relies on.
 
     Attributes:
         unit: what one log-prob is per, for people, for example `"nats per action"`.
-        density: whether log-probs are of densities (continuous actions), which may be above 0; otherwise of discrete choices.
+        density: whether log-probs are of densities (continuous actions), which may be above 0; otherwise of discrete
+            choices.
         module: the policy's weights; its trainable parameters are what the optimiser steps.
         supplies: names of the `Scored` fields that `score` can give, `step_size` among them where samples carry it.
         auxiliary: names of the auxiliary terms among them.
         num_prompts: size of the training set; an attribute or a property, like the two below.
         remarks: what became of the data, for people: rows left out, prompts cut. Said once when a run starts.
-        metric_names: every metric that `evaluate` may report, known before anything is computed; `train.metric` must be one of them.
-        trained_on: what makes each prompt that is trained on the one it is, those of demonstrations included; not its key, which may count repeats.
-        evaluated_on: the same of the prompts that `evaluate` asks. Where the two sets meet, a result is not called held-out.
-        Settings: the class of the settings, validated like ours; the constructor is called `Class(settings, streams=..., device=...)`.
+        metric_names: every metric that `evaluate` may report, known before anything is computed; `train.metric` must be
+            one of them.
+        trained_on: what makes each prompt that is trained on the one it is, those of demonstrations included; not its
+            key, which may count repeats.
+        evaluated_on: the same of the prompts that `evaluate` asks. Where the two sets meet, a result is not called
+            held-out.
+        Settings: the class of the settings, validated like ours; the constructor is called `Class(settings,
+            streams=..., device=...)`.
 
     Example:
         >>> sorted(Domain.__abstractmethods__)
@@ -72,11 +78,19 @@ class Domain(ABC):
 
     @abstractmethod
     def sample(
-        self, prompts: Sequence[Prompt], group_size: int, *, streams: Streams, step: int, settings: Mapping[str, float], requires: frozenset[str]
+        self,
+        prompts: Sequence[Prompt],
+        group_size: int,
+        *,
+        streams: Streams,
+        step: int,
+        settings: Mapping[str, float],
+        requires: frozenset[str],
     ) -> Samples:
         """A group of `group_size` members for each prompt, without gradient.
 
-        Whatever is drawn comes from `streams.generator(name, step, prompt.key, member)`, so that a member depends on nothing but its own key.
+        Whatever is drawn comes from `streams.generator(name, step, prompt.key, member)`, so that a member depends on
+        nothing but its own key.
 
         Args:
             prompts: what is asked.
@@ -128,10 +142,14 @@ class Domain(ABC):
         Raises:
             ConfigError: a setting differs that belongs to the whole run.
         """
-        raise ConfigError(f"domain: {type(self).__name__} takes no other settings in a stage; set them outside, or write its method adapted(settings)")
+        raise ConfigError(
+            f"domain: {type(self).__name__} takes no other settings in a stage; set them outside, or write its method"
+            " adapted(settings)"
+        )
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
-        """Accumulates the gradient of `sum(cotangent * field)` in the module's parameters; by default through `score` and autograd.
+        """Accumulates the gradient of `sum(cotangent * field)` in the module's parameters; by default through `score`
+        and autograd.
 
         Args:
             samples: as `sample` gave them.
@@ -150,7 +168,8 @@ class Domain(ABC):
         return scored.detach()
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
-        """Supervised members, whose `score` returns `auxiliary["supervised"]`: mask all false, `auxiliary_count["supervised"]` set. None by default.
+        """Supervised members, whose `score` returns `auxiliary["supervised"]`: mask all false,
+        `auxiliary_count["supervised"]` set. None by default.
 
         Args:
             size: how many.
@@ -163,7 +182,8 @@ class Domain(ABC):
         return None
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
-        """Members for people: JSON-able records for `rollouts/`; an image in one is a `uint8` tensor `[H, W]` or `[H, W, 3]`. By default the prompt's columns.
+        """Members for people: JSON-able records for `rollouts/`; an image in one is a `uint8` tensor `[H, W]` or `[H,
+        W, 3]`. By default the prompt's columns.
 
         Args:
             samples: as `sample` gave them.
@@ -174,7 +194,9 @@ class Domain(ABC):
 
     def fingerprint(self) -> str:
         """A hash of everything that a supervised warm-up depends on, for its cache; by default of the weights."""
-        return hashlib.blake2b(f"{type(self).__module__}.{type(self).__qualname__} {hash_weights(self.module)}".encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(
+            f"{type(self).__module__}.{type(self).__qualname__} {hash_weights(self.module)}".encode(), digest_size=16
+        ).hexdigest()
 
     def save(self, folder: Path) -> None:
         """Writes the policy; by default its weights, as `model.safetensors`.
@@ -182,7 +204,10 @@ class Domain(ABC):
         Args:
             folder: exists and is empty.
         """
-        save_file({name: value.detach().cpu().contiguous().clone() for name, value in self.module.state_dict().items()}, folder / WEIGHTS)
+        save_file(
+            {name: value.detach().cpu().contiguous().clone() for name, value in self.module.state_dict().items()},
+            folder / WEIGHTS,
+        )
 
     def load(self, folder: Path) -> None:
         """Loads what `save` wrote into the module.
@@ -196,10 +221,14 @@ class Domain(ABC):
         try:
             self.module.load_state_dict(load_file(folder / WEIGHTS))
         except (OSError, RuntimeError, ValueError) as error:
-            raise ConfigError(f"domain.weights = {str(folder)!r}: its weights are not those of {type(self).__name__}: {error}") from None
+            raise ConfigError(
+                f"domain.weights = {str(folder)!r}: its weights are not those of {type(self).__name__}: {error}"
+            ) from None
 
     def close(self) -> None:  # noqa: B027
-        """Ends what runs beside the domain, such as threads and processes of rewards; the policy stays usable. Nothing by default."""
+        """Ends what runs beside the domain, such as threads and processes of rewards; the policy stays usable. Nothing
+        by default.
+        """
 
     @classmethod
     def open(cls, settings: Config, *, streams: Streams, device: str = "cpu") -> Self:
@@ -215,10 +244,19 @@ class Domain(ABC):
         """
         constructor: Any = cls
         domain: Self = constructor(settings, streams=streams, device=device)
-        wanted: dict[str, type] = {"unit": str, "density": bool, "module": nn.Module, "num_prompts": int, "supplies": frozenset, "auxiliary": frozenset}
+        wanted: dict[str, type] = {
+            "unit": str,
+            "density": bool,
+            "module": nn.Module,
+            "num_prompts": int,
+            "supplies": frozenset,
+            "auxiliary": frozenset,
+        }
         for name, kind in wanted.items():
             value = getattr(domain, name, None)
             if not isinstance(value, kind):
                 shown = "is not set" if value is None else f"is {type(value).__name__}"
-                raise ConfigError(f"domain: {cls.__name__}.{name} {shown}; it must be a {kind.__name__}, see groupwise.Domain")
+                raise ConfigError(
+                    f"domain: {cls.__name__}.{name} {shown}; it must be a {kind.__name__}, see groupwise.Domain"
+                )
         return domain

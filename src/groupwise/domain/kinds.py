@@ -1,4 +1,6 @@
-"""The place of an experiment where a domain stands: whatever kind an installed package brings, the shipped ones among them."""
+"""The place of an experiment where a domain stands: whatever kind an installed package brings, the shipped ones among
+them.
+"""
 
 from __future__ import annotations
 

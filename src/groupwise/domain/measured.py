@@ -14,7 +14,8 @@ from groupwise.reward import RewardTable
 def means(mode: str, table: RewardTable) -> dict[str, float]:
     """Means over all images, called `mode/...`: the rewards' sum, each reward and judge.
 
-    A reward that is missing for an image is left out of its mean; one that is missing everywhere is left out altogether.
+    A reward that is missing for an image is left out of its mean; one that is missing everywhere is left out
+    altogether.
 
     Args:
         mode: how the images came about.
@@ -33,9 +34,16 @@ def means(mode: str, table: RewardTable) -> dict[str, float]:
 
 
 def records(
-    mode: str, keys: Sequence[str], prompts: Sequence[Any], numbers: Sequence[int], table: RewardTable, images: Sequence[Tensor] | Tensor, limit: int
+    mode: str,
+    keys: Sequence[str],
+    prompts: Sequence[Any],
+    numbers: Sequence[int],
+    table: RewardTable,
+    images: Sequence[Tensor] | Tensor,
+    limit: int,
 ) -> list[Mapping[str, Any]]:
-    """One record an image: key, mode and rewards of all (for paired comparisons), prompt and image of the first `limit`.
+    """One record an image: key, mode and rewards of all (for paired comparisons), prompt and image of the first
+    `limit`.
 
     Args:
         mode: how the images came about.

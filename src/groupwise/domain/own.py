@@ -41,7 +41,9 @@ class OwnDomainConfig(DomainConfig):
             raise
         # A stranger's constructor may fail in any way.
         except Exception as error:
-            raise ConfigError(f"domain: {domain_class.__name__}(settings) failed: {type(error).__name__}: {error}{raised_at(error)}") from error
+            raise ConfigError(
+                f"domain: {domain_class.__name__}(settings) failed: {type(error).__name__}: {error}{raised_at(error)}"
+            ) from error
         if self.weights is not None:
             domain.load(Path(self.weights))
         return domain
@@ -59,7 +61,8 @@ class CallableDomain(OwnDomainConfig):
         settings: keys of the class's `Settings`.
 
     Raises:
-        ConfigError: there is no such class, it is no domain, members of it are missing, or it does not take the settings.
+        ConfigError: there is no such class, it is no domain, members of it are missing, or it does not take the
+            settings.
     """
 
     whole_run: ClassVar[frozenset[str]] = frozenset({"path", "weights"})
@@ -81,7 +84,9 @@ class CallableDomain(OwnDomainConfig):
     @field_validator("settings")
     @classmethod
     def _complete(cls, settings: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
-        """Every key of the class's settings is stated, so that a run's `config.json` says all that it was trained with."""
+        """Every key of the class's settings is stated, so that a run's `config.json` says all that it was
+        trained with.
+        """
         path = info.data.get("path")
         if path is None or not may_run(path):
             return settings
@@ -116,10 +121,15 @@ def config_of(kind: str, loaded: Any) -> type[DomainConfig]:
     domain_class = _usable(loaded, f"kind = {kind!r}")
     taken = [name for name in _RESERVED if name in domain_class.Settings.model_fields]
     if taken:
-        raise ValueError(f"kind = {kind!r}: {domain_class.__name__}.Settings has a key {taken[0]!r}, which every domain has; call it otherwise")
+        raise ValueError(
+            f"kind = {kind!r}: {domain_class.__name__}.Settings has a key {taken[0]!r}, which every domain has; call it"
+            " otherwise"
+        )
     base: Any = (domain_class.Settings, _Installed)
     field: Any = (Literal[kind], kind)  # pyright: ignore[reportInvalidTypeForm]
-    config: Any = create_model(f"{domain_class.__name__}Config", __base__=base, __doc__=domain_class.__doc__, kind=field)
+    config: Any = create_model(
+        f"{domain_class.__name__}Config", __base__=base, __doc__=domain_class.__doc__, kind=field
+    )
     config.whole_run, config.domain_class = frozenset({"weights"}), domain_class
     return config
 
@@ -129,12 +139,19 @@ def _usable(loaded: Any, where: str) -> type[Domain]:
 
     if not (inspect.isclass(loaded) and issubclass(loaded, Domain)):
         shown = loaded.__name__ if inspect.isclass(loaded) else repr(loaded)
-        raise ValueError(f"{where}: {shown} is no domain; write class {getattr(loaded, '__name__', 'Mine')}(groupwise.Domain)")
+        raise ValueError(
+            f"{where}: {shown} is no domain; write class {getattr(loaded, '__name__', 'Mine')}(groupwise.Domain)"
+        )
     missing = sorted(getattr(loaded, "__abstractmethods__", ()))
     if missing:
-        raise ValueError(f"{where}: {loaded.__name__} lacks {', '.join(missing)}; see groupwise.Domain for what each of them is given and returns")
+        raise ValueError(
+            f"{where}: {loaded.__name__} lacks {', '.join(missing)}; see groupwise.Domain for what each of them is"
+            " given and returns"
+        )
     if not (inspect.isclass(loaded.Settings) and issubclass(loaded.Settings, Config)):
-        raise ValueError(f"{where}: {loaded.__name__}.Settings is {loaded.Settings!r}; write class Settings(groupwise.Config)")
+        raise ValueError(
+            f"{where}: {loaded.__name__}.Settings is {loaded.Settings!r}; write class Settings(groupwise.Config)"
+        )
     return loaded
 
 

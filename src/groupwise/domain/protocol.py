@@ -1,4 +1,6 @@
-"""What training needs of a domain: draw prompts, sample a group for each, rescore the same decisions, evaluate, save."""
+"""What training needs of a domain: draw prompts, sample a group for each, rescore the same decisions,
+evaluate, save.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,9 @@ class Samples:
             truncated=join([part.truncated for part in parts]),
             step_size=join([part.step_size for part in parts]),
             payload={name: join([part.payload[name] for part in parts]) for name in parts[0].payload},
-            auxiliary_count={name: torch.cat([part.auxiliary_count[name] for part in parts]) for name in parts[0].auxiliary_count},
+            auxiliary_count={
+                name: torch.cat([part.auxiliary_count[name] for part in parts]) for name in parts[0].auxiliary_count
+            },
         )
 
 
@@ -167,7 +171,8 @@ class Evaluation:
 
     Args:
         metrics: numbers by name.
-        records: what the model did, one JSON-able record a sample; an image in one is a `uint8` tensor `[H, W]` or `[H, W, 3]`.
+        records: what the model did, one JSON-able record a sample; an image in one is a `uint8` tensor `[H, W]` or `[H,
+            W, 3]`.
         pictures: what people would rather look at, by name, `uint8` tensors `[H, W]` or `[H, W, 3]`.
         events: what happened while rewards and judges scored: timeouts, errors, missing ones.
     """
@@ -190,13 +195,17 @@ class RewardsDecisions(Protocol):
 
 @runtime_checkable
 class ComparesExactly(Protocol):
-    """A domain that supplies `exact_divergence`, or the auxiliary term `consistency`, which the reference takes part in by more than its log-probs."""
+    """A domain that supplies `exact_divergence`, or the auxiliary term `consistency`, which the reference takes part in
+    by more than its log-probs.
+    """
 
     def with_reference(self, samples: Samples) -> Samples:
-        """The samples with what the exact divergence needs of the policy that is active now (its means, its distributions) in the payload.
+        """The samples with what the exact divergence needs of the policy that is active now (its means, its
+        distributions) in the payload.
 
-        Called once for each batch of rollouts, within `reference.active()`, and only where the objective reads one of the two; `auxiliary_count["consistency"]`
-        is set here. Where the sampler recorded its fields, `recorded.exact_divergence` is filled too, so that the first update needs no forward pass.
+        Called once for each batch of rollouts, within `reference.active()`, and only where the objective reads one of
+        the two; `auxiliary_count["consistency"]` is set here. Where the sampler recorded its fields,
+        `recorded.exact_divergence` is filled too, so that the first update needs no forward pass.
         """
         ...
 
@@ -212,8 +221,12 @@ class Tabulates(Protocol):
 
 @runtime_checkable
 class Deploys(Protocol):
-    """A domain whose exported folder is used otherwise than a run evaluates its model, so that the folder is measured by itself."""
+    """A domain whose exported folder is used otherwise than a run evaluates its model, so that the folder is measured
+    by itself.
+    """
 
     def deployed(self, folder: Path) -> tuple[Evaluation, Sequence[Table]] | None:
-        """What the folder does as it is used, on held-out prompts, and tables about that; None where it is a model folder like others."""
+        """What the folder does as it is used, on held-out prompts, and tables about that; None where it is a model
+        folder like others.
+        """
         ...

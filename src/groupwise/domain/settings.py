@@ -20,14 +20,16 @@ class DomainConfig(Config):
 
     Args:
         kind: which domain; a subclass states it as a `Literal` with a default.
-        sampling_schedule: schedules over the steps of a stage for settings of the sampler, by name; the values used are stored with the rollouts.
+        sampling_schedule: schedules over the steps of a stage for settings of the sampler, by name; the values used are
+            stored with the rollouts.
     """
 
     whole_run: ClassVar[frozenset[str]] = frozenset()
     """Keys that no stage may change."""
 
     only_sampled: ClassVar[frozenset[str]] = frozenset()
-    """Keys that a stage that samples nothing does not train by: they may change, and a kept warm-up stays what it was."""
+    """Keys that a stage that samples nothing does not train by: they may change, and a kept warm-up stays what it was.
+    """
 
     kind: str
     sampling_schedule: Mapping[str, Schedule] = Field(default_factory=dict)

@@ -1,1 +1,3 @@
-"""What a step will take, before it is run: memory, operations and seconds by part, from a model's shape and a measured or documented machine."""
+"""What a step will take, before it is run: memory, operations and seconds by part, from a model's shape and a measured
+or documented machine.
+"""

@@ -1,4 +1,5 @@
-"""A machine's rates, measured on it: short real runs of small models through `groupwise.train`, and a fit of the cost model to what they took.
+"""A machine's rates, measured on it: short real runs of small models through `groupwise.train`, and a fit of the cost
+model to what they took.
 
 The result is kept in the cache under a hash of the device, the threads and the versions, so a machine is measured once.
 """
@@ -69,9 +70,16 @@ class Probe:
         """
         shape = self.shape(1)
         sizes = {"hidden_size": shape.hidden, "intermediate_size": shape.intermediate, "num_layers": shape.layers}
-        heads = {"num_heads": shape.heads, "num_key_value_heads": shape.kv_heads, "max_positions": 2 * (PROMPT_WORDS + NEW_TOKENS)}
+        heads = {
+            "num_heads": shape.heads,
+            "num_key_value_heads": shape.kv_heads,
+            "max_positions": 2 * (PROMPT_WORDS + NEW_TOKENS),
+        }
         count = max(2 * self.prompts, -(-self.words // PROMPT_WORDS)) + 1
-        prompts = [" ".join(f"w{(PROMPT_WORDS * place + word) % self.words}" for word in range(PROMPT_WORDS)) + f" n{place}" for place in range(count)]
+        prompts = [
+            " ".join(f"w{(PROMPT_WORDS * place + word) % self.words}" for word in range(PROMPT_WORDS)) + f" n{place}"
+            for place in range(count)
+        ]
         return {
             "name": "calibration",
             # With a reference, so that scoring is measured too.
@@ -134,7 +142,14 @@ def differs(prompts: Sequence[str], completions: Sequence[str], **columns: Any) 
     return [float(place % 2) for place in range(len(completions))]
 
 
-def calibrated(train: Train, *, num_threads: int = 1, device: str = "cpu", again: bool = False, say: Callable[[str], None] | None = None) -> Measured:
+def calibrated(
+    train: Train,
+    *,
+    num_threads: int = 1,
+    device: str = "cpu",
+    again: bool = False,
+    say: Callable[[str], None] | None = None,
+) -> Measured:
     """The rates of this machine: those kept in the cache, or measured now, which takes about a minute.
 
     Args:
@@ -169,7 +184,10 @@ def calibrated(train: Train, *, num_threads: int = 1, device: str = "cpu", again
         taken = [measure(probe, train, num_threads) for probe in PROBES]
     finally:
         torch.set_num_threads(before)
-    measured = fit(taken, str(about["device"]) + (f", {num_threads} thread{'s' if num_threads > 1 else ''}" if device == "cpu" else ""))
+    measured = fit(
+        taken,
+        str(about["device"]) + (f", {num_threads} thread{'s' if num_threads > 1 else ''}" if device == "cpu" else ""),
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}.partial")
     partial.write_text(json.dumps(asdict(measured), indent=2) + "\n", encoding="utf-8")
@@ -190,13 +208,18 @@ def measure(probe: Probe, train: Train, num_threads: int) -> Taken:
         seconds, rows = timed(probe.experiment(num_threads), train, out)
         vocabulary = int(json.loads((out / "model" / "config.json").read_text(encoding="utf-8"))["vocab_size"])
     written = statistics.mean(row["completions/mean_length"] for row in rows)
-    return Taken(probe.shape(vocabulary), Step(probe.prompts, probe.group_size, PROMPT_WORDS + 1, written, NEW_TOKENS, reference=True), seconds)
+    return Taken(
+        probe.shape(vocabulary),
+        Step(probe.prompts, probe.group_size, PROMPT_WORDS + 1, written, NEW_TOKENS, reference=True),
+        seconds,
+    )
 
 
 def timed(table: Mapping[str, Any], train: Train, out: Path) -> tuple[dict[str, float], Sequence[Mapping[str, Any]]]:
     """Seconds a step by part, as they would be on a quiet machine, and the rows they come from.
 
-    On a CPU a process that has to wait for others takes longer by the clock than it computes; the clock's seconds are scaled to those computed.
+    On a CPU a process that has to wait for others takes longer by the clock than it computes; the clock's seconds are
+    scaled to those computed.
 
     Args:
         table: an experiment that calls `tick` after every step.
@@ -204,7 +227,8 @@ def timed(table: Mapping[str, Any], train: Train, out: Path) -> tuple[dict[str, 
         out: the run folder.
 
     Returns:
-        `sampling`, `scoring` where there is any, and `update`, means over all steps but the first, which pays for what is done once.
+        `sampling`, `scoring` where there is any, and `update`, means over all steps but the first, which pays for what
+        is done once.
     """
     import torch
 
@@ -215,7 +239,11 @@ def timed(table: Mapping[str, Any], train: Train, out: Path) -> tuple[dict[str, 
     rows = [row for row in read_run(out).rows if "seconds/update" in row][1:]
     (clock, computed), (last_clock, last_computed) = _ticks[-1 - len(rows)], _ticks[-1]
     quiet = 1.0 if torch.cuda.is_available() else min(1.0, (last_computed - computed) / (last_clock - clock))
-    return {part: quiet * statistics.mean(row[f"seconds/{part}"] for row in rows) for part in _PARTS if f"seconds/{part}" in rows[0]}, rows
+    return {
+        part: quiet * statistics.mean(row[f"seconds/{part}"] for row in rows)
+        for part in _PARTS
+        if f"seconds/{part}" in rows[0]
+    }, rows
 
 
 def tick(step: int, metrics: Mapping[str, float]) -> None:
@@ -260,13 +288,17 @@ def fit(taken: Sequence[Taken], name: str) -> Measured:
         parts[part] = {
             **dict(zip(("call", "layer", "token", "parameter", "logit"), found[:5].tolist(), strict=True)),
             "layer_rates": {str(width): rate or max(layer) for width, rate in zip(widths, layer, strict=True)},
-            "head_rates": {str(width): rate or max(head) or max(layer) for width, rate in zip(widths, head, strict=True)},
+            "head_rates": {
+                str(width): rate or max(head) or max(layer) for width, rate in zip(widths, head, strict=True)
+            },
         }
     return Measured(name, parts, widest=widths[-1], tokens=PROMPT_WORDS + 1 + NEW_TOKENS, residuals=residuals)
 
 
 def _features(taken: Taken, part: str, widths: Sequence[int]) -> list[float]:
-    """The columns of the fit: calls, layers called, tokens, parameters changed, logits, operations in layers and in the head by width."""
+    """The columns of the fit: calls, layers called, tokens, parameters changed, logits, operations in layers and in the
+    head by width.
+    """
     done = work(taken.shape, taken.step)[part]
     here = [float(taken.shape.hidden == width) for width in widths]
     changed = float(taken.shape.parameters) if part == "update" else 0.0

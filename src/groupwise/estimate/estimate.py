@@ -46,7 +46,15 @@ class Estimate:
         return sum(self.seconds.values())
 
 
-def estimate(shape: Shape, step: Step, machine: Machine, *, num_processes: int = 1, numbers: Numbers | None = None, sharding: Sharding = "none") -> Estimate:
+def estimate(
+    shape: Shape,
+    step: Step,
+    machine: Machine,
+    *,
+    num_processes: int = 1,
+    numbers: Numbers | None = None,
+    sharding: Sharding = "none",
+) -> Estimate:
     """Applies the cost model.
 
     Args:
@@ -62,27 +70,36 @@ def estimate(shape: Shape, step: Step, machine: Machine, *, num_processes: int =
 
     Example:
         >>> from groupwise.estimate.machine import documented
-        >>> small = Shape(hidden=896, intermediate=4864, vocabulary=151936, layers=24, heads=14, kv_heads=2, head_width=64)
+        >>> small = Shape(
+        ...     hidden=896, intermediate=4864, vocabulary=151936, layers=24, heads=14, kv_heads=2, head_width=64
+        ... )
         >>> found = estimate(small, Step(64, 8, 200, 300, 512), documented("H100", half=True), num_processes=8)
         >>> sorted(found.seconds), found.extrapolated[0]
         (['communication', 'sampling', 'update'], 'H100: documented peaks and assumed efficiencies, nothing was measured')
-    """
+    """  # noqa: E501
     numbers = numbers or Numbers()
     parts = work(shape, step, num_processes, numbers.weight)
     trained = shape.parameters if numbers.lora_rank is None else shape.lora(numbers.lora_rank)
     steps = step.updates * step.minibatches
     share = num_processes if sharding == "full" else 1
     seconds = {
-        part: machine.parts[part].seconds(done, shape, steps if part == "update" else 0, round(trained / share) if part == "update" else 0)
+        part: (
+            machine.parts[part].seconds(
+                done, shape, steps if part == "update" else 0, round(trained / share) if part == "update" else 0
+            )
+        )
         for part, done in parts.items()
     }
     gradient = (numbers.weight if numbers.lora_rank is None else 4) * trained
-    # Sharded, the gradient is scattered, half the traffic of an all-reduce; the weights, gathered, are the other half: forwards and backwards in every pass,
-    # and once for every call that samples or scores.
+    # Sharded, the gradient is scattered, half the traffic of an all-reduce; the weights, gathered, are the other half:
+    # forwards and backwards in every pass, and once for every call that samples or scores.
     seconds["communication"] = machine.communication(gradient, num_processes, steps)
     if sharding == "full":
         gathers = 2 * parts["update"].calls + sum(done.calls for part, done in parts.items() if part != "update")
-        seconds["communication"] = machine.communication(numbers.weight * shape.parameters / 2, num_processes, gathers) + seconds["communication"] / 2
+        seconds["communication"] = (
+            machine.communication(numbers.weight * shape.parameters / 2, num_processes, gathers)
+            + seconds["communication"] / 2
+        )
     if num_processes == 1:
         del seconds["communication"]
     return Estimate(
@@ -103,9 +120,15 @@ def _extrapolated(shape: Shape, step: Step, machine: Machine, num_processes: int
         said.append(f"{machine.name}: documented peaks and assumed efficiencies, nothing was measured")
     else:
         if shape.hidden > WIDER * machine.widest:
-            said.append(f"hidden width {shape.hidden}: the widest model that was measured has {machine.widest}; its rate is taken")
+            said.append(
+                f"hidden width {shape.hidden}: the widest model that was measured has {machine.widest}; its rate is"
+                " taken"
+            )
         if step.prompt_tokens + step.completion_tokens > LONGER * machine.tokens:
-            said.append(f"{step.prompt_tokens + step.completion_tokens:.0f} tokens a member: the longest that was measured has {machine.tokens}")
+            said.append(
+                f"{step.prompt_tokens + step.completion_tokens:.0f} tokens a member: the longest that was measured has"
+                f" {machine.tokens}"
+            )
         if num_processes > 1:
             said.append(f"{num_processes} devices: one was measured; communication is not in these seconds")
     if sharding == "full":

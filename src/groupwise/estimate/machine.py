@@ -1,9 +1,10 @@
 """How fast a machine is: measured here, or a GPU's documented peaks with stated assumptions.
 
-    seconds = calls (a + b L) + d tokens + e parameters + f logits + max(layer flops / R(h) + head flops / R'(h), bytes / bandwidth)
+    seconds = calls (a + b L) + d tokens + e parameters + f logits + max(layer flops / R(h) + head flops / R'(h), bytes
+    / bandwidth)
 
-`a`, `b`, `d`, `e`, `f` are what calls, layers, tokens, weights and words to choose from cost beside their arithmetic; rates are measured at some widths and
-taken between them.
+`a`, `b`, `d`, `e`, `f` are what calls, layers, tokens, weights and words to choose from cost beside their arithmetic;
+rates are measured at some widths and taken between them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from groupwise.estimate.work import Work
 UPDATE_SHARE, SAMPLING_SHARE, BANDWIDTH_SHARE = 0.4, 0.3, 0.6
 """Assumed of a GPU's peaks: what large matrix products in training, those of sampling, and reads of weights come to."""
 LAYER_SECONDS = 4e-4
-"""Assumed of a GPU: starting the kernels of one layer from Python, forwards; three times as much with the backward pass."""
+"""Assumed of a GPU: starting the kernels of one layer from Python, forwards; three times as much with the backward
+pass.
+"""
 NETWORK_BYTES = 50e9
 """Assumed between machines of eight GPUs: 400 Gbit/s each, in bytes a second."""
 LINK_SHARE = 0.7
@@ -60,7 +63,9 @@ class Rates:
             + self.parameter * optimiser_steps * parameters
             + self.logit * work.logits
         )
-        arithmetic = work.layer_flops / between(self.layer_rates, shape.hidden) + work.head_flops / between(self.head_rates, shape.hidden)
+        arithmetic = work.layer_flops / between(self.layer_rates, shape.hidden) + work.head_flops / between(
+            self.head_rates, shape.hidden
+        )
         return beside + max(arithmetic, work.bytes_read / self.bandwidth if self.bandwidth else 0.0)
 
 
@@ -166,7 +171,16 @@ def documented(name: str, *, half: bool) -> Machine:
     peak = gpu.bf16 if half else gpu.fp32
 
     def rates(share: float, passes: int, bandwidth: float | None) -> Rates:
-        return Rates(0.0, passes * LAYER_SECONDS, 0.0, 16 / (BANDWIDTH_SHARE * gpu.bandwidth), 0.0, {1: share * peak}, {1: share * peak}, bandwidth)
+        return Rates(
+            0.0,
+            passes * LAYER_SECONDS,
+            0.0,
+            16 / (BANDWIDTH_SHARE * gpu.bandwidth),
+            0.0,
+            {1: share * peak},
+            {1: share * peak},
+            bandwidth,
+        )
 
     parts = {
         "sampling": rates(SAMPLING_SHARE, 1, BANDWIDTH_SHARE * gpu.bandwidth),
@@ -198,6 +212,9 @@ class Measured:
         """The device with its rates."""
         made = {}
         for part, table in self.parts.items():
-            by_width = {name: {int(width): rate for width, rate in table[name].items()} for name in ("layer_rates", "head_rates")}
+            by_width = {
+                name: {int(width): rate for width, rate in table[name].items()}
+                for name in ("layer_rates", "head_rates")
+            }
             made[part] = Rates(**{**table, **by_width})
         return Machine(self.name, made, measured=True, widest=self.widest, tokens=self.tokens)

@@ -4,7 +4,8 @@
     reference                                  a second copy of the weights; an adapter that is switched off needs none
     cache                                      keys and values of the members sampled at once
     activations                                of one micro-batch, kept for the backward pass:
-                                               (8 h + 5 A + 5 K + 4 f) a token and layer, or h with checkpointing and one layer besides
+                                               (8 h + 5 A + 5 K + 4 f) a token and layer, or h with checkpointing and
+                                               one layer besides
     head                                       the head's gradient and a tile of logits
 
 Sampling and updates are not at the same time, so the larger of cache and activations counts.
@@ -42,7 +43,9 @@ class Numbers:
     lora_rank: int | None = None
 
 
-def memory(shape: Shape, step: Step, num_processes: int = 1, numbers: Numbers | None = None, sharding: Sharding = "none") -> Mapping[str, float]:
+def memory(
+    shape: Shape, step: Step, num_processes: int = 1, numbers: Numbers | None = None, sharding: Sharding = "none"
+) -> Mapping[str, float]:
     """Bytes by part on one process.
 
     Args:
@@ -50,7 +53,8 @@ def memory(shape: Shape, step: Step, num_processes: int = 1, numbers: Numbers | 
         step: its sizes.
         num_processes: among which prompts are dealt, and weights where they are sharded.
         numbers: their bytes.
-        sharding: `none` (every process holds all) or `full` (weights, gradients and moments are dealt out, one layer gathered at a time).
+        sharding: `none` (every process holds all) or `full` (weights, gradients and moments are dealt out, one layer
+            gathered at a time).
 
     Returns:
         part -> bytes; `peak` is what is held at once.
@@ -58,8 +62,19 @@ def memory(shape: Shape, step: Step, num_processes: int = 1, numbers: Numbers | 
     Example:
         A model of 7 billion weights in fp32 on eight devices: 16 bytes a weight, or two.
 
-        >>> large = Shape(hidden=4096, intermediate=11008, vocabulary=32000, layers=32, heads=32, kv_heads=32, head_width=128, tied=False)
-        >>> small_step = Step(prompts=8, group_size=8, prompt_tokens=100, completion_tokens=100, longest=100, micro_batch=1)
+        >>> large = Shape(
+        ...     hidden=4096,
+        ...     intermediate=11008,
+        ...     vocabulary=32000,
+        ...     layers=32,
+        ...     heads=32,
+        ...     kv_heads=32,
+        ...     head_width=128,
+        ...     tied=False,
+        ... )
+        >>> small_step = Step(
+        ...     prompts=8, group_size=8, prompt_tokens=100, completion_tokens=100, longest=100, micro_batch=1
+        ... )
         >>> whole, shard = (memory(large, small_step, 8, sharding=each) for each in ("none", "full"))
         >>> round(sum(whole[name] for name in ("weights", "gradients", "moments")) / large.parameters, 3)
         16.0
@@ -68,7 +83,9 @@ def memory(shape: Shape, step: Step, num_processes: int = 1, numbers: Numbers | 
     """
     numbers = numbers or Numbers()
     share = num_processes if sharding == "full" else 1
-    trained, wide = (shape.parameters, numbers.weight) if numbers.lora_rank is None else (shape.lora(numbers.lora_rank), 4)
+    trained, wide = (
+        (shape.parameters, numbers.weight) if numbers.lora_rank is None else (shape.lora(numbers.lora_rank), 4)
+    )
     adapter = 0 if numbers.lora_rank is None else 4 * trained
     members = math.ceil(step.prompts / num_processes) * step.group_size
     held = min(members, step.micro_batch) if step.micro_batch else math.ceil(members / step.minibatches)
@@ -81,7 +98,9 @@ def memory(shape: Shape, step: Step, num_processes: int = 1, numbers: Numbers | 
         "moments": 2 * wide * trained / share,
         "reference": numbers.weight * shape.parameters / share if step.reference and numbers.lora_rank is None else 0.0,
         "gathered": numbers.weight * (2 * shape.layer_weights + shape.head_weights) if share > 1 else 0.0,
-        "cache": numbers.activation * 2 * shape.layers * shape.key_value * members * (step.prompt_tokens + step.longest),
+        "cache": (
+            numbers.activation * 2 * shape.layers * shape.key_value * members * (step.prompt_tokens + step.longest)
+        ),
         "activations": numbers.activation * tokens * layers,
         "head": numbers.activation * min(TILE, held * step.completion_tokens * shape.vocabulary),
     }

@@ -32,13 +32,59 @@ _GATED = frozenset(
         "hunyuan_v1_dense",
         "internlm3",
     )
-    + ("llama", "ministral", "ministral3", "mistral", "olmo", "olmo2", "olmo3", "phi3", "qwen2", "qwen2_5_vl_text", "qwen2_vl_text", "qwen3", "qwen3_vl_text")
+    + (
+        "llama",
+        "ministral",
+        "ministral3",
+        "mistral",
+        "olmo",
+        "olmo2",
+        "olmo3",
+        "phi3",
+        "qwen2",
+        "qwen2_5_vl_text",
+        "qwen2_vl_text",
+        "qwen3",
+        "qwen3_vl_text",
+    )
     + ("seed_oss", "smollm3", "stablelm", "vaultgemma")
 )
-_PLAIN = frozenset(("apertus", "arcee", "bloom", "codegen", "gpt2", "gpt_neox", "gptj", "jais2", "nemotron", "opt", "phi", "starcoder2"))
-"""Families of dense decoders whose layers are what `layer_weights` counts, with a feed-forward part of three matrices, or of two."""
+_PLAIN = frozenset(
+    (
+        "apertus",
+        "arcee",
+        "bloom",
+        "codegen",
+        "gpt2",
+        "gpt_neox",
+        "gptj",
+        "jais2",
+        "nemotron",
+        "opt",
+        "phi",
+        "starcoder2",
+    )
+)
+"""Families of dense decoders whose layers are what `layer_weights` counts, with a feed-forward part of three matrices,
+or of two.
+"""
 
-_TIED = frozenset(("bloom", "cohere", "cohere2", "ernie4_5", "gemma", "gemma2", "gemma3_text", "gpt2", "opt", "smollm3", "starcoder2", "vaultgemma"))
+_TIED = frozenset(
+    (
+        "bloom",
+        "cohere",
+        "cohere2",
+        "ernie4_5",
+        "gemma",
+        "gemma2",
+        "gemma3_text",
+        "gpt2",
+        "opt",
+        "smollm3",
+        "starcoder2",
+        "vaultgemma",
+    )
+)
 """Families whose `config.json` may leave out that the head shares the embedding's weight."""
 
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
@@ -86,7 +132,10 @@ class Shape:
     @property
     def layer_weights(self) -> int:
         """Weights of the matrices of one layer."""
-        return 2 * self.hidden * (self.attention + self.key_value) + (3 if self.gated else 2) * self.hidden * self.intermediate
+        return (
+            2 * self.hidden * (self.attention + self.key_value)
+            + (3 if self.gated else 2) * self.hidden * self.intermediate
+        )
 
     @property
     def head_weights(self) -> int:
@@ -96,7 +145,11 @@ class Shape:
     @property
     def parameters(self) -> int:
         """All of them; norms and biases, which differ from family to family, are counted as four widths a layer."""
-        return self.layers * (self.layer_weights + 4 * self.hidden) + self.hidden + self.head_weights * (1 if self.tied else 2)
+        return (
+            self.layers * (self.layer_weights + 4 * self.hidden)
+            + self.hidden
+            + self.head_weights * (1 if self.tied else 2)
+        )
 
     def lora(self, rank: int) -> int:
         """Weights of an adapter on every matrix of every layer.
@@ -104,7 +157,11 @@ class Shape:
         Args:
             rank: of the adapter.
         """
-        ends = 2 * (self.hidden + self.attention) + 2 * (self.hidden + self.key_value) + (3 if self.gated else 2) * (self.hidden + self.intermediate)
+        ends = (
+            2 * (self.hidden + self.attention)
+            + 2 * (self.hidden + self.key_value)
+            + (3 if self.gated else 2) * (self.hidden + self.intermediate)
+        )
         return self.layers * rank * ends
 
 
@@ -125,7 +182,10 @@ def read_shape(path: str | Path) -> Shape:
     given = Path(path)
     file = given / "config.json" if given.is_dir() else given
     if not file.is_file():
-        raise ConfigError(f"--model {path}: there is no config.json; give a local model folder or its config.json (one file of a hub model is enough)")
+        raise ConfigError(
+            f"--model {path}: there is no config.json; give a local model folder or its config.json (one file of a hub"
+            " model is enough)"
+        )
     return shape_of(read_json(file), str(file))
 
 
@@ -140,29 +200,46 @@ def shape_of(config: Mapping[str, Any], source: str = "config.json") -> Shape:
         ConfigError: a size is missing, or the model is no dense decoder of a family that is known here.
 
     Example:
-        >>> shape_of({"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 100, "intermediate_size": 128}).kv_heads
+        >>> shape_of(
+        ...     {
+        ...         "hidden_size": 64,
+        ...         "num_hidden_layers": 2,
+        ...         "num_attention_heads": 4,
+        ...         "vocab_size": 100,
+        ...         "intermediate_size": 128,
+        ...     }
+        ... ).kv_heads
         4
     """
     config = config.get("text_config") or config
     if any((config.get(name) or 0) > 1 for name in _EXPERTS):
-        raise ConfigError(f"{source}: a mixture of experts, whose cost depends on what is routed where; only dense decoders are estimated")
+        raise ConfigError(
+            f"{source}: a mixture of experts, whose cost depends on what is routed where; only dense decoders are"
+            " estimated"
+        )
     family = str(config.get("model_type") or "")
     if family and family not in _GATED | _PLAIN:
         known = ", ".join(sorted(_GATED | _PLAIN))
         raise ConfigError(
-            f'{source}: model_type = "{family}" is no dense decoder whose layers are known here; known are {known}. If its layers are like those of '
+            f'{source}: model_type = "{family}" is no dense decoder whose layers are known here; known are {known}. If'
+            " its layers are like those of "
             f"one of them, write that one's name into a copy of the file and give the copy"
         )
     found: dict[str, int] = {}
     for name, keys in _NAMES.items():
         value = next((config[key] for key in keys if config.get(key) is not None), None)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ConfigError(f"{source} has no {keys[0]} (a positive number), so the model's size is unknown; give the config.json of a causal language model")
+            raise ConfigError(
+                f"{source} has no {keys[0]} (a positive number), so the model's size is unknown; give the config.json"
+                " of a causal language model"
+            )
         found[name] = value
     hidden, heads = found["hidden"], found["heads"]
     return Shape(
         **found,
-        intermediate=int(config.get("intermediate_size") or config.get("n_inner") or config.get("ffn_dim") or 4 * hidden),
+        intermediate=int(
+            config.get("intermediate_size") or config.get("n_inner") or config.get("ffn_dim") or 4 * hidden
+        ),
         kv_heads=int(config.get("num_key_value_heads") or heads),
         head_width=int(config.get("head_dim") or hidden // heads),
         tied=bool(config.get("tie_word_embeddings", family in _TIED)),

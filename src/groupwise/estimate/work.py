@@ -1,4 +1,5 @@
-"""What one training step computes: calls, tokens, operations and bytes of each part, counted from the model's shape and the step's sizes.
+"""What one training step computes: calls, tokens, operations and bytes of each part, counted from the model's shape and
+the step's sizes.
 
     layer   F = 2 W + 4 A c      operations a token: W weights of the layer, A width of attention, c mean context
     head    H = 2 V h            operations a token whose log-prob is wanted
@@ -37,7 +38,8 @@ class Step:
         micro_batch: members in one forward and backward pass; unset takes all.
         learning_share: of the members, those that any gradient comes from; groups with equal rewards give none.
         reference: whether a reference scores every member.
-        extra_forward: whether the loss must be known before the gradient (batch scope), which costs a pass without gradient.
+        extra_forward: whether the loss must be known before the gradient (batch scope), which costs a pass without
+            gradient.
         checkpointing: whether activations are computed again.
 
     Example:
@@ -130,7 +132,9 @@ def work(shape: Shape, step: Step, num_processes: int = 1, weight_bytes: int = 4
         )
     }
     if step.reference:
-        found["scoring"] = Work(_passes(step, members), read + written, forward, written * head, written * shape.vocabulary)
+        found["scoring"] = Work(
+            _passes(step, members), read + written, forward, written * head, written * shape.vocabulary
+        )
     share = step.learning_share
     passes = step.updates * _passes(step, members * share)
     factor = 4 if step.checkpointing else 3
@@ -139,7 +143,9 @@ def work(shape: Shape, step: Step, num_processes: int = 1, weight_bytes: int = 4
     times = step.updates * share * (factor + again)
     head_times = step.updates * share * (3 + again)
     logits = step.updates * share * written * shape.vocabulary
-    found["update"] = Work(passes, step.updates * share * (read + written), times * forward, head_times * written * head, logits)
+    found["update"] = Work(
+        passes, step.updates * share * (read + written), times * forward, head_times * written * head, logits
+    )
     return found
 
 

@@ -1,4 +1,6 @@
-"""Experiments: what they are, how they are found, read, run and compared. Names are imported when they are asked for."""
+"""Experiments: what they are, how they are found, read, run and compared. Names are imported when they are
+asked for.
+"""
 
 from __future__ import annotations
 

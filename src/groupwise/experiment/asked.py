@@ -1,7 +1,8 @@
 """What a folder of somebody else's would run is asked about before any of it runs.
 
-A configuration may name any function that Python can import, with any arguments: `subprocess:Popen` is one. What a user writes himself, a TOML file or
-`key=value` items, is his word. What lies in a run folder or came out of one, a `config.json` above all, may be anybody's.
+A configuration may name any function that Python can import, with any arguments: `subprocess:Popen` is one. What a user
+writes himself, a TOML file or `key=value` items, is his word. What lies in a run folder or came out of one, a
+`config.json` above all, may be anybody's.
 """
 
 from __future__ import annotations
@@ -46,8 +47,10 @@ SAFE = frozenset(
         "domain.restoration.readers:support_vectors",
     )
 )
-"""Code that anybody's configuration may run unasked: what shipped experiments and `groupwise estimate` name. Each computes on what it is given and does
-nothing else, whatever its arguments. That a name begins with `groupwise` says little: `groupwise.experiment.grids:subprocess.Popen` is such a name."""
+"""Code that anybody's configuration may run unasked: what shipped experiments and `groupwise estimate` name. Each
+computes on what it is given and does nothing else, whatever its arguments. That a name begins with `groupwise` says
+little: `groupwise.experiment.grids:subprocess.Popen` is such a name.
+"""
 
 _MOST_SHOWN = 12
 _LONGEST = 60
@@ -72,7 +75,8 @@ class Says:
 
 
 def code_of(experiment: Experiment) -> list[Named]:
-    """Every place at which an experiment names code, those inside its stages and controls too, with keys as they are written.
+    """Every place at which an experiment names code, those inside its stages and controls too, with keys as they are
+    written.
 
     Args:
         experiment: any.
@@ -97,12 +101,15 @@ def code_of(experiment: Experiment) -> list[Named]:
 def is_foreign(source: Source) -> bool:
     """Whether an experiment may be somebody else's: it lies in a run folder, or came out of one, or extends what does.
 
-    A `.json` file is what a run or a comparison wrote. A `.toml` file is what a person wrote, and his own unless it lies in a run folder.
+    A `.json` file is what a run or a comparison wrote. A `.toml` file is what a person wrote, and his own unless it
+    lies in a run folder.
 
     Args:
         source: as it was found.
     """
-    return any(file.suffix == ".json" or _in_a_run(file.parent) or _in_a_run(file.resolve().parent) for file in source.files)
+    return any(
+        file.suffix == ".json" or _in_a_run(file.parent) or _in_a_run(file.resolve().parent) for file in source.files
+    )
 
 
 def said_by(source: Source, code: Iterable[Named], over: Mapping[str, Any]) -> Says:
@@ -114,11 +121,16 @@ def said_by(source: Source, code: Iterable[Named], over: Mapping[str, Any]) -> S
         over: what the command lays on it.
     """
     own = {key.removeprefix("objective.") for key in flatten(lift(over))}
-    return Says(source.path, list(source.layers), tuple(each for each in code if each.key not in own and each.key.partition("[")[0] not in own))
+    return Says(
+        source.path,
+        list(source.layers),
+        tuple(each for each in code if each.key not in own and each.key.partition("[")[0] not in own),
+    )
 
 
 def said_beside(config: BaseModel, known: Sequence[Named] = ()) -> Iterator[Says]:
-    """What the model folders name that a configuration points at: a network's class stands in the folder's `network.json`.
+    """What the model folders name that a configuration points at: a network's class stands in the folder's
+    `network.json`.
 
     Args:
         config: of an experiment, or a part of it.
@@ -135,7 +147,8 @@ def ask(files: Iterable[Says], run_code: bool = False) -> None:
 
     Args:
         files: what names code.
-        run_code: whether the user said so in the command; the files are then noted, and are not asked about again where they lie now.
+        run_code: whether the user said so in the command; the files are then noted, and are not asked about again where
+            they lie now.
 
     Raises:
         ConfigError: something is left to ask about; names every place, its code, and what to write.
@@ -149,7 +162,16 @@ def ask(files: Iterable[Says], run_code: bool = False) -> None:
         return
     inside = [(says, outside) for says, outside in asked if _works_inside(says.file)]
     if left := inside or [(says, outside) for says, outside in asked if not is_own(says.file, says.content)]:
-        raise ConfigError(_question(left, "the working directory lies in a run folder, whose own files would be imported" if inside else "you did not make it"))
+        raise ConfigError(
+            _question(
+                left,
+                (
+                    "the working directory lies in a run folder, whose own files would be imported"
+                    if inside
+                    else "you did not make it"
+                ),
+            )
+        )
 
 
 def asks(experiment: Experiment) -> bool:
@@ -186,13 +208,16 @@ def _question(left: Sequence[tuple[Says, Sequence[Named]]], why: str) -> str:
     more = f" and {len(named) - _MOST_SHOWN} more" if len(named) > _MOST_SHOWN else ""
     folder = file.parent if file.name in _OF_A_FOLDER else file
     return (
-        f"{_short(str(folder), _LONGEST_FOLDER)} names code that would run, and {why}: {', '.join(named[:_MOST_SHOWN])}{more}; "
-        f"where you trust it, write --run-code ({RUN_CODE}=1 in a job's template)"
+        f"{_short(str(folder), _LONGEST_FOLDER)} names code that would run, and {why}:"
+        f" {', '.join(named[:_MOST_SHOWN])}{more}; where you trust it, write --run-code ({RUN_CODE}=1 in a job's"
+        " template)"
     )
 
 
 def _works_inside(file: Path) -> bool:
-    """Whether the working directory lies in a run folder, this one or another: modules are looked for there too, and its files taken for the user's."""
+    """Whether the working directory lies in a run folder, this one or another: modules are looked for there too, and
+    its files taken for the user's.
+    """
     here = Path.cwd().resolve()
     return _in_a_run(here) or (file.name in _OF_A_FOLDER and file.parent.resolve() in (here, *here.parents))
 
@@ -224,4 +249,6 @@ def _short(text: str, most: int = _LONGEST) -> str:
 
 def _line(text: str) -> str:
     """A text of somebody else's in one line that a terminal can bear."""
-    return "".join(each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode() for each in text[:2000])
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape", "surrogatepass").decode() for each in text[:2000]
+    )

@@ -15,8 +15,9 @@ Bounds = tuple[float, float]
 def score_bounds(config: Mapping[str, Any], metric: str, scores: Iterable[float]) -> Bounds | None:
     """Returns the lowest and the highest value that a metric of an evaluation can have, or `None` where none are known.
 
-    A reward states its bounds (`ends`), and the weighted sum of rewards has the sums of theirs. Other metrics of a domain are shares, such as an accuracy,
-    where no score lies outside 0 and 1. Bounds that a score contradicts are not believed: a reward without bounds states 0 and 1.
+    A reward states its bounds (`ends`), and the weighted sum of rewards has the sums of theirs. Other metrics of a
+    domain are shares, such as an accuracy, where no score lies outside 0 and 1. Bounds that a score contradicts are not
+    believed: a reward without bounds states 0 and 1.
 
     Args:
         config: what `config.json` of the run holds.
@@ -24,7 +25,9 @@ def score_bounds(config: Mapping[str, Any], metric: str, scores: Iterable[float]
         scores: one a prompt, of every run that is compared.
 
     Example:
-        >>> config = {"domain": {"rewards": {"correct": {"kind": "exact_answer"}, "psnr": {"kind": "psnr", "weight": 0.5}}}}
+        >>> config = {
+        ...     "domain": {"rewards": {"correct": {"kind": "exact_answer"}, "psnr": {"kind": "psnr", "weight": 0.5}}}
+        ... }
         >>> score_bounds(config, "greedy/correct", [0.0, 1.0]), score_bounds(config, "restored/psnr", [27.5])
         ((0.0, 1.0), None)
         >>> score_bounds(config, "greedy/reward", [0.5]), score_bounds(config, "selected/accuracy", [0.5])
@@ -36,7 +39,11 @@ def score_bounds(config: Mapping[str, Any], metric: str, scores: Iterable[float]
     if name in rewards:
         bounds = _ends(rewards[name])
     elif name == "reward" and rewards:
-        parts = [(_ends(rewards[part]), weight) for part, weight in reward_weights(config).items() if weight != 0 and part in rewards]
+        parts = [
+            (_ends(rewards[part]), weight)
+            for part, weight in reward_weights(config).items()
+            if weight != 0 and part in rewards
+        ]
         scaled = [sorted((weight * ends[0], weight * ends[1])) for ends, weight in parts if ends is not None]
         bounds = (sum(low for low, _ in scaled), sum(high for _, high in scaled)) if len(scaled) == len(parts) else None
     else:

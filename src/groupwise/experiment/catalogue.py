@@ -85,7 +85,10 @@ def _locate(name: str, beside: Path) -> Path:
         pass
     except (OSError, ValueError) as error:
         # A name beyond the 255 bytes that a file may have, a loop of links, a folder that is closed.
-        raise ConfigError(f"{name[:200]!r} cannot be looked for as a file ({getattr(error, 'strerror', None) or error}); give a name or a path") from None
+        raise ConfigError(
+            f"{name[:200]!r} cannot be looked for as a file ({getattr(error, 'strerror', None) or error}); give a name"
+            " or a path"
+        ) from None
     if written.is_dir() and (written / "config.json").is_file():
         return written / "config.json"
     if written.suffix in (".toml", ".json") or written.is_file():
@@ -97,7 +100,8 @@ def _locate(name: str, beside: Path) -> Path:
     raise ConfigError(
         Problem(
             "",
-            f"{name!r} is neither a shipped experiment nor a file; give a name, a .toml file, a run folder or its config.json",
+            f"{name!r} is neither a shipped experiment nor a file; give a name, a .toml file, a run folder or its"
+            " config.json",
             tuple(shipped()),
             nearest(name, shipped()),
         )
@@ -106,7 +110,10 @@ def _locate(name: str, beside: Path) -> Path:
 
 def _read(path: Path, through: tuple[Path, ...]) -> Source:
     if path.resolve() in through:
-        raise ConfigError(f"{path}: extends itself, through {' -> '.join(each.name for each in [*through, path])}; remove one `extends`")
+        raise ConfigError(
+            f"{path}: extends itself, through {' -> '.join(each.name for each in [*through, path])}; remove one"
+            " `extends`"
+        )
     resolved = path.suffix == ".json"
     tree = read_json(path) if resolved else read_toml(path)
     name = str(tree.get("name") or (path.stem if not resolved else path.parent.name))
@@ -116,11 +123,21 @@ def _read(path: Path, through: tuple[Path, ...]) -> Source:
     if below is not None:
         if not isinstance(below, str):
             raise ConfigError(
-                Problem(f"extends = {below!r}", 'must be the name or the path of one experiment, for example extends = "language"'), source=str(path)
+                Problem(
+                    f"extends = {below!r}",
+                    'must be the name or the path of one experiment, for example extends = "language"',
+                ),
+                source=str(path),
             )
         # The name and the description of what is extended are not those of the file that extends it.
         parent = _read(_locate(below, path.parent), (*through, path.resolve()))
-        layers = (*({key: value for key, value in each.items() if key not in ("name", "description")} for each in parent.layers), tree)
+        layers = (
+            *(
+                {key: value for key, value in each.items() if key not in ("name", "description")}
+                for each in parent.layers
+            ),
+            tree,
+        )
         files = (*parent.files, path)
     whole: Mapping[str, Any] = {}
     for layer in layers:

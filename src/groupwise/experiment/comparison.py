@@ -1,4 +1,6 @@
-"""What a grid found: every variant's mean with its interval, its difference from the first one pair by pair, and what can be said of it."""
+"""What a grid found: every variant's mean with its interval, its difference from the first one pair by pair, and what
+can be said of it.
+"""
 
 from __future__ import annotations
 
@@ -31,15 +33,19 @@ class Row:
         variant: its name.
         before: mean over seeds of the held-out score before training.
         after: the held-out score at the end.
-        difference: how much it exceeds the first variant, seed by seed and prompt by prompt; none for the first one itself.
+        difference: how much it exceeds the first variant, seed by seed and prompt by prompt; none for the first one
+            itself.
         seconds: mean wall time of a run.
         seeds: those that finished.
-        start, end: further held-out metrics before training and at the end, means over seeds; left out where a run did not report them.
+        start, end: further held-out metrics before training and at the end, means over seeds; left out where a run did
+            not report them.
         training_seconds: of those seconds, sampling, rewards, scoring and updates.
-        per_second: gain of the held-out score over its start, for each second of training; a gain is a fall where the metric is to be small.
+        per_second: gain of the held-out score over its start, for each second of training; a gain is a fall where the
+            metric is to be small.
         per_second_difference: how much that exceeds the first variant's, pair by pair.
         p_value: the chance of such a difference where there is none, corrected for the number of comparisons (Holm).
-        seeds_needed: how many seeds would find this difference, were it the real one; none where it is found already or `MOST_SEEDS` would not do.
+        seeds_needed: how many seeds would find this difference, were it the real one; none where it is found already or
+            `MOST_SEEDS` would not do.
         shares: what its runs share with the first variant's in every pair.
         verdict: what can be said, in a sentence.
 
@@ -104,11 +110,20 @@ class Comparison:
         for row in self.rows[1:]:
             if row.difference is not None:
                 groups.setdefault(row.shares, []).append(row.variant)
-        return [(", ".join(what) or "nothing that the folders record", ", ".join(names)) for what, names in groups.items()]
+        return [
+            (", ".join(what) or "nothing that the folders record", ", ".join(names)) for what, names in groups.items()
+        ]
 
     def table(self) -> dict[str, Any]:
         """JSON-able values, as `results.json` holds them."""
-        told = {"experiment": self.name, "metric": self.metric, "goal": self.goal, "level": LEVEL, "power": POWER, "evaluated_on": self.evaluated_on.prompts}
+        told = {
+            "experiment": self.name,
+            "metric": self.metric,
+            "goal": self.goal,
+            "level": LEVEL,
+            "power": POWER,
+            "evaluated_on": self.evaluated_on.prompts,
+        }
         return {**told, "rows": [asdict(row) for row in self.rows], "missing": dict(self.missing)}
 
 
@@ -144,7 +159,9 @@ class _Finished:
         return {key: sign * (score - before) / seconds for key, score in self.scores.items()}
 
 
-def compare(cells: Sequence[Cell], show: Sequence[str] = (), failed: Mapping[Path, str] | None = None, name: str = "") -> Comparison | None:
+def compare(
+    cells: Sequence[Cell], show: Sequence[str] = (), failed: Mapping[Path, str] | None = None, name: str = ""
+) -> Comparison | None:
     """Reads the finished cells of a grid; None when there is none.
 
     Args:
@@ -154,8 +171,8 @@ def compare(cells: Sequence[Cell], show: Sequence[str] = (), failed: Mapping[Pat
         name: of the experiment.
 
     Returns:
-        a row for every variant with a finished run. A run that failed, has not ended, cannot be read or was measured by another metric than the first one is
-        named in `missing`.
+        a row for every variant with a finished run. A run that failed, has not ended, cannot be read or was measured by
+        another metric than the first one is named in `missing`.
 
     Example:
         >>> compare([]) is None
@@ -169,16 +186,31 @@ def compare(cells: Sequence[Cell], show: Sequence[str] = (), failed: Mapping[Pat
     for variant, finished in list(read.items()):
         for each in finished:
             if each.measure != measure:
-                ours, theirs = (f"{metric} ({'the larger' if goal == 'max' else 'the smaller'} the better)" for metric, goal in (each.measure, measure))
-                missing[each.cell.place] = f"it was measured by {ours} and {first.name} by {theirs}; set train.metric to one of them in a new --out"
+                ours, theirs = (
+                    f"{metric} ({'the larger' if goal == 'max' else 'the smaller'} the better)"
+                    for metric, goal in (each.measure, measure)
+                )
+                missing[each.cell.place] = (
+                    f"it was measured by {ours} and {first.name} by {theirs}; set train.metric to one of them in a new"
+                    " --out"
+                )
         read[variant] = [each for each in finished if each.measure == measure]
     read = {variant: finished for variant, finished in read.items() if finished}
     scores = [score for finished in read.values() for run in finished for score in run.scores.values()]
     bounds = score_bounds(read_run(read[first][0].cell.folder).config, measure[0], scores)
     rows = [_row(variant, finished, read[first], show, bounds) for variant, finished in read.items()]
     goal = measure[1]
-    evaluated_on = EvaluatedOn.together(EvaluatedOn.read_folder(run.cell.folder) for finished in read.values() for run in finished)
-    return Comparison(str(read[first][0].summary["metric"]), tuple(_judged(rows, goal, cells[0].variant.name)), goal, missing, name, evaluated_on)
+    evaluated_on = EvaluatedOn.together(
+        EvaluatedOn.read_folder(run.cell.folder) for finished in read.values() for run in finished
+    )
+    return Comparison(
+        str(read[first][0].summary["metric"]),
+        tuple(_judged(rows, goal, cells[0].variant.name)),
+        goal,
+        missing,
+        name,
+        evaluated_on,
+    )
 
 
 def _read(cells: Sequence[Cell], failed: Mapping[Path, str]) -> tuple[dict[Variant, list[_Finished]], dict[str, str]]:
@@ -200,7 +232,13 @@ def _read(cells: Sequence[Cell], failed: Mapping[Path, str]) -> tuple[dict[Varia
     return {variant: finished for variant, finished in found.items() if finished}, missing
 
 
-def _row(variant: Variant, finished: Sequence[_Finished], baseline: Sequence[_Finished], show: Sequence[str], bounds: Bounds | None) -> Row:
+def _row(
+    variant: Variant,
+    finished: Sequence[_Finished],
+    baseline: Sequence[_Finished],
+    show: Sequence[str],
+    bounds: Bounds | None,
+) -> Row:
     before = [found for each in finished if (found := each.summary.get("before")) is not None]
     others = {each.cell.seed: each for each in baseline}
     is_first = finished is baseline
@@ -242,21 +280,29 @@ def _paired(sides: Sequence[Scores]) -> tuple[Scores, Scores]:
 
 def _judged(rows: Sequence[Row], goal: str, wanted: str) -> list[Row]:
     """Rows with what can be said when all their comparisons are counted."""
-    chances = {row.variant: chance for row in rows if row.difference is not None and (chance := row.difference.p_value) is not None}
+    chances = {
+        row.variant: chance
+        for row in rows
+        if row.difference is not None and (chance := row.difference.p_value) is not None
+    }
     corrected = holm(chances)
     judged = []
     for row in rows:
         if (gap := row.difference) is not None:
             row = replace(row, p_value=corrected.get(row.variant))
             if not row.distinguishable:
-                row = replace(row, seeds_needed=seeds_needed(gap.mean, gap.spread, num_comparisons=max(1, len(chances))))
+                row = replace(
+                    row, seeds_needed=seeds_needed(gap.mean, gap.spread, num_comparisons=max(1, len(chances)))
+                )
         judged.append(replace(row, verdict=_verdict(row, rows[0].variant, goal, wanted)))
     return judged
 
 
 def _verdict(row: Row, first: str, goal: str, wanted: str) -> str:
     if row.variant == first:
-        return "what the others are compared with" + ("" if first == wanted else f", in place of {wanted}, which has no finished run")
+        return "what the others are compared with" + (
+            "" if first == wanted else f", in place of {wanted}, which has no finished run"
+        )
     if row.difference is None:
         return f"has no run of a seed and a prompt that {first} has as well"
     number = row.difference.num_seeds
@@ -283,7 +329,11 @@ def evaluated(run: Path, when: Literal["before", "after"]) -> Mapping[str, float
     summary = read_summary(run)
     rows = [row for row in read_run(run).rows if row.get(f"eval/{summary['metric']}") == summary.get(when)]
     row = {} if not rows else rows[0] if when == "before" else rows[-1]
-    return {name.removeprefix("eval/"): float(value) for name, value in row.items() if name.startswith("eval/") and isinstance(value, int | float)}
+    return {
+        name.removeprefix("eval/"): float(value)
+        for name, value in row.items()
+        if name.startswith("eval/") and isinstance(value, int | float)
+    }
 
 
 def _means(finished: Sequence[_Finished], when: Literal["before", "after"], names: Sequence[str]) -> dict[str, float]:

@@ -18,23 +18,26 @@ Gains = dict[str, dict[str, Estimate]]
 
 
 def gains(runs: Mapping[int, Path]) -> Gains:
-    """How much runs exceed their controls, prompt by prompt of the evaluation: the deciding metric, and every reward and judge recorded beside it.
+    """How much runs exceed their controls, prompt by prompt of the evaluation: the deciding metric, and every reward
+    and judge recorded beside it.
 
-    Run and control begin at the same weights and are measured on the same prompts, so what those share cancels. Of one run the interval
-    speaks of prompts only; several runs speak of seeds as well.
+    Run and control begin at the same weights and are measured on the same prompts, so what those share cancels. Of one
+    run the interval speaks of prompts only; several runs speak of seeds as well.
 
     Args:
         runs: seed -> run folder.
 
     Returns:
-        estimates of `run - control`; a control that has not ended and a metric that one side lacks are left out, and so is a difference that is 0 throughout,
-        unless it is that of the deciding metric.
+        estimates of `run - control`; a control that has not ended and a metric that one side lacks are left out, and so
+        is a difference that is 0 throughout, unless it is that of the deciding metric.
 
     Example:
         >>> gains({0: Path("nowhere")})
         {}
     """
-    names = dict.fromkeys(path.parent.name for run in runs.values() for path in sorted((run / "controls").glob("*/summary.json")))
+    names = dict.fromkeys(
+        path.parent.name for run in runs.values() for path in sorted((run / "controls").glob("*/summary.json"))
+    )
     found: Gains = {}
     for name in names:
         sides: dict[str, tuple[dict[int, Mapping[str, float]], dict[int, Mapping[str, float]]]] = {}
@@ -48,7 +51,9 @@ def gains(runs: Mapping[int, Path]) -> Gains:
                     first, second = sides.setdefault(metric, ({}, {}))
                     first[seed], second[seed] = own[metric], other[metric]
         config = next((read_json(run / "config.json") for run in runs.values() if (run / "config.json").is_file()), {})
-        first_metric = next((str(read_summary(run)["metric"]) for run in runs.values() if (run / "summary.json").is_file()), "")
+        first_metric = next(
+            (str(read_summary(run)["metric"]) for run in runs.values() if (run / "summary.json").is_file()), ""
+        )
         listed = sorted(sides, key=lambda metric: (metric != first_metric, metric))
         estimates = {metric: _difference(config, metric, *sides[metric]) for metric in listed}
         found[name] = {metric: each for metric, each in estimates.items() if metric == first_metric or not each.is_zero}
@@ -56,7 +61,9 @@ def gains(runs: Mapping[int, Path]) -> Gains:
 
 
 def _difference(config: Mapping[str, Any], metric: str, run: Scores, control: Scores) -> Estimate:
-    bounds = score_bounds(config, metric, [score for side in (run, control) for scores in side.values() for score in scores.values()])
+    bounds = score_bounds(
+        config, metric, [score for side in (run, control) for scores in side.values() for score in scores.values()]
+    )
     return paired_difference(run, control).within(difference_bounds(bounds))
 
 
@@ -77,7 +84,9 @@ def told(estimates: Mapping[str, Estimate], prompts: str) -> str:
     redrawn = f"{f'{first.num_seeds} seeds and ' if first.num_seeds > 1 else ''}{first.spread.num_prompts} {prompts}"
     said = [f"the same by {metric} on each of {redrawn}" for metric in estimates if metric not in apart]
     if apart:
-        listed = ", ".join(f"{metric} {each.mean:+.3g} [{each.low:+.3g}, {each.high:+.3g}]" for metric, each in apart.items())
+        listed = ", ".join(
+            f"{metric} {each.mean:+.3g} [{each.low:+.3g}, {each.high:+.3g}]" for metric, each in apart.items()
+        )
         said.append(f"above it by {listed}; 95 % over {redrawn}")
     return "; ".join(said)
 
@@ -93,7 +102,10 @@ def note(run: Path) -> dict[str, Any]:
     summary = read_summary(run)
     found = gains({int(summary["seed"]): run})
     if found and is_first_process():
-        listed = {name: {metric: [each.mean, each.low, each.high] for metric, each in estimates.items()} for name, estimates in found.items()}
+        listed = {
+            name: {metric: [each.mean, each.low, each.high] for metric, each in estimates.items()}
+            for name, estimates in found.items()
+        }
         summary = {**summary, "controls": listed}
         write_json(RunFolder(run).summary, summary)
     return summary
@@ -107,7 +119,12 @@ def _scores(run: Path, folder: Path) -> dict[str, dict[str, float]]:
         return {}
     records = evaluations(folder).get(step, [])
     mode = metric.partition("/")[0]
-    names = dict.fromkeys(name for record in records if record.get("mode") == mode for name in record.get("rewards", {}))
+    names = dict.fromkeys(
+        name for record in records if record.get("mode") == mode for name in record.get("rewards", {})
+    )
     weights = reward_weights(read_json(run / "config.json"))
     metrics = dict.fromkeys([metric, *(f"{mode}/{name}" for name in names)])
-    return {each: HeldOut(each, step, records, summary["after"] if each == metric else None).scores(weights) for each in metrics}
+    return {
+        each: HeldOut(each, step, records, summary["after"] if each == metric else None).scores(weights)
+        for each in metrics
+    }

@@ -1,4 +1,6 @@
-"""Keys of other systems, answered with what they are called here: the tables of `presets/keys`, which the documentation prints, looked up by key and value."""
+"""Keys of other systems, answered with what they are called here: the tables of `presets/keys`, which the documentation
+prints, looked up by key and value.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ def counterpart(key: str, value: Any = None) -> str | None:
         "source 001's --grpo_clip_range 0.1 is written trust.kind=clip trust.low=0.1 trust.high=0.1 train.updates_per_batch=2 here"
         >>> counterpart("nothing_of_this_name") is None
         True
-    """
+    """  # noqa: E501
     said = [_answer(rows, value) for rows in _by_system(_matching(key)).values()]
     # Two systems that say the same thing say it once.
     told = list({each.partition("'s ")[2]: each for each in reversed(said)}.values())[::-1]
@@ -116,7 +118,9 @@ def flags(arguments: Iterable[str]) -> list[str]:
 def rows() -> tuple[Row, ...]:
     """Every key of every table; rows about anything but keys are left out."""
     found = []
-    for table in sorted((entry for entry in _KEYS.iterdir() if entry.name.endswith(".toml")), key=lambda entry: entry.name):
+    for table in sorted(
+        (entry for entry in _KEYS.iterdir() if entry.name.endswith(".toml")), key=lambda entry: entry.name
+    ):
         tree = read_toml(Path(str(table)))
         system = re.sub(r" \(.*", "", tree["name"])
         for key in (key for section in tree["section"] for key in section["key"]):
@@ -142,7 +146,9 @@ def _parts(theirs: str) -> list[tuple[str, bool, str | None]]:
 
 
 def _matching(key: str) -> list[Row]:
-    """The rows of a key: those of its whole name, or else of the longest end of it, or else those whose own end it is; letters as they are before others."""
+    """The rows of a key: those of its whole name, or else of the longest end of it, or else those whose own end it is;
+    letters as they are before others.
+    """
     flag, name = key.startswith("--"), key.lstrip("-")
     candidates = [row for row in rows() if row.flag or not flag]
     ends = [".".join(name.split(".")[start:]) for start in range(name.count(".") + 1)]
@@ -179,7 +185,10 @@ def _answer(own: list[Row], value: Any) -> str:
     if str(value).lower() in ("false", "none", "null") and [each.lower() for each in values] == ["true"]:
         return f"{head} is what holds without {_assignments(row.assigned)}; leave it out"
     if len(values) > 1:
-        return f"{row.system}'s {row.written} has counterparts for {', '.join(dict.fromkeys(values))}, for example {_assignments(row.assigned)}"
+        return (
+            f"{row.system}'s {row.written} has counterparts for {', '.join(dict.fromkeys(values))}, for example"
+            f" {_assignments(row.assigned)}"
+        )
     example = row.written if row.value is None else f"{row.written}{' ' if row.flag else '='}{row.value}"
     return f"{row.system}'s {example} is, for example, {_assignments(row.assigned)} here{note}"
 
@@ -192,18 +201,30 @@ def _translated(row: Row, value: Any) -> dict[str, Any] | None:
     takes = row.table.get("takes", {}).get(row.key)
     places = [takes] if isinstance(takes, str) else takes
     if places is None and row.value is not None and _number(row.value) is not None:
-        places = [path for path, stated in row.assigned.items() if not isinstance(stated, bool | str | list) and stated == _number(row.value)]
+        places = [
+            path
+            for path, stated in row.assigned.items()
+            if not isinstance(stated, bool | str | list) and stated == _number(row.value)
+        ]
     if not places:
         return None
-    others = {path for taken in row.table.get("takes", {}).values() for path in ([taken] if isinstance(taken, str) else taken)}
-    return {path: number if path in places else stated for path, stated in row.assigned.items() if path in places or path not in others}
+    others = {
+        path for taken in row.table.get("takes", {}).values() for path in ([taken] if isinstance(taken, str) else taken)
+    }
+    return {
+        path: number if path in places else stated
+        for path, stated in row.assigned.items()
+        if path in places or path not in others
+    }
 
 
 def _states(row: Row, value: Any) -> bool:
     """Whether the row says all of this value: it shows it, or it is about a switch, and the value is on."""
     if row.value is not None:
         return _same(row.value, value)
-    switch = row.alone and not any(isinstance(stated, int | float) and not isinstance(stated, bool) for stated in row.assigned.values())
+    switch = row.alone and not any(
+        isinstance(stated, int | float) and not isinstance(stated, bool) for stated in row.assigned.values()
+    )
     return (row.flag and value is None) or (switch and str(value).lower() == "true")
 
 

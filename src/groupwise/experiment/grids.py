@@ -6,8 +6,8 @@
     OUT/<variant>/seed-<n>/             a run folder
     OUT/<variant>/seed-<n>.log          what its process printed
 
-A cell is finished when its run folder has a `summary.json`. One that was cut off is resumed from its checkpoint, or begun again
-when it has none; one that failed is reported and the others go on.
+A cell is finished when its run folder has a `summary.json`. One that was cut off is resumed from its checkpoint, or
+begun again when it has none; one that failed is reported and the others go on.
 """
 
 from __future__ import annotations
@@ -113,8 +113,11 @@ class Outcome:
     skipped: bool = False
 
 
-def lay_out(out: Path, experiment: str, configurations: Mapping[Variant, Mapping[str, Any]], seeds: Sequence[int]) -> list[Cell]:
-    """Writes what a grid is and returns its cells, seed by seed, so that every variant has a result early. To be called within `alone`.
+def lay_out(
+    out: Path, experiment: str, configurations: Mapping[Variant, Mapping[str, Any]], seeds: Sequence[int]
+) -> list[Cell]:
+    """Writes what a grid is and returns its cells, seed by seed, so that every variant has a result early. To be called
+    within `alone`.
 
     Args:
         out: the folder of the grid, new or one of the same grid; more seeds and more variants may join an old one.
@@ -141,14 +144,23 @@ def lay_out(out: Path, experiment: str, configurations: Mapping[Variant, Mapping
         if written.is_file():
             changed = difference(read_json(written), configuration)
             if changed:
-                keys = ", ".join(f"{key} ({before!r} there, {after!r} now)" for key, (before, after) in list(changed.items())[:5])
-                raise ConfigError(f"{out} holds {variant.name!r} with another configuration: {keys}; give another folder with --out")
+                keys = ", ".join(
+                    f"{key} ({before!r} there, {after!r} now)" for key, (before, after) in list(changed.items())[:5]
+                )
+                raise ConfigError(
+                    f"{out} holds {variant.name!r} with another configuration: {keys}; give another folder with --out"
+                )
     try:
         for variant, configuration in configurations.items():
             (out / variant.folder).mkdir(parents=True, exist_ok=True)
-            (out / variant.folder / "experiment.json").write_text(json.dumps(configuration, indent=2) + "\n", encoding="utf-8")
+            (out / variant.folder / "experiment.json").write_text(
+                json.dumps(configuration, indent=2) + "\n", encoding="utf-8"
+            )
         names = {variant.folder: list(variant.overrides) for variant in configurations}
-        (out / _RECORD).write_text(json.dumps({"experiment": experiment, "variants": names, "seeds": list(seeds)}, indent=2) + "\n", encoding="utf-8")
+        (out / _RECORD).write_text(
+            json.dumps({"experiment": experiment, "variants": names, "seeds": list(seeds)}, indent=2) + "\n",
+            encoding="utf-8",
+        )
     except OSError as error:
         raise ConfigError(f"{out} cannot be written ({error.strerror}); give another folder with --out") from None
     return [Cell(variant, seed, out / variant.folder / f"seed-{seed}") for seed in seeds for variant in configurations]
@@ -165,7 +177,8 @@ def _refuse_other(out: Path) -> None:
 
 @contextmanager
 def alone(out: Path) -> Iterator[None]:
-    """Within the block no other process lays out or runs the grid of this folder. The system gives it back with the process, however that ends.
+    """Within the block no other process lays out or runs the grid of this folder. The system gives it back with the
+    process, however that ends.
 
     Args:
         out: the folder of a grid; made where it does not exist.
@@ -180,11 +193,12 @@ def alone(out: Path) -> Iterator[None]:
         ...     print("never reached")
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: ...: another `groupwise compare` runs this grid now; wait for it or end it, or give another folder with --out
-    """
+    """  # noqa: E501
     _refuse_other(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
-        # Open for writing: file systems of clusters lock no file that is only read. It stays where it is, as another process may wait to open it.
+        # Open for writing: file systems of clusters lock no file that is only read. It stays where it is, as another
+        # process may wait to open it.
         file = (out / _LOCK).open("ab")
     except OSError as error:
         raise ConfigError(f"{out} cannot be written ({error.strerror}); give another folder with --out") from None
@@ -192,7 +206,10 @@ def alone(out: Path) -> Iterator[None]:
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(f"{out}: another `groupwise compare` runs this grid now; wait for it or end it, or give another folder with --out") from None
+            raise ConfigError(
+                f"{out}: another `groupwise compare` runs this grid now; wait for it or end it, or give another folder"
+                " with --out"
+            ) from None
         # A file system of a cluster may know no locks.
         except OSError:
             pass
@@ -219,7 +236,9 @@ def by_need(cells: Sequence[Cell]) -> tuple[list[Outcome], list[Cell]]:
     return finished, waiting
 
 
-def run_grid(cells: Sequence[Cell], *, workers: int, command: Callable[[Cell], Command] = Cell.command) -> Iterator[Outcome]:
+def run_grid(
+    cells: Sequence[Cell], *, workers: int, command: Callable[[Cell], Command] = Cell.command
+) -> Iterator[Outcome]:
     """Runs what is not finished and yields every cell's outcome as it ends.
 
     Args:
@@ -259,7 +278,9 @@ class _Processes:
 
     def start(self, arguments: Command, log: BinaryIO) -> subprocess.Popen[bytes] | None:
         # What is left of a comparison that was killed must not go on in folders that the next one resumes.
-        environment = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"} | os.environ | {PARENT: str(os.getpid())}
+        environment = (
+            {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"} | os.environ | {PARENT: str(os.getpid())}
+        )
         with self._lock:
             if self._stopped:
                 return None

@@ -27,7 +27,10 @@ class HeldOut:
         mean: the metric itself.
 
     Example:
-        >>> records = [{"key": "a", "mode": "greedy", "rewards": {"correct": 1.0}}, {"key": "a", "mode": "greedy", "rewards": {"correct": 0.0}}]
+        >>> records = [
+        ...     {"key": "a", "mode": "greedy", "rewards": {"correct": 1.0}},
+        ...     {"key": "a", "mode": "greedy", "rewards": {"correct": 0.0}},
+        ... ]
         >>> HeldOut("greedy/correct", 10, records, 0.5).scores({})
         {'a': 0.5}
     """
@@ -89,7 +92,7 @@ def read_summary(run: Path) -> dict[str, Any]:
         >>> read_summary(Path("nowhere"))
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: nowhere has no summary.json: the run has not ended; go on with `groupwise resume nowhere`
-    """
+    """  # noqa: E501
     path = run / "summary.json"
     if not path.is_file():
         raise ConfigError(f"{run} has no summary.json: the run has not ended; go on with `groupwise resume {run}`")

@@ -69,10 +69,17 @@ def lay(tree: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
     if isinstance(changes := over.get("stages"), Mapping):
         for name, change in changes.items():
             if name in names and not isinstance(change, Mapping):
-                raise ConfigError(Problem(f"stages.{name} = {change!r}", f"must name a key of the stage; write for example stages.{name}.num_steps"))
+                raise ConfigError(
+                    Problem(
+                        f"stages.{name} = {change!r}",
+                        f"must name a key of the stage; write for example stages.{name}.num_steps",
+                    )
+                )
             if name not in names:
                 advice = "" if names else "; write [[stages]] with a name and num_steps to make one"
-                raise ConfigError(Problem(f"stages.{name}", f"there is no stage of this name{advice}", names, nearest(name, names)))
+                raise ConfigError(
+                    Problem(f"stages.{name}", f"there is no stage of this name{advice}", names, nearest(name, names))
+                )
             index = names.index(name)
             stages[index] = merge(_lift_set(stages[index]), _lift_set(change))
         over["stages"] = stages
@@ -82,17 +89,26 @@ def lay(tree: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
 
 def _lift_set(entry: Any) -> Any:
     """A stage or a control whose `set` is lifted."""
-    return {**entry, "set": lift(entry["set"])} if isinstance(entry, Mapping) and isinstance(entry.get("set"), Mapping) else entry
+    return (
+        {**entry, "set": lift(entry["set"])}
+        if isinstance(entry, Mapping) and isinstance(entry.get("set"), Mapping)
+        else entry
+    )
 
 
 def _refuse_length(over: Mapping[str, Any], stages: Any) -> None:
-    """A length of the whole run is refused where stages state theirs; in a run's own `config.json` every key is written, and it stays."""
+    """A length of the whole run is refused where stages state theirs; in a run's own `config.json` every key is
+    written, and it stays.
+    """
     train = over.get("train")
     if not stages or is_resolved(over) or not isinstance(train, Mapping) or "num_steps" not in train:
         return
     keys = [f"stages.{stage['name']}.num_steps" for stage in stages if isinstance(stage, Mapping) and "name" in stage]
     lengths = " or ".join(dict.fromkeys(keys[::-1])) or "num_steps in each of them"
-    message = f"has no effect: this experiment has stages, which state their own length; write {lengths}, or remove the stages with stages=[]"
+    message = (
+        f"has no effect: this experiment has stages, which state their own length; write {lengths}, or remove the"
+        " stages with stages=[]"
+    )
     raise ConfigError(Problem(f"train.num_steps = {train['num_steps']}", message))
 
 
@@ -128,12 +144,15 @@ def resolve_objective(tree: Mapping[str, Any], source: str) -> Tree:
     preset = preset_of(method, source).model_dump(mode="json")
     edits = tree.get("objective") or {}
     if not isinstance(edits, Mapping):
-        raise ConfigError(Problem("objective", "must be a table of slots, for example [objective.trust]"), source=source)
+        raise ConfigError(
+            Problem("objective", "must be a table of slots, for example [objective.trust]"), source=source
+        )
     return {**tree, "method": method, "objective": merge(merge(preset, edits), {"name": method})}
 
 
 def objective_edits(tree: Mapping[str, Any]) -> Tree:
-    """The slots of a resolved objective that differ from the preset of its method: what stays when the method is exchanged.
+    """The slots of a resolved objective that differ from the preset of its method: what stays when the method is
+    exchanged.
 
     Args:
         tree: a table with every slot stated.
@@ -161,7 +180,9 @@ def preset_of(method: object, source: str) -> Objective:
         'dapo'
     """
     if not isinstance(method, str):
-        raise ConfigError(Problem(f"method = {method!r}", "must be the name of a preset; see `groupwise methods`"), source=source)
+        raise ConfigError(
+            Problem(f"method = {method!r}", "must be the name of a preset; see `groupwise methods`"), source=source
+        )
     return Objective.preset(method)
 
 

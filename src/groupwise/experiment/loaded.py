@@ -46,7 +46,9 @@ class LoadedRun:
 
     @cached_property
     def rollouts(self) -> pyarrow.Table:
-        """One row a sampled member that was written down, with its `step`; nested entries have names such as `rewards.correct`."""
+        """One row a sampled member that was written down, with its `step`; nested entries have names such as
+        `rewards.correct`.
+        """
         return _table(list(self._members(self.run.rollouts)))
 
     @cached_property

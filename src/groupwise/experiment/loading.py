@@ -11,7 +11,15 @@ from typing import Any
 from groupwise.config import ConfigError, check_plain, difference, fill_kinds, only, parse_overrides, without_emptied
 from groupwise.experiment.asked import ask, code_of, is_foreign, said_beside, said_by
 from groupwise.experiment.catalogue import Source, find
-from groupwise.experiment.layers import is_resolved, lay, lift, objective_edits, preset_of, preset_table, resolve_objective
+from groupwise.experiment.layers import (
+    is_resolved,
+    lay,
+    lift,
+    objective_edits,
+    preset_of,
+    preset_table,
+    resolve_objective,
+)
 from groupwise.experiment.outweighed import outweighed
 from groupwise.experiment.schema import Experiment, read
 from groupwise.experiment.spelling import as_written
@@ -21,12 +29,16 @@ from groupwise.processes import is_first_process
 log = logging.getLogger("groupwise")
 
 
-def load_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, Any] = (), *, run_code: bool = False) -> Experiment:
+def load_experiment(
+    name: str | Path, overrides: Sequence[str] | Mapping[str, Any] = (), *, run_code: bool = False
+) -> Experiment:
     """The experiment of this name or path, with changes.
 
-    Layers, the later wins: defaults of the slots, the method's preset, the file, `overrides`. A run's `config.json` repeats the run.
+    Layers, the later wins: defaults of the slots, the method's preset, the file, `overrides`. A run's `config.json`
+    repeats the run.
 
-    What lies in a run folder may be anybody's: the code that it names is asked about first (`groupwise.experiment.asked`). `overrides` are the user's word.
+    What lies in a run folder may be anybody's: the code that it names is asked about first
+    (`groupwise.experiment.asked`). `overrides` are the user's word.
 
     Args:
         name: a shipped experiment (`groupwise experiments`), a `.toml` file, a run folder or its `config.json`.
@@ -37,7 +49,8 @@ def load_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, An
         the experiment, every key stated.
 
     Raises:
-        ConfigError: anything that is wrong with it, all at once, before anything is computed; code that is to be asked about.
+        ConfigError: anything that is wrong with it, all at once, before anything is computed; code that is to be asked
+            about.
 
     Example:
         >>> experiment = load_experiment("language", ["method=dapo", "trust.high=0.3"])
@@ -45,7 +58,8 @@ def load_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, An
         ('dapo+edited', 0.3)
     """
     source, over, label = _found(name, overrides)
-    # Nothing of somebody else's is imported before its user was asked: a trust region's class would be, as the experiment is read.
+    # Nothing of somebody else's is imported before its user was asked: a trust region's class would be, as the
+    # experiment is read.
     foreign = is_foreign(source)
     with only() if foreign else nullcontext():
         experiment = _read(source, over, label)
@@ -59,7 +73,8 @@ def load_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, An
 
 
 def read_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, Any] = ()) -> Experiment:
-    """The same experiment, of which nothing is imported and nothing may be run: for what looks at a run folder, or takes a part out of it.
+    """The same experiment, of which nothing is imported and nothing may be run: for what looks at a run folder, or
+    takes a part out of it.
 
     Args:
         name: as for `load_experiment`.
@@ -80,7 +95,11 @@ def _found(name: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -> tu
     source = find(name)
     over = parse_overrides(overrides) if not isinstance(overrides, Mapping) else dict(overrides)
     check_plain(over, "changes")
-    label = str(name) if not over else f"{name} with {' '.join(overrides) if not isinstance(overrides, Mapping) else 'changes'}"
+    label = (
+        str(name)
+        if not over
+        else f"{name} with {' '.join(overrides) if not isinstance(overrides, Mapping) else 'changes'}"
+    )
     return source, over, label
 
 
@@ -104,8 +123,12 @@ def _loaded(source: Source, over: Mapping[str, Any], label: str) -> Experiment:
     return read(resolve_objective(tree, label), label)
 
 
-def _stacked(layers: Sequence[Mapping[str, Any]], method: object, outside: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Layers on each other, the lowest first. Before the next one is laid on it, a table says its kind, so that naming that kind again keeps its keys."""
+def _stacked(
+    layers: Sequence[Mapping[str, Any]], method: object, outside: Mapping[str, Any], source: str
+) -> dict[str, Any]:
+    """Layers on each other, the lowest first. Before the next one is laid on it, a table says its kind, so that naming
+    that kind again keeps its keys.
+    """
     preset = preset_of(method, source)
     tree: dict[str, Any] = {}
     for layer in layers:
@@ -114,12 +137,17 @@ def _stacked(layers: Sequence[Mapping[str, Any]], method: object, outside: Mappi
 
 
 def _emptied(tree: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """The table without the rewards, auxiliary terms, controls, ... of which the layer above says that there are none, inside stages and controls too."""
+    """The table without the rewards, auxiliary terms, controls, ... of which the layer above says that there are none,
+    inside stages and controls too.
+    """
     kept = without_emptied(Experiment, tree, over)
     if isinstance(controls := kept.get("controls"), Mapping) and isinstance(changes := over.get("controls"), Mapping):
         kept["controls"] = {name: _emptied_inside(entry, changes.get(name)) for name, entry in controls.items()}
     if isinstance(kept.get("stages"), list) and isinstance(changes := over.get("stages"), Mapping):
-        kept["stages"] = [_emptied_inside(entry, changes.get(entry.get("name"))) if isinstance(entry, Mapping) else entry for entry in kept["stages"]]
+        kept["stages"] = [
+            _emptied_inside(entry, changes.get(entry.get("name"))) if isinstance(entry, Mapping) else entry
+            for entry in kept["stages"]
+        ]
     return kept
 
 
@@ -132,7 +160,9 @@ def _emptied_inside(entry: Any, over: Any) -> Any:
 
 
 def _with_kinds(tree: Mapping[str, Any], preset: Objective, outside: Mapping[str, Any]) -> dict[str, Any]:
-    """The table with every kind stated: a slot's is the method's, another's the default one, and inside a `set` the one that holds outside it."""
+    """The table with every kind stated: a slot's is the method's, another's the default one, and inside a `set` the one
+    that holds outside it.
+    """
     filled = _filled(tree, preset, None)
     if isinstance(stages := filled.get("stages"), list | tuple):
         filled["stages"] = [_with_kinds_inside(stage, outside) for stage in stages]
@@ -150,7 +180,9 @@ def _with_kinds_inside(entry: Any, outside: Mapping[str, Any]) -> Any:
     return {**entry, "set": _filled(changes, slots, outside)}
 
 
-def _filled(tree: Mapping[str, Any], slots: Objective | Mapping[str, Any] | None, below: Mapping[str, Any] | None) -> dict[str, Any]:
+def _filled(
+    tree: Mapping[str, Any], slots: Objective | Mapping[str, Any] | None, below: Mapping[str, Any] | None
+) -> dict[str, Any]:
     filled = fill_kinds(Experiment, {key: value for key, value in tree.items() if key != "objective"}, below)
     if "objective" in tree:
         objective = tree["objective"]

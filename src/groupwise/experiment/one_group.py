@@ -1,4 +1,6 @@
-"""One real group of an experiment, sampled, rewarded and compared, without training anything: what `groupwise check` shows."""
+"""One real group of an experiment, sampled, rewarded and compared, without training anything: what `groupwise check`
+shows.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,8 @@ class OneGroup:
 
 
 def one_group(experiment: Experiment, domain: Domain, index: int = 0) -> OneGroup:
-    """Samples the group of one training prompt, scores it and computes its advantages, as the first sampling stage would.
+    """Samples the group of one training prompt, scores it and computes its advantages, as the first sampling stage
+    would.
 
     Args:
         experiment: the span that samples.
@@ -66,7 +69,14 @@ def one_group(experiment: Experiment, domain: Domain, index: int = 0) -> OneGrou
     prompts = domain.prompts([index])
     settings = {name: schedule.at(0) for name, schedule in experiment.domain.sampling_schedule.items()}
     with torch.no_grad():
-        samples = domain.sample(prompts, experiment.train.group_size, streams=Streams(experiment.seed), step=0, settings=settings, requires=objective.requires)
+        samples = domain.sample(
+            prompts,
+            experiment.train.group_size,
+            streams=Streams(experiment.seed),
+            step=0,
+            settings=settings,
+            requires=objective.requires,
+        )
     table = domain.reward(samples)
     # Before the first step the reference is the policy itself.
     reference = samples.old_log_prob if "reference_log_prob" in objective.requires_rollouts else None

@@ -10,7 +10,8 @@ from groupwise.experiment.schema import Experiment
 
 
 def outweighed(experiment: Experiment, over: Mapping[str, Any]) -> list[str]:
-    """One sentence for each changed key that a sampling stage has a value of its own for, unless that one is changed as well.
+    """One sentence for each changed key that a sampling stage has a value of its own for, unless that one is changed as
+    well.
 
     Supervised stages before usually have theirs, and are meant to.
 
@@ -23,7 +24,7 @@ def outweighed(experiment: Experiment, over: Mapping[str, Any]) -> list[str]:
         >>> over = {"train": {"max_grad_norm": 0.1}}
         >>> outweighed(load_experiment("source_001_progressive", over), over)
         ['train.max_grad_norm: stage full sets its own, which holds there; write stages.full.set.train.max_grad_norm=... as well']
-    """
+    """  # noqa: E501
     changes = {key: value for key, value in lift(over).items() if key not in ("stages", "controls")}
     sampling = [stage for stage, span in zip(experiment.stages or (), experiment.spans, strict=False) if span.samples]
     said: list[str] = []
@@ -33,13 +34,20 @@ def outweighed(experiment: Experiment, over: Mapping[str, Any]) -> list[str]:
         key = ".".join(path).removeprefix("objective.")
         for stage in sampling:
             if _has(lift(stage.set), path) and not _has(_inside(over.get("stages"), stage.name), path):
-                said.append(f"{key}: stage {stage.name} sets its own, which holds there; write stages.{stage.name}.set.{key}=... as well")
+                said.append(
+                    f"{key}: stage {stage.name} sets its own, which holds there; write"
+                    f" stages.{stage.name}.set.{key}=... as well"
+                )
     return said
 
 
 def _inside(stages: Any, name: str) -> dict[str, Any]:
     """What the changes themselves set in a stage, which are a table by name or a list of whole stages."""
-    listed = [{"name": key, **stage} for key, stage in stages.items() if stage] if isinstance(stages, Mapping) else stages or []
+    listed = (
+        [{"name": key, **stage} for key, stage in stages.items() if stage]
+        if isinstance(stages, Mapping)
+        else stages or []
+    )
     return next((lift(stage.get("set", {})) for stage in listed if stage["name"] == name), {})
 
 

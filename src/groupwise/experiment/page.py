@@ -30,7 +30,9 @@ def write_page(comparison: Comparison, out: Path, *, command: str = "", num_cell
     """
     from jinja2 import Environment
 
-    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_TEMPLATE.read_text(encoding="utf-8"))
+    template = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
+        _TEMPLATE.read_text(encoding="utf-8")
+    )
     rows = comparison.rows
     path = out / "compare.html"
     html = template.render(
@@ -66,7 +68,9 @@ def _shown(row: Row) -> dict[str, Any]:
         "p": "" if row.p_value is None else chance(row.p_value),
         "star": row.distinguishable,
         "per_second": "" if row.per_second is None else number(row.per_second.mean, "+.3g"),
-        "per_second_difference": "" if row.per_second_difference is None else number(row.per_second_difference.mean, "+.3g"),
+        "per_second_difference": (
+            "" if row.per_second_difference is None else number(row.per_second_difference.mean, "+.3g")
+        ),
         "per_second_interval": interval(row.per_second_difference, ".3g"),
         "training_seconds": number(row.training_seconds, ".1f"),
         "seconds": number(row.seconds, ".0f"),
@@ -118,7 +122,9 @@ def chance(value: float) -> str:
 
 
 def _lanes(rows: Sequence[Row], estimates: Sequence[Estimate | None], *, zero: bool = False) -> Mapping[str, Any]:
-    """Intervals as places on an axis, in per cent of its width; the axis holds all of them, and 0 where that is what they are compared with."""
+    """Intervals as places on an axis, in per cent of its width; the axis holds all of them, and 0 where that is what
+    they are compared with.
+    """
     found = [each for each in estimates if each is not None]
     ends = [end for each in found for end in (each.low, each.high)] + ([0.0] if zero else [])
     low, high = (min(ends), max(ends)) if ends else (0.0, 1.0)
@@ -128,9 +134,20 @@ def _lanes(rows: Sequence[Row], estimates: Sequence[Estimate | None], *, zero: b
         return round(_WIDTH * (value - low + margin) / (high - low + 2 * margin), 3)
 
     lanes = [
-        {"variant": row.variant, "mean": place(each.mean), "low": place(each.low), "high": place(each.high), "star": row.distinguishable}
+        {
+            "variant": row.variant,
+            "mean": place(each.mean),
+            "low": place(each.low),
+            "high": place(each.high),
+            "star": row.distinguishable,
+        }
         | {"text": f"{each.mean:{'+' if zero else ''}.3f} ({interval(each)})"}
         for row, each in zip(rows, estimates, strict=True)
         if each is not None
     ]
-    return {"lanes": lanes, "zero": place(0.0) if zero else None, "low": f"{low - margin:.3f}", "high": f"{high + margin:.3f}"}
+    return {
+        "lanes": lanes,
+        "zero": place(0.0) if zero else None,
+        "low": f"{low - margin:.3f}",
+        "high": f"{high + margin:.3f}",
+    }

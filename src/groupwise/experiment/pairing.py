@@ -10,8 +10,9 @@ from typing import Any
 from groupwise.runs import Run, read_lines, read_run
 
 DATA, START, SAMPLES = "evaluation prompts", "weights at the start", "first samples"
-"""What may be shared: the same prompts; the same scores on them before the first policy step, hence the same weights; and, drawn
-with the same noise, the same members in the first step that samples."""
+"""What may be shared: the same prompts; the same scores on them before the first policy step, hence the same weights;
+and, drawn with the same noise, the same members in the first step that samples.
+"""
 
 _SAME = ("key", "mode", "sample", "prompt", "text", "rewards")
 
@@ -23,7 +24,8 @@ def shared(first: Path, second: Path) -> tuple[str, ...]:
         first, second: run folders.
 
     Returns:
-        of `evaluation prompts`, `weights at the start`, `first samples`, those that are the same; what a folder does not record is left out.
+        of `evaluation prompts`, `weights at the start`, `first samples`, those that are the same; what a folder does
+        not record is left out.
 
     Example:
         >>> shared(Path("nowhere"), Path("nowhere"))
@@ -54,7 +56,9 @@ def _records(run: Run, path: Path | None) -> list[Mapping[str, Any]]:
 
 
 def _told(run: Run, record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a record says of a member, its pictures by their content: two images of one reward are not the same image."""
+    """What a record says of a member, its pictures by their content: two images of one reward are not the
+    same image.
+    """
     pictures = {name: value for name, value in record.items() if isinstance(value, str) and value.endswith(".png")}
     shown = {name: _content(run.path / value) for name, value in pictures.items()}
     return {name: record[name] for name in _SAME if name in record and name not in shown} | shown
@@ -65,7 +69,9 @@ def _content(path: Path) -> str:
 
 
 def _common(first: list[Mapping[str, Any]], second: list[Mapping[str, Any]]) -> bool:
-    """Whether the members that both have are the same: groups may be of different sizes, and one side may have drawn further groups."""
+    """Whether the members that both have are the same: groups may be of different sizes, and one side may have drawn
+    further groups.
+    """
     sides = []
     for members in (first, second):
         groups: dict[str, list[Mapping[str, Any]]] = {}
@@ -73,4 +79,6 @@ def _common(first: list[Mapping[str, Any]], second: list[Mapping[str, Any]]) -> 
             groups.setdefault(str(member.get("prompt", member.get("key"))), []).append(member)
         sides.append(groups)
     both = sides[0].keys() & sides[1].keys()
-    return bool(both) and all(one == other for key in both for one, other in zip(sides[0][key], sides[1][key], strict=False))
+    return bool(both) and all(
+        one == other for key in both for one, other in zip(sides[0][key], sides[1][key], strict=False)
+    )

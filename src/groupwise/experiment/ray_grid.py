@@ -1,7 +1,8 @@
-"""The same grid on a Ray cluster: every cell is a task, and a cell whose worker or machine dies is run again, from its checkpoint.
+"""The same grid on a Ray cluster: every cell is a task, and a cell whose worker or machine dies is run again, from its
+checkpoint.
 
-Run folders are written where the command stands, so the folder of the grid must be one that every machine of the cluster sees under the
-same path; a task that does not find the grid there fails with that sentence.
+Run folders are written where the command stands, so the folder of the grid must be one that every machine of the
+cluster sees under the same path; a task that does not find the grid there fails with that sentence.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class RayGrid:
     """A connection to a cluster on which cells run.
 
     Args:
-        address: of a running cluster (`auto`, `host:port`, `ray://host:port`); unset takes `RAY_ADDRESS`, or starts one on this machine.
+        address: of a running cluster (`auto`, `host:port`, `ray://host:port`); unset takes `RAY_ADDRESS`, or starts one
+            on this machine.
         num_workers: cells at a time on a cluster that is started here.
         gpus: GPUs that a run is given, or a part of one.
         options: further arguments of `ray.init`.
@@ -41,7 +43,12 @@ class RayGrid:
             return
         # A cluster of our own needs no page, and its store holds a few lines a cell. One that runs already has its own.
         local = {"num_cpus": num_workers, "include_dashboard": False, "object_store_memory": 80 * 2**20}
-        settings = {"logging_level": logging.WARNING, "log_to_driver": False, **({"address": address} if address else {}), **options}
+        settings = {
+            "logging_level": logging.WARNING,
+            "log_to_driver": False,
+            **({"address": address} if address else {}),
+            **options,
+        }
         try:
             if address or _address_is_set():
                 ray.init(**settings)
@@ -49,9 +56,14 @@ class RayGrid:
                 ray.init(address="local", **{**local, **settings})
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
             where = address or "RAY_ADDRESS"
-            raise ConfigError(f"no Ray cluster at {where!r} ({error}); give --address HOST:PORT of one, or leave it out to start one here") from error
+            raise ConfigError(
+                f"no Ray cluster at {where!r} ({error}); give --address HOST:PORT of one, or leave it out to start one"
+                " here"
+            ) from error
 
-    def run(self, cells: Sequence[Cell], *, limit: int | None = None, command: Callable[[Cell], Command] = Cell.command) -> Iterator[Outcome]:
+    def run(
+        self, cells: Sequence[Cell], *, limit: int | None = None, command: Callable[[Cell], Command] = Cell.command
+    ) -> Iterator[Outcome]:
         """Runs what is not finished and yields every cell's outcome as it ends.
 
         Args:
@@ -94,7 +106,10 @@ def _task(cell: Cell, command: Callable[[Cell], Command], here: str) -> str:
     if Path(here).is_dir():
         os.chdir(here)
     if not cell.folder.parent.is_dir():
-        return f"{cell.folder.parent} is not there on the machine of this worker; give --out a folder that all machines of the cluster see under the same path"
+        return (
+            f"{cell.folder.parent} is not there on the machine of this worker; give --out a folder that all machines of"
+            " the cluster see under the same path"
+        )
     # The first attempt's worker may have died after the run's end.
     return "" if cell.finished else run_cell(cell, command).error
 
@@ -108,7 +123,8 @@ def _address_is_set() -> bool:
 
 
 def _import_ray() -> Any:
-    # A task without a GPU of its own sees those of its machine, as runs without Ray do; and nothing is reported to anybody.
+    # A task without a GPU of its own sees those of its machine, as runs without Ray do; and nothing is reported to
+    # anybody.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from groupwise.train.launch import Result
 
 
-def run(experiment: Experiment | str | Path, out: str | Path | None = None, *, controls: bool = True, run_code: bool = False) -> Result:
+def run(
+    experiment: Experiment | str | Path, out: str | Path | None = None, *, controls: bool = True, run_code: bool = False
+) -> Result:
     """Trains from the beginning.
 
     Args:
@@ -35,7 +37,8 @@ def run(experiment: Experiment | str | Path, out: str | Path | None = None, *, c
         run_code: the code that a run folder names may run, where `experiment` is the path of one.
 
     Returns:
-        The folder and what `summary.json` holds: metric, before, after, baseline, seconds by part, steps, seed, gains over controls.
+        The folder and what `summary.json` holds: metric, before, after, baseline, seconds by part, steps, seed, gains
+            over controls.
 
     Raises:
         ConfigError: anything that can be known to be wrong before the first step.
@@ -44,7 +47,7 @@ def run(experiment: Experiment | str | Path, out: str | Path | None = None, *, c
         >>> run("langage")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: 'langage' is neither a shipped experiment nor a file; ...did you mean language?...
-    """
+    """  # noqa: E501
     from groupwise.checkpoint import is_empty
     from groupwise.train.launch import run as train
 
@@ -83,11 +86,13 @@ def resume(folder: str | Path, *, run_code: bool = False) -> Result:
         >>> resume("nowhere")
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: run folder nowhere: it holds no run (no config.json); give the folder that `groupwise train` printed
-    """
+    """  # noqa: E501
     from groupwise.train.launch import resume as go_on
     from groupwise.train.run_folder import open_existing
 
-    return _beside_controls(go_on(job_of(load_experiment(open_existing(Path(folder)).config, run_code=run_code)), Path(folder)))
+    return _beside_controls(
+        go_on(job_of(load_experiment(open_existing(Path(folder)).config, run_code=run_code)), Path(folder))
+    )
 
 
 def _beside_controls(result: Result) -> Result:
@@ -176,19 +181,24 @@ def job_of(experiment: Experiment) -> Job:
     return Job(
         name=experiment.name,
         seed=experiment.seed,
-        recipes=[_recipe(span, experiment, cache=stages[index].cache if stages else True) for index, span in enumerate(spans)],
+        recipes=[
+            _recipe(span, experiment, cache=stages[index].cache if stages else True) for index, span in enumerate(spans)
+        ],
         build_domain=lambda device: open_domain(experiment, device),
         resolved=experiment.table(),
         checkpoint=experiment.checkpoint,
         track=experiment.track,
-        controls={name: [_recipe(span, experiment) for span in experiment.control(name)] for name in experiment.controls},
+        controls={
+            name: [_recipe(span, experiment) for span in experiment.control(name)] for name in experiment.controls
+        },
         remarks=remarks(experiment),
         note=remember if asks(experiment) else None,
     )
 
 
 def remarks(experiment: Experiment) -> list[str]:
-    """What is said once when a run starts: what was changed in the method, and settings that are legal and rarely meant.
+    """What is said once when a run starts: what was changed in the method, and settings that are legal and rarely
+    meant.
 
     Args:
         experiment: any.
@@ -209,15 +219,24 @@ def remarks(experiment: Experiment) -> list[str]:
     for span in experiment.spans:
         if span.samples:
             updates = span.train.updates_per_batch * span.train.minibatches
-            said |= dict.fromkeys(warnings(span.objective, updates, frozenset(f"objective.{key}" for key in edits(span))))
-        beside = [name for name, schedule in span.objective.auxiliary.items() if name != "supervised" and schedule.may_be_positive()]
+            said |= dict.fromkeys(
+                warnings(span.objective, updates, frozenset(f"objective.{key}" for key in edits(span)))
+            )
+        beside = [
+            name
+            for name, schedule in span.objective.auxiliary.items()
+            if name != "supervised" and schedule.may_be_positive()
+        ]
         if not span.samples and beside:
-            said[f"stage {span.name}: auxiliary.{beside[0]} is computed on what is sampled, and this stage samples nothing: it has no effect in it"] = None
+            said[
+                f"stage {span.name}: auxiliary.{beside[0]} is computed on what is sampled, and this stage samples"
+                " nothing: it has no effect in it"
+            ] = None
         # The rate follows the steps of the loop, however many updates each of them makes.
         if span.optimiser.warm_up_steps >= span.train.num_steps:
             said[
-                f"stage {span.name}: optimiser.warm_up_steps = {span.optimiser.warm_up_steps} is no shorter than the stage ({span.train.num_steps} steps), so "
-                "its learning rate is not reached before the end"
+                f"stage {span.name}: optimiser.warm_up_steps = {span.optimiser.warm_up_steps} is no shorter than the"
+                f" stage ({span.train.num_steps} steps), so its learning rate is not reached before the end"
             ] = None
     return list(said)
 
@@ -248,7 +267,9 @@ def _adapter(span: Experiment, whole: Experiment) -> Callable[[Domain], Domain]:
 
 
 def _listed(experiment: Experiment, changed: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    """One entry a changed key; a table whose kind was exchanged is one entry, with what differs from the new kind's defaults."""
+    """One entry a changed key; a table whose kind was exchanged is one entry, with what differs from the new kind's
+    defaults.
+    """
     exchanged = [key.removesuffix(".kind") for key in changed if key.endswith(".kind")]
     outermost = [place for place in exchanged if not any(place.startswith(f"{other}.") for other in exchanged)]
     listed: dict[str, None] = {}
@@ -270,10 +291,19 @@ def _own_settings(objective: Objective, place: str) -> dict[str, Any]:
         table = table.get(name) if isinstance(table, dict) else getattr(table, name, None)
     if not isinstance(table, BaseModel):
         return {}
-    defaults = {name: field.get_default(call_default_factory=True) for name, field in type(table).model_fields.items() if not field.is_required()}
-    plain = {name: default.model_dump(mode="json") if isinstance(default, BaseModel) else default for name, default in defaults.items()}
+    defaults = {
+        name: field.get_default(call_default_factory=True)
+        for name, field in type(table).model_fields.items()
+        if not field.is_required()
+    }
+    plain = {
+        name: default.model_dump(mode="json") if isinstance(default, BaseModel) else default
+        for name, default in defaults.items()
+    }
     differing = difference(plain, table.model_dump(mode="json"))
-    return {name: after for name, (_, after) in differing.items() if after is not None and name.rpartition(".")[2] != "kind"}
+    return {
+        name: after for name, (_, after) in differing.items() if after is not None and name.rpartition(".")[2] != "kind"
+    }
 
 
 def _show(value: Any) -> str:

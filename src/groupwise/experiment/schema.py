@@ -26,7 +26,10 @@ def _folder_name(name: str) -> str:
     if not name.strip() or name.startswith(".") or not name.isprintable() or any(sign in name for sign in "/\\"):
         raise ValueError(f"{name!r} cannot be the name of a folder; write letters, digits, spaces, - and _")
     if len(name.encode()) > _LONGEST_NAME:
-        raise ValueError(f"{name[:40]!r}... has {len(name.encode())} bytes, and a folder's name of ours at most {_LONGEST_NAME}; write a shorter one")
+        raise ValueError(
+            f"{name[:40]!r}... has {len(name.encode())} bytes, and a folder's name of ours at most {_LONGEST_NAME};"
+            " write a shorter one"
+        )
     return name
 
 
@@ -78,8 +81,8 @@ class ComparisonConfig(Config):
 class Experiment(Config):
     """A method on a domain with a budget.
 
-    A group baseline needs a group: `train.group_size` of at least 2 whenever a policy term is active and the advantage compares
-    the members of a group. A reference is there exactly where a term reads it.
+    A group baseline needs a group: `train.group_size` of at least 2 whenever a policy term is active and the advantage
+    compares the members of a group. A reference is there exactly where a term reads it.
 
     Args:
         name: what run folders and tables call it.
@@ -88,7 +91,8 @@ class Experiment(Config):
         seed: of everything random in the run.
         objective: the method with what was changed in it, every slot stated.
         domain: the model, its data, its rewards and how it is sampled.
-        reference: what the policy is compared with; unset, a frozen one where the objective needs one and none otherwise.
+        reference: what the policy is compared with; unset, a frozen one where the objective needs one and none
+            otherwise.
         train: the budget of a step and of the run.
         optimiser: the step's rule.
         stages: spans in which some keys differ; none is one stage of `train.num_steps`.
@@ -123,12 +127,18 @@ class Experiment(Config):
     def _sound(self) -> Experiment:
         if self.samples and not self.stages and self.objective.advantage.group_baseline and self.train.group_size < 2:
             raise ValueError(
-                f"train.group_size = {self.train.group_size}: advantage.kind = {self.objective.advantage.kind!r} compares the members of a group, "
-                "and a group of one always gets advantage 0; write train.group_size = 2 or more"
+                f"train.group_size = {self.train.group_size}: advantage.kind = {self.objective.advantage.kind!r}"
+                " compares the members of a group, and a group of one always gets advantage 0; write train.group_size"
+                " = 2 or more"
             )
         if self.samples and not self.stages:
             objective = self.objective
-            resolve_reference(self.reference, required=objective.needs_reference or CONSISTENCY in objective.auxiliary or self.train.l2_to_reference > 0)
+            resolve_reference(
+                self.reference,
+                required=objective.needs_reference
+                or CONSISTENCY in objective.auxiliary
+                or self.train.l2_to_reference > 0,
+            )
         names = [stage.name for stage in self.stages]
         for name in names:
             if names.count(name) > 1:
@@ -149,15 +159,21 @@ class Experiment(Config):
 
     @property
     def spans(self) -> list[Experiment]:
-        """The stages in order, each as the experiment that holds during it, with `train.num_steps` its length and no stages of its own."""
+        """The stages in order, each as the experiment that holds during it, with `train.num_steps` its length and no
+        stages of its own.
+        """
         if not self.stages:
             return [self]
-        return [self._changed(f"stages.{stage.name}", lift(stage.set), stage.num_steps, name=stage.name) for stage in self.stages]
+        return [
+            self._changed(f"stages.{stage.name}", lift(stage.set), stage.num_steps, name=stage.name)
+            for stage in self.stages
+        ]
 
     def control(self, name: str) -> list[Experiment]:
         """The stages of a control: those from the first that samples, with the control's changes on top.
 
-        A control that names a method takes it as its preset stands: what was changed in the experiment's own objective stays with the experiment.
+        A control that names a method takes it as its preset stands: what was changed in the experiment's own objective
+        stays with the experiment.
 
         Args:
             name: which control.
@@ -174,10 +190,17 @@ class Experiment(Config):
 
     def _changed(self, source: str, changes: dict[str, Any], num_steps: int | None = None, **more: str) -> Experiment:
         self._refuse(source, [key for key in _WHOLE_RUN if key in changes])
-        if isinstance(domain := changes.get("domain"), dict) and domain.get("kind", self.domain.kind) != self.domain.kind:
+        if (
+            isinstance(domain := changes.get("domain"), dict)
+            and domain.get("kind", self.domain.kind) != self.domain.kind
+        ):
             self._refuse(source, ["domain.kind"])
         if isinstance(train := changes.get("train"), dict) and "num_steps" in train:
-            advice = f"write {source}.num_steps" if source.startswith("stages.") else "a control trains for as long as the stages it replaces; remove it"
+            advice = (
+                f"write {source}.num_steps"
+                if source.startswith("stages.")
+                else "a control trains for as long as the stages it replaces; remove it"
+            )
             raise ConfigError(Problem(f"{source}.set.train.num_steps", f"has no effect; {advice}"))
         tree = {**self.table(), "stages": [], "controls": {}, **more}
         if num_steps is not None:
@@ -185,14 +208,35 @@ class Experiment(Config):
         if changes.get("method", self.method) != self.method:
             tree["objective"] = objective_edits(tree)
         span = read(resolve_objective(merge(without_emptied(Experiment, tree, changes), changes), source), source)
-        self._refuse(source, [f"train.{key}" for key in ("device", "num_threads", "deterministic") if getattr(span.train, key) != getattr(self.train, key)])
-        self._refuse(source, [f"domain.{key}" for key in sorted(self.domain.whole_run) if getattr(span.domain, key) != getattr(self.domain, key)])
+        self._refuse(
+            source,
+            [
+                f"train.{key}"
+                for key in ("device", "num_threads", "deterministic")
+                if getattr(span.train, key) != getattr(self.train, key)
+            ],
+        )
+        self._refuse(
+            source,
+            [
+                f"domain.{key}"
+                for key in sorted(self.domain.whole_run)
+                if getattr(span.domain, key) != getattr(self.domain, key)
+            ],
+        )
         return span
 
     def _refuse(self, source: str, keys: list[str]) -> None:
         """One place alone sets these."""
         if keys:
-            raise ConfigError([Problem(f"{source}.set.{key}", "belongs to the whole run and cannot differ inside it; set it outside") for key in keys])
+            raise ConfigError(
+                [
+                    Problem(
+                        f"{source}.set.{key}", "belongs to the whole run and cannot differ inside it; set it outside"
+                    )
+                    for key in keys
+                ]
+            )
 
     def table(self) -> dict[str, Any]:
         """Every key and its value, as `config.json` holds them."""
@@ -200,7 +244,8 @@ class Experiment(Config):
 
 
 def read(tree: dict[str, Any], source: str) -> Experiment:
-    """An experiment from a table in which the objective is resolved; errors name keys as they are written, without `objective.`.
+    """An experiment from a table in which the objective is resolved; errors name keys as they are written, without
+    `objective.`.
 
     Its objective is named after the method, `+edited` where something differs from it.
 
@@ -222,9 +267,11 @@ def read(tree: dict[str, Any], source: str) -> Experiment:
 
 
 def file_schema() -> dict[str, Any]:
-    """The JSON schema of an experiment *file*: slots of the objective may stand at the top, and what lies below the file may be left out anywhere.
+    """The JSON schema of an experiment *file*: slots of the objective may stand at the top, and what lies below the
+    file may be left out anywhere.
 
-    A file without `kind` in a table is of the kind below it, so a table fits when it fits any kind; names and types are checked, completeness is not.
+    A file without `kind` in a table is of the kind below it, so a table fits when it fits any kind; names and types are
+    checked, completeness is not.
 
     Example:
         >>> schema = file_schema()
@@ -234,10 +281,22 @@ def file_schema() -> dict[str, Any]:
     schema = json_schema(Experiment, title="Groupwise experiment")
     slots = dict(schema["$defs"]["Objective"]["properties"])
     slots.pop("name")
-    extends = {"type": "string", "description": "An experiment, by name or path, of which this file writes only the differences."}
+    extends = {
+        "type": "string",
+        "description": "An experiment, by name or path, of which this file writes only the differences.",
+    }
     stages = schema["properties"]["stages"]
-    by_name = {"type": "object", "additionalProperties": {"$ref": "#/$defs/Stage"}, "description": "Changes of stages of the experiment below, by name."}
-    schema["properties"] = {"extends": extends, **schema["properties"], **slots, "stages": {"anyOf": [stages, by_name], "description": stages["description"]}}
+    by_name = {
+        "type": "object",
+        "additionalProperties": {"$ref": "#/$defs/Stage"},
+        "description": "Changes of stages of the experiment below, by name.",
+    }
+    schema["properties"] = {
+        "extends": extends,
+        **schema["properties"],
+        **slots,
+        "stages": {"anyOf": [stages, by_name], "description": stages["description"]},
+    }
     return _partial(schema)
 
 
@@ -247,7 +306,11 @@ def _partial(schema: Any) -> Any:
         return [_partial(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    kept = {key: _partial(value) for key, value in schema.items() if not (key == "required" and isinstance(value, list)) and key != "discriminator"}
+    kept = {
+        key: _partial(value)
+        for key, value in schema.items()
+        if not (key == "required" and isinstance(value, list)) and key != "discriminator"
+    }
     if "oneOf" in kept and "discriminator" in schema:
         kept["anyOf"] = kept.pop("oneOf")
     return kept

@@ -19,7 +19,8 @@ Key = TypeVar("Key")
 
 
 def p_value(mean: float, spread: Spread) -> float | None:
-    """The chance of a mean this far from 0 where it is 0: two-sided, `t = |mean| / se` with the spread's degrees of freedom.
+    """The chance of a mean this far from 0 where it is 0: two-sided, `t = |mean| / se` with the spread's degrees of
+    freedom.
 
     Args:
         mean: of the differences.
@@ -68,7 +69,8 @@ def holm(chances: Mapping[Key, float]) -> dict[Key, float]:
 def seeds_needed(mean: float, spread: Spread, *, num_comparisons: int = 1, power: float = POWER) -> int | None:
     """How many seeds would tell the measured difference from none, were it the real one.
 
-    The fewest `S` with `|mean| >= (t_{1 - a/2} + t_{power}) se(S)`, `a = LEVEL / num_comparisons`, quantiles at the degrees of freedom that `S` gives.
+    The fewest `S` with `|mean| >= (t_{1 - a/2} + t_{power}) se(S)`, `a = LEVEL / num_comparisons`, quantiles at the
+    degrees of freedom that `S` gives.
 
     Args:
         mean: the measured difference.
@@ -77,10 +79,12 @@ def seeds_needed(mean: float, spread: Spread, *, num_comparisons: int = 1, power
         power: the chance with which it should be found.
 
     Returns:
-        the number; None where `MOST_SEEDS` would not do (or nothing is known): there is next to no difference, or the prompts are too few.
+        the number; None where `MOST_SEEDS` would not do (or nothing is known): there is next to no difference, or the
+        prompts are too few.
 
     Example:
-        Differences of .1 whose seeds have a standard deviation of .1: the two-sided t test needs ten, as tables of power say.
+        Differences of .1 whose seeds have a standard deviation of .1: the two-sided t test needs ten, as tables of
+        power say.
 
         >>> seeds_needed(0.1, Spread(0.01 / 5, 0.0, 5, 100))
         10

@@ -16,8 +16,9 @@ _MIXING = ("reference_model_mixup_alpha", "reference_update_freq")
 
 
 def in_our_names(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """A table of an experiment with source 002's keys exchanged for ours: `train.beta`, `epsilon`, `scale_rewards`, `use_reference_model`,
-    `reference_model_mixup_alpha` and `reference_update_freq`; the last two under `reference` too.
+    """A table of an experiment with source 002's keys exchanged for ours: `train.beta`, `epsilon`, `scale_rewards`,
+    `use_reference_model`, `reference_model_mixup_alpha` and `reference_update_freq`; the last two under `reference`
+    too.
 
     Args:
         tree: one layer, as a person writes it. A value laid on it later replaces what was said in either name.
@@ -37,7 +38,13 @@ def in_our_names(tree: Mapping[str, Any]) -> dict[str, Any]:
             # A slot that is written below `objective` is continued there.
             below = tree.get("objective")
             inside = {table: keys for table, keys in ours.items() if isinstance(below, Mapping) and table in below}
-            found = merge(found, {**{table: keys for table, keys in ours.items() if table not in inside}, **({"objective": inside} if inside else {})})
+            found = merge(
+                found,
+                {
+                    **{table: keys for table, keys in ours.items() if table not in inside},
+                    **({"objective": inside} if inside else {}),
+                },
+            )
             if name not in _MIXING:
                 _say(f"train.{name} = {_written(train[name])} is read as {', '.join(_keys(ours))}")
         if _READ.keys() & train.keys():
@@ -56,7 +63,11 @@ def _scaled(value: Any) -> dict[str, Any]:
 
 def _referred(value: Any) -> dict[str, Any]:
     # Without a reference there is nothing that the exact KL could be to.
-    return {"reference": {"kind": "periodic"}} if value else {"reference": {"kind": "absent"}, "divergence": {"kind": "none"}}
+    return (
+        {"reference": {"kind": "periodic"}}
+        if value
+        else {"reference": {"kind": "absent"}, "divergence": {"kind": "none"}}
+    )
 
 
 _READ = {
@@ -70,9 +81,17 @@ _READ = {
 
 
 def _checked(name: str, value: Any) -> Any:
-    wanted = bool if name in ("scale_rewards", "use_reference_model") else int if name == "reference_update_freq" else (int, float)
+    wanted = (
+        bool
+        if name in ("scale_rewards", "use_reference_model")
+        else int
+        if name == "reference_update_freq"
+        else (int, float)
+    )
     if not isinstance(value, wanted) or (wanted is not bool and isinstance(value, bool)):
-        raise ConfigError(Problem(f"train.{name} = {value!r}", f"must be {'true or false' if wanted is bool else 'a number'}"))
+        raise ConfigError(
+            Problem(f"train.{name} = {value!r}", f"must be {'true or false' if wanted is bool else 'a number'}")
+        )
     return value
 
 
@@ -84,7 +103,10 @@ def _refuse_both(name: str, value: Any, ours: Mapping[str, Any], tree: Mapping[s
             for key, own in keys.items():
                 if isinstance(place, Mapping) and key in place and place[key] != own:
                     raise ConfigError(
-                        Problem(f"train.{name} = {_written(value)}", f"is {table}.{key} here, which is set to {place[key]!r}; keep {table}.{key}")
+                        Problem(
+                            f"train.{name} = {_written(value)}",
+                            f"is {table}.{key} here, which is set to {place[key]!r}; keep {table}.{key}",
+                        )
                     )
 
 

@@ -1,4 +1,6 @@
-"""Keys in errors: a slot is spelled as it was written, at the top of an experiment or below `objective`; another system's key is answered."""
+"""Keys in errors: a slot is spelled as it was written, at the top of an experiment or below `objective`; another
+system's key is answered.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ _KEY = re.compile(rf"(?<![\w.'\"\[])(?P<slot>{'|'.join(SLOTS)})(?=\.[a-z_])")
 
 
 def as_written(error: ConfigError, layers: Sequence[Mapping[str, Any]], source: str) -> ConfigError:
-    """The same error with `objective.` before the keys of slots that were written below it, where elsewhere errors name slots without; and other systems'
-    keys answered.
+    """The same error with `objective.` before the keys of slots that were written below it, where elsewhere errors name
+    slots without; and other systems' keys answered.
 
     Args:
         error: about the layers.
@@ -47,7 +49,9 @@ def as_written(error: ConfigError, layers: Sequence[Mapping[str, Any]], source: 
 
 
 def _answered(problem: Problem, layers: Sequence[Mapping[str, Any]]) -> Problem:
-    """An unknown key that another system has is answered with what it is called here, in place of the names that are most like it."""
+    """An unknown key that another system has is answered with what it is called here, in place of the names that are
+    most like it.
+    """
     key, _, shown = problem.path.partition(" = ")
     if problem.message != "unknown key" or (problem.suggestion or "").rpartition(".")[2] == key.rpartition(".")[2]:
         return problem
@@ -55,7 +59,9 @@ def _answered(problem: Problem, layers: Sequence[Mapping[str, Any]]) -> Problem:
     if told is None:
         return problem
     # Inside a table the names beside a key may be what was meant, unless it is said what to write.
-    return Problem(problem.path, f"{problem.message}; {told}", problem.allowed if "." in key and " is written " not in told else ())
+    return Problem(
+        problem.path, f"{problem.message}; {told}", problem.allowed if "." in key and " is written " not in told else ()
+    )
 
 
 def _value(key: str, shown: str, layers: Sequence[Mapping[str, Any]]) -> Any:

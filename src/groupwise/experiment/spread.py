@@ -15,8 +15,8 @@ import numpy as np
 class Spread:
     """The variance of a mean, in two parts.
 
-    `Var = seeds + prompts`; with `n` times the seeds the first part is an n-th, the second stays: prompts that all seeds share are not
-    averaged away by more seeds.
+    `Var = seeds + prompts`; with `n` times the seeds the first part is an n-th, the second stays: prompts that all
+    seeds share are not averaged away by more seeds.
 
     Args:
         seeds: what another draw of seeds would change; `s^2 / S` of the seeds' means.
@@ -42,7 +42,9 @@ class Spread:
 
     @property
     def degrees(self) -> float:
-        """Degrees of freedom of the variance, after Satterthwaite: between those of the seeds and those of the prompts."""
+        """Degrees of freedom of the variance, after Satterthwaite: between those of the seeds and those of
+        the prompts.
+        """
         parts = [(self.seeds, self.num_seeds - 1), (self.prompts, self.num_prompts - 1)]
         below = sum(part**2 / count for part, count in parts if part > 0)
         return (self.seeds + self.prompts) ** 2 / below if below else 1.0
@@ -59,8 +61,9 @@ class Spread:
 def crossed(table: np.ndarray) -> Spread:
     """Where every seed has the same prompts: `x_sp = mean + a_s + b_p + e_sp`.
 
-    By the mean squares of a two-way table, `Var = max(MS_s, MS_e) / SP + max(MS_p - MS_e, 0) / SP`: the noise of single scores is in both
-    mean squares and is counted once, and the seeds' part is never taken to be below what that noise alone makes.
+    By the mean squares of a two-way table, `Var = max(MS_s, MS_e) / SP + max(MS_p - MS_e, 0) / SP`: the noise of single
+    scores is in both mean squares and is counted once, and the seeds' part is never taken to be below what that noise
+    alone makes.
 
     Args:
         table: `[S, P]` scores.
@@ -86,7 +89,8 @@ def crossed(table: np.ndarray) -> Spread:
 
 
 def nested(rows: Sequence[np.ndarray]) -> Spread:
-    """Where every seed has prompts of its own: they are part of what differs between seeds, `Var = s^2 / S` of the seeds' means.
+    """Where every seed has prompts of its own: they are part of what differs between seeds, `Var = s^2 / S` of the
+    seeds' means.
 
     As in `crossed` it is never taken to be below what the noise of single scores alone makes.
 

@@ -1,17 +1,18 @@
 """Means with intervals, and paired differences, by a bootstrap over seeds and then prompts.
 
-A run gives one score for each evaluation prompt; a variant is run with several seeds. Both are redrawn: seeds, because another
-seed would have trained another model, and prompts, because other prompts would have been as good. A difference between two
-variants is taken prompt by prompt between runs of the same seed *before* anything is redrawn, so that what they share cancels.
+A run gives one score for each evaluation prompt; a variant is run with several seeds. Both are redrawn: seeds, because
+another seed would have trained another model, and prompts, because other prompts would have been as good. A difference
+between two variants is taken prompt by prompt between runs of the same seed *before* anything is redrawn, so that what
+they share cancels.
 
-Redrawing three or five seeds gives too narrow an interval, and redrawing both counts the noise of single scores more than once. So the
-resamples give the interval its shape, and the variance of the table with its degrees of freedom gives it its size: the distances of the
-resamples from the mean are stretched by
+Redrawing three or five seeds gives too narrow an interval, and redrawing both counts the noise of single scores more
+than once. So the resamples give the interval its shape, and the variance of the table with its degrees of freedom gives
+it its size: the distances of the resamples from the mean are stretched by
 
     k = t_{(1 + level) / 2, degrees} se / (z_{(1 + level) / 2} sd(resamples))
 
-`python benchmarks/coverage.py` prints how often such intervals hold the truth, beside plain percentiles. One seed cannot be redrawn at
-all: its interval speaks of prompts only, and no difference is called real on it.
+`python benchmarks/coverage.py` prints how often such intervals hold the truth, beside plain percentiles. One seed
+cannot be redrawn at all: its interval speaks of prompts only, and no difference is called real on it.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Estimate:
         return self.mean == self.low == self.high == 0
 
     def within(self, bounds: tuple[float, float] | None) -> Estimate:
-        """Returns the same with an interval that does not leave the bounds. It holds the truth as often as before, since the truth lies within them.
+        """Returns the same with an interval that does not leave the bounds. It holds the truth as often as before,
+        since the truth lies within them.
 
         Args:
             bounds: the lowest and the highest value; `None` changes nothing.
@@ -79,7 +81,9 @@ class Estimate:
         if bounds is None:
             return self
         # The mean of scores at a bound may miss it by a rounding error.
-        return replace(self, low=min(max(self.low, bounds[0]), self.mean), high=max(min(self.high, bounds[1]), self.mean))
+        return replace(
+            self, low=min(max(self.low, bounds[0]), self.mean), high=max(min(self.high, bounds[1]), self.mean)
+        )
 
     @property
     def p_value(self) -> float | None:
@@ -90,8 +94,8 @@ class Estimate:
 def bootstrap(scores: Scores, *, level: float = 0.95, num_resamples: int = 4000, seed: int = 0) -> Estimate:
     """The mean of scores with an interval.
 
-    Where every seed has the same prompts, one draw of prompts serves all seeds of a resample: prompts that happen to be hard are
-    hard for every seed, and drawing them apart would hide that. Otherwise each drawn seed draws its own.
+    Where every seed has the same prompts, one draw of prompts serves all seeds of a resample: prompts that happen to be
+    hard are hard for every seed, and drawing them apart would hide that. Otherwise each drawn seed draws its own.
 
     Args:
         scores: seed -> prompt key -> score.
@@ -129,7 +133,9 @@ def bootstrap(scores: Scores, *, level: float = 0.95, num_resamples: int = 4000,
     return Estimate(mean, min(mean + low, mean), max(mean + high, mean), spread)
 
 
-def paired_difference(first: Scores, second: Scores, *, level: float = 0.95, num_resamples: int = 4000, seed: int = 0) -> Estimate:
+def paired_difference(
+    first: Scores, second: Scores, *, level: float = 0.95, num_resamples: int = 4000, seed: int = 0
+) -> Estimate:
     """How much `first` exceeds `second`, over the seeds and prompts that both have.
 
     Args:
@@ -149,9 +155,15 @@ def paired_difference(first: Scores, second: Scores, *, level: float = 0.95, num
         >>> difference.mean, difference.low, difference.high, difference.num_seeds
         (0.5, 0.5, 0.5, 1)
     """
-    shared = {each: {key: score - second[each][key] for key, score in first[each].items() if key in second[each]} for each in first if each in second}
+    shared = {
+        each: {key: score - second[each][key] for key, score in first[each].items() if key in second[each]}
+        for each in first
+        if each in second
+    }
     if not shared or not all(shared.values()):
-        raise ValueError("a paired difference needs runs of both variants with the same seeds and the same evaluation prompts")
+        raise ValueError(
+            "a paired difference needs runs of both variants with the same seeds and the same evaluation prompts"
+        )
     return bootstrap(shared, level=level, num_resamples=num_resamples, seed=seed)
 
 
@@ -162,7 +174,11 @@ def _calibrated(distances: np.ndarray, spread: Spread, level: float) -> tuple[fl
     deviation = float(distances.std())
     if spread.standard_error == 0 or deviation == 0:
         return 0.0, 0.0
-    stretch = spread.standard_error * stats.t.ppf((1 + level) / 2, spread.degrees) / (stats.norm.ppf((1 + level) / 2) * deviation)
+    stretch = (
+        spread.standard_error
+        * stats.t.ppf((1 + level) / 2, spread.degrees)
+        / (stats.norm.ppf((1 + level) / 2) * deviation)
+    )
     low, high = np.quantile(distances, [(1 - level) / 2, (1 + level) / 2]) * stretch
     return float(low), float(high)
 
@@ -176,11 +192,15 @@ def _crossed(table: np.ndarray, num_resamples: int, random: np.random.Generator)
 
 
 def _nested(rows: Sequence[np.ndarray], num_resamples: int, random: np.random.Generator) -> np.ndarray:
-    """One array of scores a seed -> `[R]` means, each with its own draw of seeds and, inside every drawn seed, of prompts."""
+    """One array of scores a seed -> `[R]` means, each with its own draw of seeds and, inside every drawn seed, of
+    prompts.
+    """
     total = np.zeros(num_resamples)
     for _ in rows:
         drawn = random.integers(len(rows), size=num_resamples)
         for index, row in enumerate(rows):
             here = np.flatnonzero(drawn == index)
-            total[here] += random.multinomial(len(row), np.full(len(row), 1 / len(row)), size=len(here)) @ row / len(row)
+            total[here] += (
+                random.multinomial(len(row), np.full(len(row), 1 / len(row)), size=len(here)) @ row / len(row)
+            )
     return total / len(rows)

@@ -34,7 +34,9 @@ class Variant:
 
     @property
     def folder(self) -> str:
-        """A folder name for it: the same items where a path can hold them, and otherwise close to them with a hash that keeps them apart."""
+        """A folder name for it: the same items where a path can hold them, and otherwise close to them with a hash that
+        keeps them apart.
+        """
         items = "__".join(self.overrides) or "as-it-is"
         plain = re.sub(r"[^A-Za-z0-9._=+-]+", "_", items)
         if plain == items and len(items) <= 100:
@@ -57,7 +59,7 @@ def variants(vary: Sequence[str]) -> list[Variant]:
     Example:
         >>> [variant.name for variant in variants(["method=grpo,dapo", "train.group_size=4,8"])]
         ['method=grpo train.group_size=4', 'method=grpo train.group_size=8', 'method=dapo train.group_size=4', 'method=dapo train.group_size=8']
-    """
+    """  # noqa: E501
     axes: dict[str, list[str]] = {}
     for item in vary:
         key, equals, text = item.partition("=")
@@ -66,14 +68,21 @@ def variants(vary: Sequence[str]) -> list[Variant]:
             raise ConfigError(f"--vary {item!r} is not key=a,b; write for example --vary trust.kind=clip,gaussian")
         if key.strip() == "seed":
             raise ConfigError(
-                f"--vary {item!r}: every variant is run with the same seeds, so that runs pair up; write --first-seed {values[0]} --seeds {len(values)}"
+                f"--vary {item!r}: every variant is run with the same seeds, so that runs pair up; write --first-seed"
+                f" {values[0]} --seeds {len(values)}"
             )
         if key in axes:
-            raise ConfigError(f"--vary names {key!r} twice; give all its values in one, --vary {key}={','.join([*axes[key], *values])}")
+            raise ConfigError(
+                f"--vary names {key!r} twice; give all its values in one, --vary"
+                f" {key}={','.join([*axes[key], *values])}"
+            )
         if len(set(values)) < len(values):
             raise ConfigError(f"--vary {item!r} gives a value twice; each variant is run once for each seed")
         axes[key] = values
-    return [Variant(tuple(f"{key}={value}" for key, value in zip(axes, combination, strict=True))) for combination in itertools.product(*axes.values())]
+    return [
+        Variant(tuple(f"{key}={value}" for key, value in zip(axes, combination, strict=True)))
+        for combination in itertools.product(*axes.values())
+    ]
 
 
 def _split(text: str) -> list[str]:

@@ -12,7 +12,8 @@ from groupwise.domain.selection.selector import Order, Selector
 
 @final
 class SelectDemos:
-    """A callable, as DSPy's retrievers are: `select(question)` gives `dspy.Example`s for `predict(question=..., demos=...)`.
+    """A callable, as DSPy's retrievers are: `select(question)` gives `dspy.Example`s for `predict(question=...,
+    demos=...)`.
 
     Args:
         selector: from `Selector.load`.
@@ -29,7 +30,13 @@ class SelectDemos:
     """
 
     def __init__(
-        self, selector: Selector, k: int | None = None, *, question_field: str = "question", answer_field: str = "answer", order: Order | None = None
+        self,
+        selector: Selector,
+        k: int | None = None,
+        *,
+        question_field: str = "question",
+        answer_field: str = "answer",
+        order: Order | None = None,
     ) -> None:
         self.selector, self.k = selector, k
         self.order: Order | None = order
@@ -49,8 +56,12 @@ class SelectDemos:
         return [self._example(example.question, example.answer) for example in chosen]
 
     def __deepcopy__(self, memory: dict[int, Any]) -> SelectDemos:
-        """Copies that DSPy's optimisers make of a program choose from the same selector: an example added later can be picked in all of them."""
-        return SelectDemos(self.selector, self.k, question_field=self.question_field, answer_field=self.answer_field, order=self.order)
+        """Copies that DSPy's optimisers make of a program choose from the same selector: an example added later can be
+        picked in all of them.
+        """
+        return SelectDemos(
+            self.selector, self.k, question_field=self.question_field, answer_field=self.answer_field, order=self.order
+        )
 
     def add(self, example: dspy.Example) -> str:
         """An example more, which can be picked from now on; its id.
@@ -60,11 +71,16 @@ class SelectDemos:
         """
         for field in (self.question_field, self.answer_field):
             if not isinstance(example.get(field), str):
-                raise ConfigError(f"the example: no text {field!r} among {list(example.keys())}; name it with question_field and answer_field")
+                raise ConfigError(
+                    f"the example: no text {field!r} among {list(example.keys())}; name it with question_field and"
+                    " answer_field"
+                )
         return self.selector.add(example[self.question_field], example[self.answer_field])
 
     def _example(self, question: str, answer: str) -> dspy.Example:
-        return dspy.Example(**{self.question_field: question, self.answer_field: answer}).with_inputs(self.question_field)
+        return dspy.Example(**{self.question_field: question, self.answer_field: answer}).with_inputs(
+            self.question_field
+        )
 
 
 @final
@@ -76,7 +92,9 @@ class FewShot(dspy.Module):
         select: what chooses.
 
     Example:
-        >>> program = FewShot(dspy.Predict("question -> answer"), SelectDemos(Selector.load("exported")))  # doctest: +SKIP
+        >>> program = FewShot(
+        ...     dspy.Predict("question -> answer"), SelectDemos(Selector.load("exported"))
+        ... )  # doctest: +SKIP
         >>> program(question="north gold web kim new atlas").answer  # doctest: +SKIP
         'birch'
     """
@@ -104,5 +122,7 @@ class FewShot(dspy.Module):
     def _demos(self, inputs: dict[str, Any]) -> list[dspy.Example]:
         question = inputs.get(self.select.question_field)
         if not isinstance(question, str):
-            raise ConfigError(f"no text {self.select.question_field!r} among the inputs {list(inputs)}; name it with question_field")
+            raise ConfigError(
+                f"no text {self.select.question_field!r} among the inputs {list(inputs)}; name it with question_field"
+            )
         return self.select(question)

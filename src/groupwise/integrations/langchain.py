@@ -1,4 +1,6 @@
-"""A trained selector as LangChain's example selector, for `FewShotPromptTemplate` and its chat form. Needs `langchain-core`; imports no torch."""
+"""A trained selector as LangChain's example selector, for `FewShotPromptTemplate` and its chat form. Needs
+`langchain-core`; imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,13 @@ class GroupwiseExampleSelector(BaseExampleSelector):
     """
 
     def __init__(
-        self, selector: Selector, k: int | None = None, *, question_key: str = "question", answer_key: str = "answer", order: Order | None = None
+        self,
+        selector: Selector,
+        k: int | None = None,
+        *,
+        question_key: str = "question",
+        answer_key: str = "answer",
+        order: Order | None = None,
     ) -> None:
         self.selector, self.k = selector, k
         self.order: Order | None = order
@@ -53,9 +61,14 @@ class GroupwiseExampleSelector(BaseExampleSelector):
         Raises:
             ConfigError: question or answer is missing, or as `Selector.add`.
         """
-        return self.selector.add(self._value(example, self.question_key, "the example"), self._value(example, self.answer_key, "the example"))
+        return self.selector.add(
+            self._value(example, self.question_key, "the example"), self._value(example, self.answer_key, "the example")
+        )
 
     def _value(self, table: dict[str, str], key: str, what: str) -> str:
         if not isinstance(table.get(key), str):
-            raise ConfigError(f"{what}: no text {key!r} among {', '.join(map(repr, table)) or 'nothing'}; name it with question_key and answer_key")
+            raise ConfigError(
+                f"{what}: no text {key!r} among {', '.join(map(repr, table)) or 'nothing'}; name it with question_key"
+                " and answer_key"
+            )
         return table[key]

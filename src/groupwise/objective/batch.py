@@ -28,7 +28,8 @@ class Batch:
         auxiliary_count: name -> `[B]`.
         state: the objective's state after it has seen this batch.
         statistics: what was measured on the rewards and advantages.
-        packed: whether every member's valid decisions are known to be its first ones; false is always right, and slower.
+        packed: whether every member's valid decisions are known to be its first ones; false is always right, and
+            slower.
         density: whether log-probs are of densities, which may exceed zero.
     """
 

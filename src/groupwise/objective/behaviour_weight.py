@@ -1,4 +1,6 @@
-"""How likely the old policy finds what was sampled, over how likely the sampler found it: of a decision, of a member, of its decisions on average."""
+"""How likely the old policy finds what was sampled, over how likely the sampler found it: of a decision, of a member,
+of its decisions on average.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def mean_weight(log_weight: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> 
         mask: valid decisions.
 
     Example:
-        >>> mean_weight(torch.tensor([[2.0, 8.0, 9.0]], dtype=torch.float64).log(), torch.tensor([[True, True, False]])).round(decimals=9).tolist()
+        >>> mean_weight(
+        ...     torch.tensor([[2.0, 8.0, 9.0]], dtype=torch.float64).log(), torch.tensor([[True, True, False]])
+        ... ).round(decimals=9).tolist()
         [[4.0]]
     """
     return (torch.where(mask, log_weight, 0.0).sum(1, keepdim=True) / row_count(mask).clamp(min=1)).exp()

@@ -18,7 +18,8 @@ def clipped(
 ) -> tuple[Float[Tensor, "B T"], Bool[Tensor, "B T"], Bool[Tensor, "B T"]]:
     """`min(rho A, clip(rho, 1 - low, 1 + high) A)` with the places where it is clipped.
 
-    The edge belongs to the region: at exactly `1 + high`, or `1 - low`, the gradient flows whole, as where `torch.min` and `torch.clamp` are differentiated.
+    The edge belongs to the region: at exactly `1 + high`, or `1 - low`, the gradient flows whole, as where `torch.min`
+    and `torch.clamp` are differentiated.
 
     Args:
         log_ratio: `[B, T]` nats, with gradient.
@@ -30,7 +31,9 @@ def clipped(
 
     Example:
         >>> log_ratio = torch.tensor([[1.5, 1.5]]).log()
-        >>> given = Decisions(torch.ones(1, 2, dtype=torch.bool), log_ratio, torch.zeros(1, 2), torch.tensor([[1.0, -1.0]]))
+        >>> given = Decisions(
+        ...     torch.ones(1, 2, dtype=torch.bool), log_ratio, torch.zeros(1, 2), torch.tensor([[1.0, -1.0]])
+        ... )
         >>> value, too_low, too_high = clipped(log_ratio, given, 0.2, 0.25)
         >>> value.tolist(), too_high.tolist()
         ([[1.25, -1.5]], [[True, False]])
@@ -41,10 +44,16 @@ def clipped(
     alive = ~(too_low | too_high)
     plain = ratio * advantage
     held = ratio.clamp(1 - low, 1 + high).mul_(advantage)
-    return known_gradient(log_ratio, torch.minimum(plain, held), plain * as_float(alive, plain.dtype)), too_low, too_high
+    return (
+        known_gradient(log_ratio, torch.minimum(plain, held), plain * as_float(alive, plain.dtype)),
+        too_low,
+        too_high,
+    )
 
 
-def clip_shares(too_low: Bool[Tensor, "B T"], too_high: Bool[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
+def clip_shares(
+    too_low: Bool[Tensor, "B T"], too_high: Bool[Tensor, "B T"], decisions: Decisions
+) -> Mapping[str, Statistic]:
     """TRL's names: shares of the valid decisions that are clipped.
 
     Args:

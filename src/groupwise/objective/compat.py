@@ -1,4 +1,5 @@
-"""The original computation of source 000, for honest ablation (`compat = "verl_rl"`): weights inside the ratio, before the clip.
+"""The original computation of source 000, for honest ablation (`compat = "verl_rl"`): weights inside the ratio, before
+the clip.
 
 What it costs is shown in the documents; nothing else in the house uses it.
 """
@@ -25,18 +26,27 @@ _TINY = 1e-8
 
 def incompatible(objective: Objective) -> Iterator[str]:
     """What the original code did not have."""
-    allowed = {"ratio": ("token", "arithmetic"), "trust": ("clip", "dual_clip", "gaussian", "asymmetric_clip"), "correction": ("none",)}
+    allowed = {
+        "ratio": ("token", "arithmetic"),
+        "trust": ("clip", "dual_clip", "gaussian", "asymmetric_clip"),
+        "correction": ("none",),
+    }
     for slot, kinds in allowed.items():
         kind = getattr(objective, slot).kind
         if kind not in kinds:
-            yield f"compat = 'verl_rl' knows {slot}.kind = {', '.join(kinds)}, not {kind!r}; change it, or leave compat out"
+            yield (
+                f"compat = 'verl_rl' knows {slot}.kind = {', '.join(kinds)}, not {kind!r}; change it, or leave"
+                " compat out"
+            )
     for link in objective.credit.links():
         if link.kind not in ("temporal_decay", "gradient_adaptive"):
             yield f"compat = 'verl_rl' knows no credit.{link.kind}; leave one of them out"
 
 
 def compat_weight(objective: Objective, counts: Counts) -> Float[Tensor, "B T"]:
-    """`w` of the original: PTRW's loss is the mean over members; elsewhere the configured aggregation with 1e-8 added to the divisor."""
+    """`w` of the original: PTRW's loss is the mean over members; elsewhere the configured aggregation with 1e-8 added
+    to the divisor.
+    """
     if objective.trust.kind == "gaussian":
         return MemberMean()(counts)
     weight = objective.aggregation(counts)
@@ -47,8 +57,8 @@ def compat_surrogate(objective: Objective, decisions: Decisions) -> Surrogate:
     """`S` of the original: `final = (AMIC's mean of) the smoothed ratio x credit`, then the region.
 
     PTRW works on the member's mean ratio and mean advantage with its gate differentiated, the asymmetric
-    clip works on the mean ratio, picks its width by the mean advantage (zero counts as negative) and has no `min`. The original adds 1e-8 to
-    every divisor; so does this, and its values agree to rounding.
+    clip works on the mean ratio, picks its width by the mean advantage (zero counts as negative) and has no `min`. The
+    original adds 1e-8 to every divisor; so does this, and its values agree to rounding.
     """
     ratio = objective.smoothing(decisions).exp()
     if objective.ratio.kind == "arithmetic":
@@ -70,10 +80,16 @@ def compat_surrogate(objective: Objective, decisions: Decisions) -> Surrogate:
     assert isinstance(trust, Clip | DualClip)
     bound = trust.bound if trust.kind == "dual_clip" else float("inf")
     clipped = torch.minimum(ratio * advantage, ratio.clamp(1 - trust.low, 1 + trust.high) * advantage)
-    value = torch.where((advantage < 0) & (ratio > bound), bound * advantage, clipped) if bound < float("inf") else clipped
-    dead = ((advantage > 0) & (ratio > 1 + trust.high)) | ((advantage < 0) & ((ratio < 1 - trust.low) | (ratio > bound)))
+    value = (
+        torch.where((advantage < 0) & (ratio > bound), bound * advantage, clipped) if bound < float("inf") else clipped
+    )
+    dead = ((advantage > 0) & (ratio > 1 + trust.high)) | (
+        (advantage < 0) & ((ratio < 1 - trust.low) | (ratio > bound))
+    )
     return Surrogate(value, ~dead)
 
 
 def _mean(values: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B 1"]:
-    return decisions.masked(values).sum(1, keepdim=True) / (decisions.mask.sum(1, keepdim=True).to(values.dtype) + _TINY)
+    return decisions.masked(values).sum(1, keepdim=True) / (
+        decisions.mask.sum(1, keepdim=True).to(values.dtype) + _TINY
+    )

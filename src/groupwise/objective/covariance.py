@@ -1,4 +1,6 @@
-"""The covariance of log-prob and advantage over a whole update, decision by decision, and how to pick decisions by it on any number of processes."""
+"""The covariance of log-prob and advantage over a whole update, decision by decision, and how to pick decisions by it
+on any number of processes.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ _DIGITS = 1 << _DIGIT_BITS
 
 
 def covariance(decisions: Decisions) -> Float[Tensor, ...]:
-    """`(lp - mean(lp)) (A - mean(A))`, `[B, T]` detached, the means over every valid decision of the update on all processes.
+    """`(lp - mean(lp)) (A - mean(A))`, `[B, T]` detached, the means over every valid decision of the update on all
+    processes.
 
     Args:
         decisions: of this process.
@@ -31,7 +34,10 @@ def covariance(decisions: Decisions) -> Float[Tensor, ...]:
     sums = torch.stack([row_count(decisions.mask).sum().double(), total(log_prob), total(decisions.advantage)])
     count, mean_log_prob, mean_advantage = decisions.reduce(sums)
     count = count.clamp(min=1)
-    return decisions.masked((log_prob - (mean_log_prob / count).to(log_prob.dtype)) * (decisions.advantage - (mean_advantage / count).to(log_prob.dtype)))
+    return decisions.masked(
+        (log_prob - (mean_log_prob / count).to(log_prob.dtype))
+        * (decisions.advantage - (mean_advantage / count).to(log_prob.dtype))
+    )
 
 
 def share_of(share: float, decisions: Decisions) -> Float[Tensor, ""]:
@@ -57,18 +63,22 @@ def largest(
     places: Int[Tensor, " N"] | None = None,
     lots: Callable[[Int[Tensor, " M"]], Float[Tensor, " M"]] | None = None,
 ) -> Bool[Tensor, ...]:
-    """Where the `number` largest of the values stand, on all processes together. Ties for the last places that do not all fit are drawn, or left out.
+    """Where the `number` largest of the values stand, on all processes together. Ties for the last places that do not
+    all fit are drawn, or left out.
 
-    The numbers are read as integers of the same order, eight bits at a time from the top: each pass counts how many candidates share each digit, which is all
-    that processes exchange, and goes on with those of the one digit that does not wholly fit. Exact, whatever the dtype.
+    The numbers are read as integers of the same order, eight bits at a time from the top: each pass counts how many
+    candidates share each digit, which is all that processes exchange, and goes on with those of the one digit that does
+    not wholly fit. Exact, whatever the dtype.
 
     Args:
-        values: `[B, T]` fp32 or fp64, finite where `where` is true; or `[N]`, the values at the places of `where` in order.
+        values: `[B, T]` fp32 or fp64, finite where `where` is true; or `[N]`, the values at the places of `where` in
+            order.
         where: `[B, T]` bool, the candidates.
         number: scalar, how many are wanted over all processes.
         reduce: sum over processes.
         places: `where.flatten().nonzero()[:, 0]`, where it is known.
-        lots: gives flat places their random numbers (`lots_of`): of those that tie, the smallest are taken. Without it they are left out.
+        lots: gives flat places their random numbers (`lots_of`): of those that tie, the smallest are taken. Without it
+            they are left out.
 
     Returns:
         `[B, T]` bool.
@@ -106,7 +116,8 @@ def largest(
 
 
 def lots_of(decisions: Decisions) -> Callable[[Int[Tensor, " M"]], Float[Tensor, " M"]]:
-    """The random numbers of an update by flat place: keyed by the member's id, the decision's place and the step, so that they do not change with sharding.
+    """The random numbers of an update by flat place: keyed by the member's id, the decision's place and the step, so
+    that they do not change with sharding.
 
     Args:
         decisions: of this process, with their members' ids.
@@ -114,7 +125,11 @@ def lots_of(decisions: Decisions) -> Callable[[Int[Tensor, " M"]], Float[Tensor,
     Example:
         >>> zeros = torch.zeros(2, 3)
         >>> decisions = Decisions(torch.ones(2, 3, dtype=torch.bool), zeros, zeros, zeros, member=torch.tensor([7, 3]))
-        >>> bool((lots_of(decisions)(torch.tensor([4])) == keyed_uniform(torch.tensor([3]), torch.tensor([1]), key=0)).all())
+        >>> bool(
+        ...     (
+        ...         lots_of(decisions)(torch.tensor([4])) == keyed_uniform(torch.tensor([3]), torch.tensor([1]), key=0)
+        ...     ).all()
+        ... )
         True
     """
     member, width = decisions.member, decisions.mask.shape[1]
@@ -123,7 +138,8 @@ def lots_of(decisions: Decisions) -> Callable[[Int[Tensor, " M"]], Float[Tensor,
 
 
 def keyed_uniform(member: Tensor, decision: Tensor, key: int) -> Tensor:
-    """Numbers in [0, 1), fp64, that depend on (member id, decision, key) alone, so that a draw is the same however the members are dealt out.
+    """Numbers in [0, 1), fp64, that depend on (member id, decision, key) alone, so that a draw is the same however the
+    members are dealt out.
 
     Args:
         member: integer ids.

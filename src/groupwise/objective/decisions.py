@@ -1,4 +1,6 @@
-"""What every slot of the objective is given: the decisions of some members, with masked places already set to harmless values."""
+"""What every slot of the objective is given: the decisions of some members, with masked places already set to harmless
+values.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ LOG_LIMIT = 80.0
 """Products of ratios are clamped to `exp(+-80)`, which fp32 still holds."""
 
 _HELD = 0.45
-"""A decision's ratio is held to this power of the largest number: its square, and the ratio of two, are finite (40 nats in fp32, 319 in fp64)."""
+"""A decision's ratio is held to this power of the largest number: its square, and the ratio of two, are finite (40 nats
+in fp32, 319 in fp64).
+"""
 
 
 class _LogRatio(torch.autograd.Function):
@@ -47,7 +51,8 @@ class Decisions:
         member: `[B]` ids that do not depend on how members are dealt out.
         draw: the key of this step's random draws.
         member_advantage: `[B, 1]`, the advantage of each member, where it has one for all its decisions.
-        packed: whether every member's valid decisions are known to be its first ones; false is always right, and slower.
+        packed: whether every member's valid decisions are known to be its first ones; false is always right, and
+            slower.
         reduce: sum over processes.
     """
 
@@ -67,7 +72,9 @@ class Decisions:
 
     @cached_property
     def log_ratio(self) -> Float[Tensor, "B T"]:
-        """`d = lp - lp_old`, held to 40 nats in fp32 and 319 in fp64. Its gradient is not: a bad decision that grew beyond it is still corrected."""
+        """`d = lp - lp_old`, held to 40 nats in fp32 and 319 in fp64. Its gradient is not: a bad decision that grew
+        beyond it is still corrected.
+        """
         held: Tensor = _LogRatio.apply(self.log_prob, self.old_log_prob)  # type: ignore[no-untyped-call]
         return held
 
@@ -78,14 +85,18 @@ class Decisions:
 
     @cached_property
     def position(self) -> Int[Tensor, "R T"]:
-        """Integers, `[B, T]`, or `[1, T]` where all members are packed: the place of a valid decision among the valid ones of its member, from 0."""
+        """Integers, `[B, T]`, or `[1, T]` where all members are packed: the place of a valid decision among the valid
+        ones of its member, from 0.
+        """
         if self.packed:
             return torch.arange(self.mask.shape[1], device=self.mask.device)[None]
         return (self.mask.cumsum(1, dtype=torch.int32) - 1).clamp(min=0).long()
 
     @cached_property
     def good(self) -> Bool[Tensor, "B K"]:
-        """Bool, `A > 0`: `[B, T]`, or `[B, 1]` where members have one advantage. Says nothing where the mask is false."""
+        """Bool, `A > 0`: `[B, T]`, or `[B, 1]` where members have one advantage. Says nothing where the
+        mask is false.
+        """
         return (self.advantage if self.member_advantage is None else self.member_advantage) > 0
 
     @cached_property
@@ -99,15 +110,23 @@ class Decisions:
         return both(self.mask, self.advantage != 0)
 
     def detached(self) -> Decisions:
-        """The same numbers without gradient, for what is only measured: a metric that is read later must not keep the graph alive."""
-        return replace(self, **{f.name: value.detach() for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)})
+        """The same numbers without gradient, for what is only measured: a metric that is read later must not keep the
+        graph alive.
+        """
+        return replace(
+            self, **{f.name: value.detach() for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
+        )
 
     def share(self, hits: Bool[Tensor, "B T"] | Callable[[], Tensor]) -> Mean:
-        """The statistic of the share of valid decisions at which `hits [B, T]`, or what it gives when the statistic is read, holds."""
+        """The statistic of the share of valid decisions at which `hits [B, T]`, or what it gives when the statistic is
+        read, holds.
+        """
         return Mean.share(hits, self.mask)
 
     def average(self, values: Float[Tensor, "B T"] | Callable[[], Tensor]) -> Mean:
-        """The statistic of the mean of `values [B, T]`, or of what it gives when the statistic is read, over valid decisions."""
+        """The statistic of the mean of `values [B, T]`, or of what it gives when the statistic is read, over valid
+        decisions.
+        """
         return Mean.of(values, self.mask)
 
     def mean(self, values: Float[Tensor, "B T"]) -> Float[Tensor, "B 1"]:
@@ -137,8 +156,8 @@ class Surrogate:
         value: `S [B, T]`, larger is better.
         alive: `[B, T]` bool, true where the surrogate still carries gradient.
         statistics: what the region measured.
-        direct: `[B, T]` bool, true where that gradient goes to the decision's own log-prob and past the ratio; `None` for a region that says it of itself
-            (`score_function`).
+        direct: `[B, T]` bool, true where that gradient goes to the decision's own log-prob and past the ratio; `None`
+            for a region that says it of itself (`score_function`).
     """
 
     value: Float[Tensor, "B T"]

@@ -56,7 +56,9 @@ class Grouped:
         """
         value = torch.tensor([[each] for group in groups for each in group], dtype=torch.float64)
         index = torch.tensor([place for place, group in enumerate(groups) for _ in group])
-        alone_there = Grouped(value, torch.ones_like(value, dtype=torch.bool), index, len(groups), torch.ones_like(value))
+        alone_there = Grouped(
+            value, torch.ones_like(value, dtype=torch.bool), index, len(groups), torch.ones_like(value)
+        )
         return replace(alone_there, parts={"reward": alone_there}, weights={"reward": 1.0})
 
     def _sum(self, values: Float[Tensor, "B K"]) -> Float[Tensor, "P K"]:
@@ -108,9 +110,12 @@ class Grouped:
     def group_flat(self) -> Bool[Tensor, "P K"]:
         """`[P, K]` bool: all present rewards equal, whatever their size, or fewer than two present.
 
-        Equal means within what rounding leaves of a weighted sum, 1e-14 of the larger one, or of the smallest normal number: below that numbers have no digits.
+        Equal means within what rounding leaves of a weighted sum, 1e-14 of the larger one, or of the smallest normal
+        number: below that numbers have no digits.
         """
-        rounding = (_ROUNDING * torch.maximum(self.highest.abs(), self.lowest.abs())).clamp(min=torch.finfo(torch.float64).tiny)
+        rounding = (_ROUNDING * torch.maximum(self.highest.abs(), self.lowest.abs())).clamp(
+            min=torch.finfo(torch.float64).tiny
+        )
         return (self.highest - self.lowest <= rounding) | (self.group_size < 2)
 
     @cached_property
@@ -122,7 +127,9 @@ class Grouped:
         """`advantage` where the group gives a comparison and the reward is present, exactly 0 elsewhere."""
         return torch.where(self.present & ~self.flat, advantage, torch.zeros_like(advantage))
 
-    def batch_moments(self, values: Float[Tensor, "B K"], ddof: int = 1) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, ""]]:
+    def batch_moments(
+        self, values: Float[Tensor, "B K"], ddof: int = 1
+    ) -> tuple[Float[Tensor, ""], Float[Tensor, ""], Float[Tensor, ""]]:
         """Count, mean and standard deviation of `values` over all present rewards of all processes."""
         kept = torch.where(self.present, values, torch.zeros_like(values))
         count, total = self.reduce(torch.stack([self.present.double().sum(), kept.sum()]))

@@ -1,4 +1,6 @@
-"""A value whose gradient is known in closed form: one product in the backward pass instead of a graph of comparisons and selections."""
+"""A value whose gradient is known in closed form: one product in the backward pass instead of a graph of comparisons
+and selections.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from torch.autograd.function import once_differentiable
 
 class _KnownGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, source: Float[Tensor, "*S"], value: Float[Tensor, "*S"], slope: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
+    def forward(
+        ctx: Any, source: Float[Tensor, "*S"], value: Float[Tensor, "*S"], slope: Float[Tensor, "*S"]
+    ) -> Float[Tensor, "*S"]:
         ctx.save_for_backward(slope)
         return value.view_as(value)
 
@@ -23,7 +27,9 @@ class _KnownGradient(torch.autograd.Function):
         return cotangents[0] * slope, None, None
 
 
-def known_gradient(source: Float[Tensor, "*S"], value: Float[Tensor, "*S"], slope: Float[Tensor, "*S"]) -> Float[Tensor, "*S"]:
+def known_gradient(
+    source: Float[Tensor, "*S"], value: Float[Tensor, "*S"], slope: Float[Tensor, "*S"]
+) -> Float[Tensor, "*S"]:
     """`value`, with `d value / d source = slope` entry by entry.
 
     Both are computed without a graph. Once differentiable.

@@ -1,4 +1,6 @@
-"""What a live log-prob may be: a number, and at most 0 unless it is of a density. What is not is named where it stands."""
+"""What a live log-prob may be: a number, and at most 0 unless it is of a density. What is not is named
+where it stands.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,17 @@ def check_log_prob(log_prob: Float[Tensor, "B T"], plan: Plan) -> None:
         plan: of the same members.
 
     Raises:
-        ValueError: one is not finite at a valid decision, unless the plan counts those, or one that is not a density's lies above zero.
+        ValueError: one is not finite at a valid decision, unless the plan counts those, or one that is not a density's
+            lies above zero.
 
     Example:
         >>> import torch
         >>> from groupwise import Objective, Rollouts
         >>> objective, old = Objective.preset("dapo"), torch.full((2, 1), -1.0)
         >>> rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), old, {"right": [1.0, 0.0]})
-        >>> check_log_prob(torch.tensor([[-1.0], [-torch.inf]]), objective.plan(objective.prepare(rollouts, objective.init())))  # doctest: +ELLIPSIS
+        >>> check_log_prob(
+        ...     torch.tensor([[-1.0], [-torch.inf]]), objective.plan(objective.prepare(rollouts, objective.init()))
+        ... )  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ValueError: Scored.log_prob[1, 0] is -inf where the mask is true (1 such places; member id 1): ...
     """
@@ -43,14 +48,16 @@ def check_log_prob(log_prob: Float[Tensor, "B T"], plan: Plan) -> None:
     if plan.not_finite == "refused" and broken.any():
         member, decision = (int(i) for i in broken.nonzero()[0])
         raise ValueError(
-            f"Scored.log_prob[{member}, {decision}] is {log_prob[member, decision].item()} where the mask is true "
-            f"({int(broken.sum())} such places; member id {int(plan.member[member])}): the model gave no number, or finds what was sampled impossible. "
-            "Mask such a decision out, or write objective.plan(..., not_finite='counted') to leave it out and count it"
+            f"Scored.log_prob[{member}, {decision}] is {log_prob[member, decision].item()} where the mask is true"
+            f" ({int(broken.sum())} such places; member id {int(plan.member[member])}): the model gave no number, or"
+            " finds what was sampled impossible. Mask such a decision out, or write objective.plan(...,"
+            " not_finite='counted') to leave it out and count it"
         )
     above = both(plan.mask, finite & (log_prob > ABOVE_ZERO))
     if not plan.density and above.any():
         member, decision = (int(i) for i in above.nonzero()[0])
         raise ValueError(
-            f"Scored.log_prob[{member}, {decision}] is {log_prob[member, decision].item():.6g}, above zero: a log-probability is at most 0. "
-            "Pass log-probs, not probabilities; for densities write Rollouts(..., density=True)"
+            f"Scored.log_prob[{member}, {decision}] is {log_prob[member, decision].item():.6g}, above zero: a"
+            " log-probability is at most 0. Pass log-probs, not probabilities; for densities write Rollouts(...,"
+            " density=True)"
         )

@@ -1,6 +1,7 @@
 """The loss itself: its terms one after the other, on the members of one micro-batch.
 
-    loss = - lambda_pg sum_bt w_bt c_bt k_bt S_bt + beta sum_bt w_bt D_bt - lambda_H sum_bt w_bt H_bt + sum_i lambda_i aux_i
+    loss = - lambda_pg sum_bt w_bt c_bt k_bt S_bt + beta sum_bt w_bt D_bt - lambda_H sum_bt w_bt H_bt + sum_i lambda_i
+    aux_i
 
 Metrics are described here and summed when they are read (`groupwise.statistics`).
 """
@@ -20,7 +21,18 @@ from groupwise.objective.decisions import Decisions, Surrogate
 from groupwise.objective.plan import Plan
 from groupwise.objective.token_gradient import whole_member
 from groupwise.records import Loss, Scored
-from groupwise.statistics import AboveZero, EffectiveSampleSize, Events, Mean, NotFinite, Percentiles, Statistic, Total, as_float, both
+from groupwise.statistics import (
+    AboveZero,
+    EffectiveSampleSize,
+    Events,
+    Mean,
+    NotFinite,
+    Percentiles,
+    Statistic,
+    Total,
+    as_float,
+    both,
+)
 
 if TYPE_CHECKING:
     from groupwise.objective.objective import Objective
@@ -62,10 +74,16 @@ def loss_of(objective: Objective, scored: Scored, plan: Plan) -> Loss:
         if plan.entropy != 0:
             total = total - plan.entropy * (weight * entropy).sum()
     for name in sorted(set(scored.auxiliary) & set(objective.auxiliary) - set(plan.auxiliary)):
-        raise ValueError(f"Scored.auxiliary[{name!r}] has no divisor; pass Rollouts(..., auxiliary_count={{{name!r}: counts of each member}})")
+        raise ValueError(
+            f"Scored.auxiliary[{name!r}] has no divisor; pass Rollouts(..., auxiliary_count={{{name!r}: counts of each"
+            " member})"
+        )
     for name, coefficient in plan.auxiliary.items():
         if name not in scored.auxiliary:
-            raise ValueError(f"Scored.auxiliary[{name!r}] is missing, and auxiliary.{name} has a coefficient; it has {sorted(scored.auxiliary)}")
+            raise ValueError(
+                f"Scored.auxiliary[{name!r}] is missing, and auxiliary.{name} has a coefficient; it has"
+                f" {sorted(scored.auxiliary)}"
+            )
         term = coefficient.to(dtype) * torch.where(plan.real, scored.auxiliary[name].to(dtype), 0.0).sum()
         statistics[f"loss_{_AUXILIARY_NAMES.get(name, name)}"] = Total.of(term)
         total = total + term
@@ -79,7 +97,9 @@ def _without_broken(scored: Scored, plan: Plan, statistics: dict[str, Statistic]
     statistics["log_prob/not_finite"] = (Events if plan.not_finite == "counted" else NotFinite).of(broken)
     if broken.device.type == "cpu" and not bool(broken.any()):
         return scored, plan
-    whole = {name: torch.where(broken, 0.0, value) if value.dim() == 2 else value for name, value in scored.tensors().items()}
+    whole = {
+        name: torch.where(broken, 0.0, value) if value.dim() == 2 else value for name, value in scored.tensors().items()
+    }
     whole["log_prob"] = torch.where(broken, plan.old_log_prob.to(scored.log_prob.dtype), scored.log_prob)
     return Scored.from_tensors(whole), replace(plan, weight=torch.where(broken, 0.0, plan.weight))
 
@@ -112,7 +132,13 @@ def _decisions(scored: Scored, plan: Plan) -> Decisions:
     )
 
 
-def _policy_term(objective: Objective, decisions: Decisions, weight: Float[Tensor, "B T"], plan: Plan, statistics: dict[str, Statistic]) -> Float[Tensor, ""]:
+def _policy_term(
+    objective: Objective,
+    decisions: Decisions,
+    weight: Float[Tensor, "B T"],
+    plan: Plan,
+    statistics: dict[str, Statistic],
+) -> Float[Tensor, ""]:
     if objective.compat is not None:
         surrogate = compat_surrogate(objective, decisions)
         statistics.update(surrogate.statistics)
@@ -150,7 +176,9 @@ def _measure(
     detail: bool,
     statistics: dict[str, Statistic],
 ) -> None:
-    """The metrics that every objective has. A term carries gradient where the region is alive and every factor positive."""
+    """The metrics that every objective has. A term carries gradient where the region is alive and every factor
+    positive.
+    """
     mask, log_ratio, still = decisions.mask, decisions.log_ratio.detach(), decisions.detached()
     alive, direct = surrogate.alive, surrogate.direct
 
@@ -170,9 +198,14 @@ def _measure(
 
 
 def _reached(
-    objective: Objective, alive: Bool[Tensor, "B T"], direct: Bool[Tensor, "B T"] | None, counted: Bool[Tensor, "B T"], decisions: Decisions
+    objective: Objective,
+    alive: Bool[Tensor, "B T"],
+    direct: Bool[Tensor, "B T"] | None,
+    counted: Bool[Tensor, "B T"],
+    decisions: Decisions,
 ) -> Bool[Tensor, "B T"]:
-    """The decisions that get a gradient from the policy term: what a term does not give to its own decision flows back as its ratio was made.
+    """The decisions that get a gradient from the policy term: what a term does not give to its own decision flows back
+    as its ratio was made.
 
     Args:
         objective: of the term.
@@ -202,6 +235,12 @@ def _divergence(objective: Objective, decisions: Decisions, scored: Scored, plan
     reference = plan.old_log_prob if objective.divergence.against == "behaviour" else plan.reference_log_prob
     if objective.divergence.kind != "exact" and reference is None:
         return None
-    reference = decisions.old_log_prob if reference is None else decisions.masked(reference.to(decisions.log_prob.dtype))
-    exact = None if scored.exact_divergence is None else decisions.masked(scored.exact_divergence.to(decisions.log_prob.dtype))
+    reference = (
+        decisions.old_log_prob if reference is None else decisions.masked(reference.to(decisions.log_prob.dtype))
+    )
+    exact = (
+        None
+        if scored.exact_divergence is None
+        else decisions.masked(scored.exact_divergence.to(decisions.log_prob.dtype))
+    )
     return objective.divergence(decisions, reference, exact)

@@ -1,6 +1,7 @@
 """The objective: one loss made of orthogonal slots, the same for every domain.
 
-    loss = - lambda_pg sum_bt w_bt c_bt k_bt S_bt + beta sum_bt w_bt D_bt - lambda_H sum_bt w_bt H_bt + sum_i lambda_i aux_i
+    loss = - lambda_pg sum_bt w_bt c_bt k_bt S_bt + beta sum_bt w_bt D_bt - lambda_H sum_bt w_bt H_bt + sum_i lambda_i
+    aux_i
 
 Tensors in, tensors out. State is passed in and returned.
 """
@@ -29,7 +30,14 @@ from groupwise.objective.divergence import Divergence, NoDivergence
 from groupwise.objective.live_log_prob import check_log_prob
 from groupwise.objective.loss import loss_of
 from groupwise.objective.plan import Plan
-from groupwise.objective.prepare import Partial, check_size, grouped_rewards, is_packed, measure_rewards, weighted_summands
+from groupwise.objective.prepare import (
+    Partial,
+    check_size,
+    grouped_rewards,
+    is_packed,
+    measure_rewards,
+    weighted_summands,
+)
 from groupwise.objective.ratio import Ratio, Token
 from groupwise.objective.refusals import refusals
 from groupwise.objective.running import Running
@@ -100,7 +108,8 @@ class Objective(Config):
 
     @staticmethod
     def preset(name: str, **overrides: Any) -> Objective:
-        """A published method by name, with changed keys: `Objective.preset("dapo", **{"trust.kind": "gaussian", "trust.sigma": 0.3})`.
+        """A published method by name, with changed keys: `Objective.preset("dapo", **{"trust.kind": "gaussian",
+        "trust.sigma": 0.3})`.
 
         Overlays are written `dapo+tis`. An unknown name raises `ConfigError` with the nearest ones.
         """
@@ -109,7 +118,8 @@ class Objective(Config):
         return objective_from(name, overrides)
 
     def on(self, *, density: bool) -> Objective:
-        """The objective for decisions of this kind: where a slot leaves to it what it reads (`signal = "auto"`), that is settled.
+        """The objective for decisions of this kind: where a slot leaves to it what it reads (`signal = "auto"`), that
+        is settled.
 
         Args:
             density: whether log-probs are of densities.
@@ -135,7 +145,9 @@ class Objective(Config):
         return self._reads() & _ROLLOUT_FIELDS | frozenset(getattr(self.advantage, "reads", ()))
 
     def _stages(self) -> dict[str, Any]:
-        """The stages of the loss by what a configuration calls them. One that reads more than log-probs and advantages names the fields in `reads`."""
+        """The stages of the loss by what a configuration calls them. One that reads more than log-probs and advantages
+        names the fields in `reads`.
+        """
         slots = {f"{slot}.kind = {getattr(self, slot).kind!r}": getattr(self, slot) for slot in _LOSS_SLOTS}
         return slots | {f"credit.{link.kind}": link for link in self.credit.links()}
 
@@ -145,7 +157,9 @@ class Objective(Config):
     @property
     def needs_reference(self) -> bool:
         """True when a reference policy takes part."""
-        return "reference_log_prob" in self.requires_rollouts or (self.divergence.kind == "exact" and self.divergence.beta.may_be_positive())
+        return "reference_log_prob" in self.requires_rollouts or (
+            self.divergence.kind == "exact" and self.divergence.beta.may_be_positive()
+        )
 
     @property
     def discrete_only(self) -> str | None:
@@ -159,7 +173,12 @@ class Objective(Config):
     @property
     def scope(self) -> str:
         """How much of an update one term of the loss reads: `decision`, `member` or `batch`."""
-        slots = [self.smoothing.scope, self.ratio.scope, self.trust.scope, "decision" if self.credit.uniform else "member"]
+        slots = [
+            self.smoothing.scope,
+            self.ratio.scope,
+            self.trust.scope,
+            "decision" if self.credit.uniform else "member",
+        ]
         if self.compat is not None:
             slots.append("member")
         return max(slots, key=_SCOPES.index)
@@ -169,11 +188,15 @@ class Objective(Config):
         return ObjectiveState(beta=self.divergence.beta.init())
 
     def adopt(self, state: ObjectiveState, previous: Objective) -> ObjectiveState:
-        """The state at the start of a stage: schedules begin anew; the adaptive beta and running statistics survive unless their kind changed."""
+        """The state at the start of a stage: schedules begin anew; the adaptive beta and running statistics survive
+        unless their kind changed.
+        """
         same_beta = self.divergence.beta.kind == previous.divergence.beta.kind
         same_running = self.advantage.kind == previous.advantage.kind
         fresh = self.init()
-        return ObjectiveState(beta=state.beta if same_beta else fresh.beta, running=state.running if same_running else fresh.running)
+        return ObjectiveState(
+            beta=state.beta if same_beta else fresh.beta, running=state.running if same_running else fresh.running
+        )
 
     def prepare(self, rollouts: Rollouts, state: ObjectiveState, reduce: Reduce = alone) -> Batch:
         """Advantages and admission of a batch of rollouts: whole groups, no gradient, once.
@@ -184,20 +207,33 @@ class Objective(Config):
             reduce: sum over processes, for statistics of the whole batch.
 
         Returns:
-            The batch. `batch.statistics` holds the reward metrics, `batch.state` the state with the running statistics of this batch.
+            The batch. `batch.statistics` holds the reward metrics, `batch.state` the state with the running statistics
+            of this batch.
 
         Raises:
-            ValueError: a field that the objective reads is missing, densities where it reads probabilities, a reward map where it takes one advantage a member,
-                rewards or weights so large that advantages overflow.
+            ValueError: a field that the objective reads is missing, densities where it reads probabilities, a reward
+                map where it takes one advantage a member, rewards or weights so large that advantages overflow.
         """
         if not isinstance(rollouts, Rollouts) or not isinstance(state, ObjectiveState):
             got = f"{type(rollouts).__name__} and {type(state).__name__}"
-            raise ValueError(f"prepare takes Rollouts and an ObjectiveState, got {got}; write objective.prepare(rollouts, objective.init())")
+            raise ValueError(
+                f"prepare takes Rollouts and an ObjectiveState, got {got}; write objective.prepare(rollouts,"
+                " objective.init())"
+            )
         self._check_rollouts(rollouts)
-        if rollouts.rewards and self._policy_weight(state) != 0 and not any(rollouts.reward_weights.get(name, 1.0) for name in rollouts.rewards):
-            raise ValueError("Rollouts.reward_weights are all 0, so nothing is rewarded; give at least one reward a weight")
+        if (
+            rollouts.rewards
+            and self._policy_weight(state) != 0
+            and not any(rollouts.reward_weights.get(name, 1.0) for name in rollouts.rewards)
+        ):
+            raise ValueError(
+                "Rollouts.reward_weights are all 0, so nothing is rewarded; give at least one reward a weight"
+            )
         if not rollouts.rewards and self._policy_weight(state) != 0:
-            raise ValueError("Rollouts.rewards is empty: a policy term needs at least one reward; pass Rollouts(..., rewards={'name': values})")
+            raise ValueError(
+                "Rollouts.rewards is empty: a policy term needs at least one reward; pass Rollouts(...,"
+                " rewards={'name': values})"
+            )
         given = grouped_rewards(rollouts, self.partial_rewards, reduce)
         penalty = self._reward_penalty(rollouts, state)
         rewards = given if penalty is None else given.with_value(given.value - penalty[:, None])
@@ -219,7 +255,11 @@ class Objective(Config):
             admitted=members,
             prompt=rewards.index,
             num_prompts=rewards.num_groups,
-            member=torch.arange(len(rollouts.group), device=rollouts.group.device) if rollouts.member is None else rollouts.member,
+            member=(
+                torch.arange(len(rollouts.group), device=rollouts.group.device)
+                if rollouts.member is None
+                else rollouts.member
+            ),
             state=state.model_copy(update={"running": running}),
             behaviour_log_prob=rollouts.behaviour_log_prob,
             reference_log_prob=rollouts.reference_log_prob,
@@ -234,7 +274,9 @@ class Objective(Config):
         for called, stage in self._stages().items():
             for name in sorted(_ROLLOUT_FIELDS & frozenset(getattr(stage, "reads", ()))):
                 if getattr(rollouts, name) is None:
-                    raise ValueError(f"Rollouts.{name} is missing, and {called} reads it; pass Rollouts(..., {name}=...)")
+                    raise ValueError(
+                        f"Rollouts.{name} is missing, and {called} reads it; pass Rollouts(..., {name}=...)"
+                    )
         if rollouts.density and self.discrete_only is not None:
             raise ValueError(f"Rollouts(density=True) holds densities, and {self.discrete_only}")
 
@@ -263,11 +305,15 @@ class Objective(Config):
             state: the objective's state now; the batch's own if not given (right for the first update on it).
             reduce: sum over processes.
             detail: measure percentiles too.
-            not_finite: what a live log-prob that is NaN or infinite at a valid decision is: an error that names the place, or a decision that counts as
-                unmoved, weighs nothing and is counted in `log_prob/not_finite`, as a training run wants it.
+            not_finite: what a live log-prob that is NaN or infinite at a valid decision is: an error that names the
+                place, or a decision that counts as unmoved, weighs nothing and is counted in `log_prob/not_finite`, as
+                a training run wants it.
         """
         if not isinstance(update, Batch):
-            raise ValueError(f"plan takes a Batch, got {type(update).__name__}; write objective.plan(objective.prepare(rollouts, state))")
+            raise ValueError(
+                f"plan takes a Batch, got {type(update).__name__}; write objective.plan(objective.prepare(rollouts,"
+                " state))"
+            )
         now = update.state if state is None else state
         mask = both(update.mask, update.admitted[:, None])
         real = torch.ones_like(update.admitted)
@@ -286,8 +332,15 @@ class Objective(Config):
         constants: dict[str, float] = {}
         if running.weight > 0:
             constants = {"state/running_mean_sum": running.mean_sum, "state/running_std_sum": running.std_sum}
-            constants |= {"state/running_centred_std_sum": running.centred_std_sum, "state/running_weight": running.weight}
-            constants |= {"global_reward_mean": running.mean, "global_reward_std": running.std, "global_centred_std": running.centred_std}
+            constants |= {
+                "state/running_centred_std_sum": running.centred_std_sum,
+                "state/running_weight": running.weight,
+            }
+            constants |= {
+                "global_reward_mean": running.mean,
+                "global_reward_std": running.std,
+                "global_centred_std": running.centred_std,
+            }
         return Plan(
             mask=mask,
             real=real,
@@ -320,19 +373,26 @@ class Objective(Config):
             plan: `plan.select(rows)` of the step's plan.
 
         Raises:
-            ValueError: a field is missing or of another shape, a log-prob is not finite at a valid decision, one that is not a density's lies above zero, or a
-                part was given of what the objective's scope needs whole.
+            ValueError: a field is missing or of another shape, a log-prob is not finite at a valid decision, one that
+                is not a density's lies above zero, or a part was given of what the objective's scope needs whole.
         """
         scored = self._checked(scored, plan)
         if plan.sliced and self.scope != "decision":
             raise ValueError(
-                f"a slice of members' decisions was given, and this objective has scope {self.scope!r}; "
-                "use objective.cotangents(scored_without_gradient, plan) and backpropagate (cotangent * field).sum() over the slices"
+                f"a slice of members' decisions was given, and this objective has scope {self.scope!r}; use"
+                " objective.cotangents(scored_without_gradient, plan) and backpropagate (cotangent * field).sum() over"
+                " the slices"
             )
         if plan.sliced and scored.auxiliary:
-            raise ValueError("a slice of members' decisions was given with auxiliary sums, which belong to whole members; use objective.cotangents")
+            raise ValueError(
+                "a slice of members' decisions was given with auxiliary sums, which belong to whole members; use"
+                " objective.cotangents"
+            )
         if not plan.whole and self.scope == "batch":
-            raise ValueError("a micro-batch was given, and this objective has scope 'batch'; use objective.cotangents on the whole update")
+            raise ValueError(
+                "a micro-batch was given, and this objective has scope 'batch'; use objective.cotangents on the whole"
+                " update"
+            )
         return loss_of(self, scored, plan)
 
     def cotangents(self, scored: Scored, plan: Plan) -> Cotangents:
@@ -346,17 +406,29 @@ class Objective(Config):
         """
         scored = self._checked(scored, plan)
         if not plan.whole and self.scope == "batch":
-            raise ValueError("a part of the update was given, and this objective has scope 'batch'; pass the plan of the whole update")
+            raise ValueError(
+                "a part of the update was given, and this objective has scope 'batch'; pass the plan of the whole"
+                " update"
+            )
         leaves = {name: tensor.detach().requires_grad_() for name, tensor in scored.tensors().items()}
         with torch.enable_grad():
             loss = loss_of(self, Scored.from_tensors(leaves), plan)
         wanted = list(leaves.values())
-        gradients = torch.autograd.grad(loss.total, wanted, allow_unused=True) if loss.total.requires_grad else [None] * len(wanted)
-        named = {name: torch.zeros_like(leaf) if g is None else g for (name, leaf), g in zip(leaves.items(), gradients, strict=True)}
+        gradients = (
+            torch.autograd.grad(loss.total, wanted, allow_unused=True)
+            if loss.total.requires_grad
+            else [None] * len(wanted)
+        )
+        named = {
+            name: torch.zeros_like(leaf) if g is None else g
+            for (name, leaf), g in zip(leaves.items(), gradients, strict=True)
+        }
         return Cotangents(Scored.from_tensors(named), Loss(loss.total.detach(), loss.statistics))
 
     def observe(self, state: ObjectiveState, metrics: Mapping[str, float]) -> ObjectiveState:
-        """The state after an update, from its globally reduced metrics (`kl` moves an adaptive beta; one that is not finite moves nothing)."""
+        """The state after an update, from its globally reduced metrics (`kl` moves an adaptive beta; one that is not
+        finite moves nothing).
+        """
         measured = metrics.get("kl")
         measured = measured if measured is not None and math.isfinite(measured) else None
         beta = self.divergence.beta.init() if state.beta is None else state.beta
@@ -368,19 +440,27 @@ class Objective(Config):
     def _checked(self, scored: Scored, plan: Plan) -> Scored:
         if not isinstance(scored, Scored) or not isinstance(plan, Plan):
             got = f"{type(scored).__name__} and {type(plan).__name__}"
-            raise ValueError(f"loss and cotangents take a Scored and a Plan, got {got}; write objective.loss(Scored(log_prob), plan)")
+            raise ValueError(
+                f"loss and cotangents take a Scored and a Plan, got {got}; write objective.loss(Scored(log_prob), plan)"
+            )
         for name in sorted(self.requires):
             if getattr(scored, name) is None:
                 raise ValueError(f"Scored.{name} is missing, and this objective requires {sorted(self.requires)}")
         for name, value in scored.tensors().items():
             if not isinstance(value, Tensor) or not value.is_floating_point():
-                raise ValueError(f"Scored.{name} must be a float tensor, got {value.dtype if isinstance(value, Tensor) else type(value).__name__}")
+                raise ValueError(
+                    f"Scored.{name} must be a float tensor, got"
+                    f" {value.dtype if isinstance(value, Tensor) else type(value).__name__}"
+                )
             if name.startswith("auxiliary."):
                 if value.shape != (len(plan),):
-                    raise ValueError(f"Scored.{name} must hold one sum a member, [{len(plan)}], got {list(value.shape)}")
+                    raise ValueError(
+                        f"Scored.{name} must hold one sum a member, [{len(plan)}], got {list(value.shape)}"
+                    )
             elif value.shape != plan.mask.shape:
                 raise ValueError(
-                    f"Scored.{name} has shape {list(value.shape)}, and the plan's members and decisions are {list(plan.mask.shape)}; pass plan.select(rows)"
+                    f"Scored.{name} has shape {list(value.shape)}, and the plan's members and decisions are"
+                    f" {list(plan.mask.shape)}; pass plan.select(rows)"
                 )
         if scored.log_prob.device.type == "cpu":
             check_log_prob(scored.log_prob.detach(), plan)

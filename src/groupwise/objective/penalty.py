@@ -9,7 +9,9 @@ from groupwise.schedule import AnySchedule, Constant
 
 
 class Penalty(Config):
-    """The base of the divergence estimators. `D` is `[B, T]`, in nats, and 0 where both log-probs are 0; the loss adds `beta sum w D`."""
+    """The base of the divergence estimators. `D` is `[B, T]`, in nats, and 0 where both log-probs are 0; the loss adds
+    `beta sum w D`.
+    """
 
     beta: AnySchedule = Constant(value=0.04)
     """The coefficient, a number or a schedule; adaptive kinds follow the measured divergence, once per update."""

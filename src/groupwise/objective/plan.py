@@ -1,4 +1,6 @@
-"""The plan of one optimiser step: every weight and coefficient, from global counts, fixed before the first micro-batch."""
+"""The plan of one optimiser step: every weight and coefficient, from global counts, fixed before the first
+micro-batch.
+"""
 
 from __future__ import annotations
 
@@ -67,9 +69,11 @@ class Plan:
         return self.mask.shape[0]
 
     def select(self, rows: Int[Tensor, " N"], decisions: slice | None = None) -> Plan:
-        """One micro-batch of whole members, or (only where the objective's scope is `decision`) a slice of their decisions.
+        """One micro-batch of whole members, or (only where the objective's scope is `decision`) a slice of their
+        decisions.
 
-        A negative row is filler: it repeats member 0 with weight 0, so that processes with fewer members run as many micro-batches.
+        A negative row is filler: it repeats member 0 with weight 0, so that processes with fewer members run as many
+        micro-batches.
         """
         filler = (rows < 0)[:, None]
         places = rows.clamp(min=0)

@@ -23,8 +23,9 @@ _LARGEST = 1e18
 def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce) -> Grouped:
     """The weighted sum of all rewards, with its groups.
 
-    A missing reward leaves the sum, which is then over the rest, scaled by all weights over those present (`partial = "renormalise"`) or left
-    as it is (`"sum"`). A member without any reward is unscorable. Rewards of weight 0 are measured and never counted.
+    A missing reward leaves the sum, which is then over the rest, scaled by all weights over those present (`partial =
+    "renormalise"`) or left as it is (`"sum"`). A member without any reward is unscorable. Rewards of weight 0 are
+    measured and never counted.
 
     Args:
         rollouts: whole groups.
@@ -45,7 +46,11 @@ def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce) -> Gro
     missing = torch.zeros_like(total, dtype=torch.bool)
     present = torch.zeros_like(total, dtype=torch.bool)
     for name, given in given_rewards.items():
-        value, there = (given, rollouts.reward_present[name]) if given.dim() == 2 else (given[:, None], rollouts.reward_present[name][:, None])
+        value, there = (
+            (given, rollouts.reward_present[name])
+            if given.dim() == 2
+            else (given[:, None], rollouts.reward_present[name][:, None])
+        )
         parts[name] = Grouped(value, there, index, num_groups, length, reduce=reduce)
         if weights[name] == 0.0:
             continue
@@ -57,10 +62,15 @@ def grouped_rewards(rollouts: Rollouts, partial: Partial, reduce: Reduce) -> Gro
     if wide:
         present = present & rollouts.mask
     if partial == "renormalise":
-        total = torch.where(missing & (weight_present > 0), total / weight_present.clamp(min=1e-300) * weight_all, total)
+        total = torch.where(
+            missing & (weight_present > 0), total / weight_present.clamp(min=1e-300) * weight_all, total
+        )
     total = torch.where(present, total, 0.0)
     if total.numel() and not (size := float(total.abs().amax())) <= LARGEST_REWARD:
-        raise ValueError(f"the weighted sum of rewards comes to {size:.6g}, whose square overflows; lower Rollouts.reward_weights, {weights}")
+        raise ValueError(
+            f"the weighted sum of rewards comes to {size:.6g}, whose square overflows; lower Rollouts.reward_weights,"
+            f" {weights}"
+        )
     return Grouped(total, present, index, num_groups, length, parts, weights, reduce, rollouts.reward_history)
 
 
@@ -78,7 +88,7 @@ def check_size(advantage: Float[Tensor, "B K"], called: str) -> None:
         >>> check_size(torch.tensor([[1.0], [-2e18]]), "advantage.kind = 'centred'")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ValueError: advantage.kind = 'centred' gives advantages up to 2e+18, and fp32 holds the squares of no more than 1e+18; ...
-    """
+    """  # noqa: E501
     size = float(advantage.abs().amax()) if advantage.numel() else 0.0
     if not size <= _LARGEST:
         raise ValueError(
@@ -102,13 +112,17 @@ def is_packed(mask: Bool[Tensor, "B T"]) -> bool:
 
 
 def weighted_summands(rewards: Grouped) -> dict[str, Float[Tensor, "B K"]]:
-    """Returns what each reward adds to a member's distance from its group where advantages compare the weighted sum, `weight_k (R_ik - mean_k)`.
+    """Returns what each reward adds to a member's distance from its group where advantages compare the weighted sum,
+    `weight_k (R_ik - mean_k)`.
 
     Args:
         rewards: with their parts.
     """
     counted = {name: part for name, part in rewards.parts.items() if rewards.weights[name] != 0}
-    return {name: (rewards.weights[name] * torch.where(part.present, part.value - part.mean, 0.0)).expand_as(rewards.value) for name, part in counted.items()}
+    return {
+        name: (rewards.weights[name] * torch.where(part.present, part.value - part.mean, 0.0)).expand_as(rewards.value)
+        for name, part in counted.items()
+    }
 
 
 def measure_rewards(
@@ -120,8 +134,9 @@ def measure_rewards(
 ) -> dict[str, Statistic]:
     """The reward and advantage metrics, under TRL's names and source 001's.
 
-    A flat group is all right where its rewards come to the most that the weighted sum can be, all wrong where to the least (`Rollouts.reward_bounds`).
-    A reward's share in what is compared is the part of the variance inside groups that its summand makes, `sum x_k x / sum x^2` with `x = sum_k x_k`.
+    A flat group is all right where its rewards come to the most that the weighted sum can be, all wrong where to the
+    least (`Rollouts.reward_bounds`). A reward's share in what is compared is the part of the variance inside groups
+    that its summand makes, `sum x_k x / sum x^2` with `x = sum_k x_k`.
 
     Args:
         rewards: the weighted sum, with its groups and parts.
@@ -132,15 +147,21 @@ def measure_rewards(
     """
     truncated = rollouts.truncated
     ends = {name: rollouts.reward_bounds.get(name, (0.0, 1.0)) for name in rewards.parts}
-    worst, best = (sum(pick(rewards.weights[name] * end for end in both) for name, both in ends.items()) for pick in (min, max))
+    worst, best = (
+        sum(pick(rewards.weights[name] * end for end in both) for name, both in ends.items()) for pick in (min, max)
+    )
     near = _SAME_SUM * max(1.0, abs(worst), abs(best))
     flat = rewards.group_flat.all(dim=1)
     compared = torch.ones_like(flat)
-    level = torch.where(rewards.highest.isfinite(), rewards.highest, torch.full_like(rewards.highest, float("nan"))).nanmean(dim=1)
+    level = torch.where(
+        rewards.highest.isfinite(), rewards.highest, torch.full_like(rewards.highest, float("nan"))
+    ).nanmean(dim=1)
     group_std = rewards.value.new_zeros(rewards.num_groups).scatter(0, rewards.index, rewards.std(1).mean(dim=1))
     group_mean = rewards.value.new_zeros(rewards.num_groups).scatter(0, rewards.index, rewards.mean.mean(dim=1))
     scorable_group = rewards.highest.isfinite().any(dim=1)
-    spread = torch.where(rewards.highest.isfinite(), rewards.highest - rewards.lowest, torch.full_like(rewards.highest, float("nan"))).nanmean(dim=1)
+    spread = torch.where(
+        rewards.highest.isfinite(), rewards.highest - rewards.lowest, torch.full_like(rewards.highest, float("nan"))
+    ).nanmean(dim=1)
     scorable = rewards.present.any(dim=1)
     statistics: dict[str, Statistic] = {
         "reward": Mean.of(rewards.value, rewards.present),

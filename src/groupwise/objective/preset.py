@@ -1,4 +1,6 @@
-"""Methods as data: a preset is a TOML file that names its paper and states every slot. No preset has code of its own."""
+"""Methods as data: a preset is a TOML file that names its paper and states every slot. No preset has code
+of its own.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ _METHODS = files("groupwise") / "presets" / "methods"
 _OVERLAYS = files("groupwise") / "presets" / "overlays"
 
 
-_BOTH = ", or write one that rejects with the weights that are left truncated as well, for example dapo+mis with correction.truncate = 2.0"
+_BOTH = (
+    ", or write one that rejects with the weights that are left truncated as well, for example dapo+mis with"
+    " correction.truncate = 2.0"
+)
 
 
 @final
@@ -44,7 +49,9 @@ class Paper(Config):
 
 @final
 class Method(Config):
-    """A published method, or a correction that is laid on one: its paper, its equation, its slots, and how it deviates from the paper."""
+    """A published method, or a correction that is laid on one: its paper, its equation, its slots, and how it deviates
+    from the paper.
+    """
 
     title: str
     summary: str
@@ -67,7 +74,9 @@ def method_names() -> tuple[str, ...]:
         >>> {"grpo", "dapo", "source_003"} <= set(method_names())
         True
     """
-    return tuple(sorted(entry.name.removesuffix(".toml") for entry in _METHODS.iterdir() if entry.name.endswith(".toml")))
+    return tuple(
+        sorted(entry.name.removesuffix(".toml") for entry in _METHODS.iterdir() if entry.name.endswith(".toml"))
+    )
 
 
 @cache
@@ -78,7 +87,9 @@ def overlay_names() -> tuple[str, ...]:
         >>> overlay_names()
         ('geo_rs', 'icepop', 'mis', 'seq_mis', 'seq_tis', 'tis')
     """
-    return tuple(sorted(entry.name.removesuffix(".toml") for entry in _OVERLAYS.iterdir() if entry.name.endswith(".toml")))
+    return tuple(
+        sorted(entry.name.removesuffix(".toml") for entry in _OVERLAYS.iterdir() if entry.name.endswith(".toml"))
+    )
 
 
 def _unknown(what: str, name: str, allowed: tuple[str, ...]) -> Problem:
@@ -101,9 +112,14 @@ def read_method(name: str) -> Method:
         '2503.14476'
     """
     if name in overlay_names():
-        raise ConfigError(Problem("method", f"{name!r} is an overlay, laid on a method with +", suggestion=f"dapo+{name}"))
+        raise ConfigError(
+            Problem("method", f"{name!r} is an overlay, laid on a method with +", suggestion=f"dapo+{name}")
+        )
     if name.endswith(".toml"):
-        what = "is a file, and a method is a preset; write slots of your own, such as [advantage] or [trust], into the experiment's file beside method = "
+        what = (
+            "is a file, and a method is a preset; write slots of your own, such as [advantage] or [trust], into the"
+            " experiment's file beside method = "
+        )
         raise ConfigError(Problem("method", f"{name!r} {what}'grpo'"))
     if name not in method_names():
         raise ConfigError(_unknown("method", name, method_names()))
@@ -181,7 +197,10 @@ def method_tree(name: str) -> dict[str, Any]:
         slots = read_overlay(overlay).objective
         for slot in slots:
             if slot in taken:
-                what = f"the overlays {taken[slot]!r} and {overlay!r} both set {slot}, and only one can hold; keep one{_BOTH}"
+                what = (
+                    f"the overlays {taken[slot]!r} and {overlay!r} both set {slot}, and only one can hold; keep"
+                    f" one{_BOTH}"
+                )
                 raise ConfigError(Problem("method", f"{name!r}: {what}"))
             taken[slot] = overlay
         tree = merge(tree, slots)
@@ -216,7 +235,9 @@ def changes(objective: Objective) -> dict[str, Any]:
     if base == "custom":
         return {}
     plain = resolve(base, {})
-    return difference(plain.model_dump(mode="json", exclude={"name"}), objective.model_dump(mode="json", exclude={"name"}))
+    return difference(
+        plain.model_dump(mode="json", exclude={"name"}), objective.model_dump(mode="json", exclude={"name"})
+    )
 
 
 def objective_from(name: str, overrides: Mapping[str, Any]) -> Objective:
@@ -236,7 +257,9 @@ def objective_from(name: str, overrides: Mapping[str, Any]) -> Objective:
     edits: dict[str, Any] = {}
     for key, value in overrides.items():
         if key.startswith("objective."):
-            raise ConfigError(Problem(key, f"these are keys of the objective already; write {key.removeprefix('objective.')}"))
+            raise ConfigError(
+                Problem(key, f"these are keys of the objective already; write {key.removeprefix('objective.')}")
+            )
         # In either order: a table that is given as it is would be written into, and it is the caller's.
         if any(other.startswith(f"{key}.") for other in overrides):
             raise ConfigError(Problem(key, "is given as a whole and in parts; keep one of them"))

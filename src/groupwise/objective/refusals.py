@@ -1,4 +1,6 @@
-"""Settings that contradict each other, or that would change nothing: refused when the configuration is read, each with its reason and what to write."""
+"""Settings that contradict each other, or that would change nothing: refused when the configuration is read, each with
+its reason and what to write.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,14 @@ def refusals(objective: Objective) -> Iterator[str]:
     if not credit.uniform and sequence_gradient and not score_function:
         names = ", ".join(link.kind for link in credit.links())
         yield (
-            f"credit ({names}) is ineffective under ratio.kind = {ratio.kind!r} with ratio.gradient = 'sequence': all decisions of a member share one "
-            "gradient, so a credit of mean one cancels; write ratio.gradient = 'token', or leave the credit out"
+            f"credit ({names}) is ineffective under ratio.kind = {ratio.kind!r} with ratio.gradient = 'sequence': all"
+            " decisions of a member share one gradient, so a credit of mean one cancels; write ratio.gradient ="
+            " 'token', or leave the credit out"
         )
     if trust.kind == "unbounded" and trust.form == "log_prob" and objective.smoothing.kind != "identity":
         yield (
-            f"smoothing.kind = {objective.smoothing.kind!r} is ineffective with trust.form = 'log_prob', which ignores the ratio; "
-            "write trust.form = 'ratio', or smoothing.kind = 'identity'"
+            f"smoothing.kind = {objective.smoothing.kind!r} is ineffective with trust.form = 'log_prob', which ignores"
+            " the ratio; write trust.form = 'ratio', or smoothing.kind = 'identity'"
         )
     if trust.kind == "unbounded" and trust.form == "log_prob" and ratio.kind in ("geometric", "arithmetic"):
         yield (
@@ -50,13 +53,19 @@ def refusals(objective: Objective) -> Iterator[str]:
             )
         if divergence.place == "reward" and objective.advantage.kind == "mean_scaled":
             yield (
-                "advantage.kind = 'mean_scaled' takes no negative reward, and divergence.place = 'reward' makes rewards negative; "
-                "write divergence.place = 'loss', or advantage.kind = 'centred'"
+                "advantage.kind = 'mean_scaled' takes no negative reward, and divergence.place = 'reward' makes rewards"
+                " negative; write divergence.place = 'loss', or advantage.kind = 'centred'"
             )
         if divergence.place == "reward" and divergence.against == "behaviour":
-            yield "divergence.against = 'behaviour' is ineffective in the reward, where it is 0; write divergence.against = 'reference'"
+            yield (
+                "divergence.against = 'behaviour' is ineffective in the reward, where it is 0; write divergence.against"
+                " = 'reference'"
+            )
         if divergence.kind == "exact" and divergence.against == "behaviour":
-            yield "divergence.kind = 'exact' is measured against the reference; write divergence.against = 'reference', or another divergence.kind"
+            yield (
+                "divergence.kind = 'exact' is measured against the reference; write divergence.against = 'reference',"
+                " or another divergence.kind"
+            )
         if (lowest := divergence.beta.extremes()[0]) < 0:
             yield f"divergence.beta comes down to {lowest:g}, and a penalty is not negative; write numbers from 0 up"
     coefficients = {
@@ -78,25 +87,28 @@ def _trust_refusals(objective: Objective) -> Iterator[str]:
     reads = {"gmpo": "log-ratio", "dppo": "probability"}.get(trust.kind)
     if reads is not None and smoothing.kind != "identity":
         yield (
-            f"trust.kind = {trust.kind!r} reads each decision's own {reads}, which smoothing.kind = {smoothing.kind!r} would replace; "
-            "write smoothing.kind = 'identity'"
+            f"trust.kind = {trust.kind!r} reads each decision's own {reads}, which smoothing.kind = {smoothing.kind!r}"
+            " would replace; write smoothing.kind = 'identity'"
         )
     if reads is not None and ratio.kind != "token":
-        yield f"trust.kind = {trust.kind!r} reads each decision's own {reads}, and ratio.kind is {ratio.kind!r}; write ratio.kind = 'token'"
+        yield (
+            f"trust.kind = {trust.kind!r} reads each decision's own {reads}, and ratio.kind is {ratio.kind!r}; write"
+            " ratio.kind = 'token'"
+        )
     if trust.kind == "gmpo" and not objective.credit.uniform:
         yield (
-            "credit is ineffective under trust.kind = 'gmpo': all decisions of a member share one gradient, so a credit of mean one cancels; "
-            "leave the credit out"
+            "credit is ineffective under trust.kind = 'gmpo': all decisions of a member share one gradient, so a credit"
+            " of mean one cancels; leave the credit out"
         )
     if trust.kind == "dppo" and objective.correction.kind != "none":
         yield (
-            f"trust.kind = 'dppo' weighs by the sampler's own probabilities, so correction.kind = {objective.correction.kind!r} would count the mismatch "
-            "twice; write correction.kind = 'none'"
+            "trust.kind = 'dppo' weighs by the sampler's own probabilities, so correction.kind ="
+            f" {objective.correction.kind!r} would count the mismatch twice; write correction.kind = 'none'"
         )
     if ratio.kind == "transition" and smoothing.kind != "identity":
         yield (
-            f"smoothing.kind = {smoothing.kind!r} is ineffective under ratio.kind = 'transition', which does not read log-ratios; "
-            "write smoothing.kind = 'identity'"
+            f"smoothing.kind = {smoothing.kind!r} is ineffective under ratio.kind = 'transition', which does not read"
+            " log-ratios; write smoothing.kind = 'identity'"
         )
 
 
@@ -110,8 +122,8 @@ def warnings(objective: Objective, updates_per_batch: int, chosen: frozenset[str
     """
     if updates_per_batch == 1 and any(key.startswith("objective.trust.") for key in chosen):
         yield (
-            f"trust.kind = {objective.trust.kind!r} was set, but every batch of rollouts gets one update, on-policy: the ratio is always 1 and no trust "
-            "region can act; set train.updates_per_batch above 1 to see it"
+            f"trust.kind = {objective.trust.kind!r} was set, but every batch of rollouts gets one update, on-policy:"
+            " the ratio is always 1 and no trust region can act; set train.updates_per_batch above 1 to see it"
         )
     if objective.advantage.kind == "rank":
         yield "advantage.kind = 'rank' discards the size of differences between rewards"
@@ -119,8 +131,8 @@ def warnings(objective: Objective, updates_per_batch: int, chosen: frozenset[str
     if divergence.kind == "k1" and divergence.place == "loss":
         against = divergence.against
         yield (
-            f"divergence.kind = 'k1' in the loss against the {against} policy: its mean gradient on-policy is exactly 0, so it only adds variance; "
-            "write divergence.kind = 'k3_unbiased', or divergence.place = 'reward'"
+            f"divergence.kind = 'k1' in the loss against the {against} policy: its mean gradient on-policy is exactly"
+            " 0, so it only adds variance; write divergence.kind = 'k3_unbiased', or divergence.place = 'reward'"
         )
     if getattr(objective.advantage, "baseline", None) == "running":
         yield "advantage.baseline = 'running' replaces the comparison inside a group by the difficulty of its prompt"

@@ -12,12 +12,18 @@ from groupwise.config import Config
 
 @final
 class Running(Config):
-    """Exponential averages of the batch's mean, its standard deviation, and that of what is left when each group's mean is taken away.
+    """Exponential averages of the batch's mean, its standard deviation, and that of what is left when each group's mean
+    is taken away.
 
-    `s <- decay s + (1 - decay) x`, `w <- decay w + (1 - decay)`, value `s / w`: the first batch gives exactly its own numbers.
+    `s <- decay s + (1 - decay) x`, `w <- decay w + (1 - decay)`, value `s / w`: the first batch gives exactly its own
+    numbers.
 
     Example:
-        >>> running = Running().follow(mean=1.0, std=2.0, centred_std=0.5, decay=0.9).follow(mean=1.0, std=4.0, centred_std=0.5, decay=0.9)
+        >>> running = (
+        ...     Running()
+        ...     .follow(mean=1.0, std=2.0, centred_std=0.5, decay=0.9)
+        ...     .follow(mean=1.0, std=4.0, centred_std=0.5, decay=0.9)
+        ... )
         >>> round(running.mean, 6), round(running.std, 6), round(running.centred_std, 6)
         (1.0, 3.052632, 0.5)
     """

@@ -1,4 +1,6 @@
-"""Whose gradient a member's ratio carries: each decision's own (the token form), or one that all of the member share."""
+"""Whose gradient a member's ratio carries: each decision's own (the token form), or one that all of the
+member share.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ def token_gradient(log_level: Float[Tensor, "B K"], decisions: Decisions) -> Flo
     Example:
         >>> import torch
         >>> now = torch.tensor([[-1.0, -2.0]], requires_grad=True)
-        >>> level = token_gradient(torch.tensor([[0.5]]), Decisions(torch.ones(1, 2, dtype=torch.bool), now, now.detach(), torch.ones(1, 2)))
+        >>> level = token_gradient(
+        ...     torch.tensor([[0.5]]),
+        ...     Decisions(torch.ones(1, 2, dtype=torch.bool), now, now.detach(), torch.ones(1, 2)),
+        ... )
         >>> level[0, 0].backward()
         >>> level.tolist(), now.grad.tolist()
         ([[0.5, 0.5]], [[1.0, 0.0]])
@@ -29,7 +34,8 @@ def token_gradient(log_level: Float[Tensor, "B K"], decisions: Decisions) -> Flo
 
 
 def whole_member(terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
-    """Every valid decision of the members that have one of these terms with an advantage: where they share one ratio, they share its gradient.
+    """Every valid decision of the members that have one of these terms with an advantage: where they share one ratio,
+    they share its gradient.
 
     Args:
         terms: `[B, T]` bool, the terms whose surrogate carries gradient.

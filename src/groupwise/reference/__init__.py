@@ -1,4 +1,6 @@
-"""The reference policy: what the trained one is compared with. One file a kind; the policy itself is `groupwise.reference.policy`."""
+"""The reference policy: what the trained one is compared with. One file a kind; the policy itself is
+`groupwise.reference.policy`.
+"""
 
 from __future__ import annotations
 

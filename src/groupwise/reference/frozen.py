@@ -12,8 +12,9 @@ class FrozenReference(Config):
     """`ref = theta_0`, for the whole run.
 
     Args:
-        adapter: with LoRA, `off` takes the model with its adapter switched off (no copy; the base model, also after a warm-up that trained the adapter),
-            `copy` keeps a copy of the adapter as it was when the reference began. Without an adapter the weights are copied.
+        adapter: with LoRA, `off` takes the model with its adapter switched off (no copy; the base model, also after a
+            warm-up that trained the adapter), `copy` keeps a copy of the adapter as it was when the reference began.
+            Without an adapter the weights are copied.
 
     Example:
         >>> FrozenReference().adapter

@@ -21,7 +21,8 @@ def _say(text: str) -> None:
 
 
 def convert_source_names(values: Any) -> Any:
-    """Source 002's names: `reference_model_mixup_alpha` weighs the *old* reference, so `alpha = 1 - it`; `reference_update_freq` is `sync_steps`.
+    """Source 002's names: `reference_model_mixup_alpha` weighs the *old* reference, so `alpha = 1 - it`;
+    `reference_update_freq` is `sync_steps`.
 
     Args:
         values: a table of a reference, before it is validated.
@@ -41,10 +42,16 @@ def convert_source_names(values: Any) -> Any:
     values = dict(values)
     if "reference_model_mixup_alpha" in values:
         if "alpha" in values:
-            raise ValueError("reference.alpha and reference_model_mixup_alpha are one setting in two orientations; keep alpha, the policy's share")
+            raise ValueError(
+                "reference.alpha and reference_model_mixup_alpha are one setting in two orientations; keep alpha, the"
+                " policy's share"
+            )
         mixup = values.pop("reference_model_mixup_alpha")
         values["alpha"] = 1.0 - mixup
-        _say(f"reference_model_mixup_alpha = {mixup} is the old reference's share; read as reference.alpha = {values['alpha']:g}, the policy's share")
+        _say(
+            f"reference_model_mixup_alpha = {mixup} is the old reference's share; read as reference.alpha ="
+            f" {values['alpha']:g}, the policy's share"
+        )
     if "reference_update_freq" in values:
         if "sync_steps" in values:
             raise ValueError("reference.sync_steps and reference_update_freq are the same setting; keep sync_steps")
@@ -66,7 +73,10 @@ def show_source_names(schema: dict[str, Any]) -> None:
         ['reference_model_mixup_alpha', 'reference_update_freq']
     """
     schema["properties"] |= {
-        "reference_model_mixup_alpha": {"type": "number", "description": "Source 002's name: the old reference's share, 1 - alpha."},
+        "reference_model_mixup_alpha": {
+            "type": "number",
+            "description": "Source 002's name: the old reference's share, 1 - alpha.",
+        },
         "reference_update_freq": {"type": "integer", "description": "Source 002's name of sync_steps."},
     }
 

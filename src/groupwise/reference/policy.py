@@ -1,4 +1,6 @@
-"""The reference policy beside the live one: a second set of the trained weights that takes the live ones' place for the length of a block."""
+"""The reference policy beside the live one: a second set of the trained weights that takes the live ones' place for the
+length of a block.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ from groupwise.reference.frozen import FrozenReference
 class ReferencePolicy:
     """Weights of the reference, and the rule by which they follow the policy.
 
-    Only what training changes is kept: parameters with `requires_grad`, and floating-point buffers (running statistics).
-    With LoRA and a frozen reference nothing is kept, the adapter is switched off instead.
+    Only what training changes is kept: parameters with `requires_grad`, and floating-point buffers (running
+    statistics). With LoRA and a frozen reference nothing is kept, the adapter is switched off instead.
 
     Args:
         config: one of `ReferenceConfig`.
@@ -46,7 +48,9 @@ class ReferencePolicy:
         self.score: float | None = None
         self._adapters = _adapted(module) if switches_off(config, module) else []
         keep = not isinstance(config, AbsentReference) and not self._adapters
-        self._weights: dict[str, Tensor] = {name: tensor.detach().clone() for name, tensor in _trained(module).items()} if keep else {}
+        self._weights: dict[str, Tensor] = (
+            {name: tensor.detach().clone() for name, tensor in _trained(module).items()} if keep else {}
+        )
 
     @property
     def present(self) -> bool:
@@ -55,7 +59,8 @@ class ReferencePolicy:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Within the block the module computes as the reference; afterwards, also after an exception, as the policy. Without gradient.
+        """Within the block the module computes as the reference; afterwards, also after an exception, as the policy.
+        Without gradient.
 
         The swap exchanges storages, so it costs no copy.
 
@@ -106,7 +111,10 @@ class ReferencePolicy:
     @torch.no_grad()
     def distance(self) -> float:
         """`|theta - ref|`, the Euclidean distance over all trained parameters."""
-        gaps = [(parameter.detach().float() - self._weights[name].float()).square().sum() for name, parameter in self._compared()]
+        gaps = [
+            (parameter.detach().float() - self._weights[name].float()).square().sum()
+            for name, parameter in self._compared()
+        ]
         return float(torch.stack(gaps).sum().sqrt()) if gaps else 0.0
 
     @torch.no_grad()
@@ -122,7 +130,9 @@ class ReferencePolicy:
         total = 0.0
         for name, parameter in self._compared():
             gap = parameter - self._weights[name]
-            parameter.grad = coefficient * gap if parameter.grad is None else parameter.grad.add_(gap, alpha=coefficient)
+            parameter.grad = (
+                coefficient * gap if parameter.grad is None else parameter.grad.add_(gap, alpha=coefficient)
+            )
             total += float(gap.float().square().sum())
         return coefficient * total / 2
 
@@ -144,7 +154,10 @@ class ReferencePolicy:
         """
         if set(state["weights"]) != set(self._weights):
             different = sorted(set(state["weights"]) ^ set(self._weights))[:3]
-            raise ValueError(f"the checkpoint's reference and this model's differ in {different}; resume with the configuration the run began with")
+            raise ValueError(
+                f"the checkpoint's reference and this model's differ in {different}; resume with the configuration the"
+                " run began with"
+            )
         for name, tensor in state["weights"].items():
             self._weights[name].copy_(tensor)
         self.score = state["score"]
@@ -181,7 +194,9 @@ def switches_off(config: Any, module: nn.Module) -> bool:
 
 
 def _trained(module: nn.Module) -> dict[str, Tensor]:
-    parameters: dict[str, Tensor] = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    parameters: dict[str, Tensor] = {
+        name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad
+    }
     return parameters | {name: buffer for name, buffer in module.named_buffers() if buffer.is_floating_point()}
 
 

@@ -15,13 +15,14 @@ from groupwise.reference.periodic import convert_source_names, show_source_names
 class QualityGateReference(Config):
     """As `periodic`, but a mixing is refused when `score(theta) < score(ref) - margin`.
 
-    `score(ref)` is the score of the policy that the reference was last mixed with (at first: of the policy it started as), so no evaluation is
-    spent on the reference itself. While a score is missing nothing is refused.
+    `score(ref)` is the score of the policy that the reference was last mixed with (at first: of the policy it started
+    as), so no evaluation is spent on the reference itself. While a score is missing nothing is refused.
 
     Args:
         sync_steps: steps between two mixings.
         alpha: the policy's share.
-        margin: how far the score may fall, in the metric's own unit; under `train.metric_goal = "min"`, how far it may rise.
+        margin: how far the score may fall, in the metric's own unit; under `train.metric_goal = "min"`, how far it may
+            rise.
 
     Example:
         >>> gate = QualityGateReference(margin=0.02)

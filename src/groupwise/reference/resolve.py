@@ -30,7 +30,13 @@ def resolve_reference(config: Any | None, *, required: bool) -> Any:
         return FrozenReference() if required else AbsentReference()
     absent = isinstance(config, AbsentReference)
     if required and absent:
-        raise ConfigError('reference.kind = "absent": the divergence compares with a reference; write reference.kind = "frozen", or divergence.beta = 0')
+        raise ConfigError(
+            'reference.kind = "absent": the divergence compares with a reference; write reference.kind = "frozen", or'
+            " divergence.beta = 0"
+        )
     if not required and not absent:
-        raise ConfigError(f'reference.kind = "{config.kind}": no term of the objective uses a reference; set divergence.beta above 0 or remove [reference]')
+        raise ConfigError(
+            f'reference.kind = "{config.kind}": no term of the objective uses a reference; set divergence.beta above 0'
+            " or remove [reference]"
+        )
     return config

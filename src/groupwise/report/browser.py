@@ -25,8 +25,9 @@ def browse(run: Run, recorded: Recorded, *, most_groups: int, text_bytes: int, p
         text_bytes, picture_bytes: what they may take of the page.
 
     Returns:
-        `parts` (names of the rewards), `groups` in order of their steps, `pictures` (addresses that members name by number), and `counts`: how many groups are
-        shown of each stratum, how many there are, and the step from which on none was left out where a long run was thinned.
+        `parts` (names of the rewards), `groups` in order of their steps, `pictures` (addresses that members name by
+        number), and `counts`: how many groups are shown of each stratum, how many there are, and the step from which on
+        none was left out where a long run was thinned.
     """
     chosen = choose(recorded.groups, most_groups)
     order = {(group.step, group.key): place for place, (group, _) in enumerate(chosen)}
@@ -63,8 +64,12 @@ def browse(run: Run, recorded: Recorded, *, most_groups: int, text_bytes: int, p
     }
 
 
-def _group(group: Group, why: str, records: Sequence[Mapping[str, Any]], parts: Sequence[str], run: Run, pictures: Pictures) -> dict[str, Any]:
-    best = sorted(records, key=lambda record: -float(record["reward"]) if is_number(record.get("reward")) else float("inf"))
+def _group(
+    group: Group, why: str, records: Sequence[Mapping[str, Any]], parts: Sequence[str], run: Run, pictures: Pictures
+) -> dict[str, Any]:
+    best = sorted(
+        records, key=lambda record: -float(record["reward"]) if is_number(record.get("reward")) else float("inf")
+    )
     if len(best) > MOST_MEMBERS:
         best = [*best[: MOST_MEMBERS // 2], *best[-MOST_MEMBERS // 2 :]]
     prompt, first = best[0].get("prompt"), best[0]

@@ -25,7 +25,8 @@ class Section:
     Args:
         title: the heading.
         says: one sentence on how to read them.
-        wanted: patterns of metric names with a title each, in order; `{}` in a title is what the pattern's group matched.
+        wanted: patterns of metric names with a title each, in order; `{}` in a title is what the pattern's group
+            matched.
     """
 
     title: str
@@ -116,13 +117,19 @@ SECTIONS = (
         ),
     ),
 )
-OTHER = Section("Everything else", "Metrics of single methods, and those that repeat what stands above in another name.", ((r"(.+)", "{}"),))
+OTHER = Section(
+    "Everything else",
+    "Metrics of single methods, and those that repeat what stands above in another name.",
+    ((r"(.+)", "{}"),),
+)
 
 _REPEATED = frozenset(("frac_reward_zero_std", "rewards_mean", "epoch", "step", *_RATIO))
 """Other names of what is drawn already."""
 
 
-def sections(variants: Sequence[Variant], recorded: Sequence[Recorded]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def sections(
+    variants: Sequence[Variant], recorded: Sequence[Recorded]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """All charts of some variants, and the metrics that never change.
 
     Args:
@@ -174,7 +181,8 @@ def sections(variants: Sequence[Variant], recorded: Sequence[Recorded]) -> tuple
 
 
 def stages(variants: Sequence[Variant]) -> list[dict[str, Any]]:
-    """Where stages begin, as the first run of each variant has it: `{"step", "name", "variant"}`; a run of one stage has none to show.
+    """Where stages begin, as the first run of each variant has it: `{"step", "name", "variant"}`; a run of one stage
+    has none to show.
 
     Args:
         variants: any.
@@ -205,8 +213,13 @@ def time_split(variants: Sequence[Variant]) -> list[dict[str, Any]]:
         means = {part: sum(seconds) / len(variant.runs) for part, seconds in totals.items()}
         whole = sum(means.values())
         if whole > 0:
-            parts = sorted(((part, seconds) for part, seconds in means.items() if seconds > whole / 1000), key=lambda each: -each[1])
-            found.append({"variant": place, "seconds": tidy(whole), "parts": [[part, tidy(seconds)] for part, seconds in parts]})
+            parts = sorted(
+                ((part, seconds) for part, seconds in means.items() if seconds > whole / 1000),
+                key=lambda each: -each[1],
+            )
+            found.append(
+                {"variant": place, "seconds": tidy(whole), "parts": [[part, tidy(seconds)] for part, seconds in parts]}
+            )
     return found
 
 
@@ -231,10 +244,22 @@ def _line(name: str, title: str, variants: Sequence[Variant], most: int) -> dict
     return {"kind": "line", "metric": name, "title": title, "series": series} if series else None
 
 
-def _distributions(section: Section, variants: Sequence[Variant], recorded: Sequence[Recorded], most: int) -> list[dict[str, Any]]:
+def _distributions(
+    section: Section, variants: Sequence[Variant], recorded: Sequence[Recorded], most: int
+) -> list[dict[str, Any]]:
     if section.title == "Ratios and the trust region":
-        return [_fan("ratio/p*", "Ratios", "percentiles 1, 5, 50, 95, 99 over decisions", [_ratios(variant, most) for variant in variants])]
-    source = {"Groups and advantages": ("advantage", "Advantages", "advantages"), "Learning": ("reward of members", "Rewards of members", "rewards")}
+        return [
+            _fan(
+                "ratio/p*",
+                "Ratios",
+                "percentiles 1, 5, 50, 95, 99 over decisions",
+                [_ratios(variant, most) for variant in variants],
+            )
+        ]
+    source = {
+        "Groups and advantages": ("advantage", "Advantages", "advantages"),
+        "Learning": ("reward of members", "Rewards of members", "rewards"),
+    }
     if section.title not in source:
         return []
     metric, title, field = source[section.title]
@@ -243,7 +268,13 @@ def _distributions(section: Section, variants: Sequence[Variant], recorded: Sequ
 
 
 def _fan(metric: str, title: str, says: str, fans: Sequence[dict[str, Any] | None]) -> dict[str, Any]:
-    return {"kind": "fan", "metric": metric, "title": title, "says": says, "series": [{"variant": place, **fan} for place, fan in enumerate(fans) if fan]}
+    return {
+        "kind": "fan",
+        "metric": metric,
+        "title": title,
+        "says": says,
+        "series": [{"variant": place, **fan} for place, fan in enumerate(fans) if fan],
+    }
 
 
 def _ratios(variant: Variant, most: int) -> dict[str, Any] | None:
@@ -253,7 +284,11 @@ def _ratios(variant: Variant, most: int) -> dict[str, Any] | None:
         return None
     pick = ("low", "low", "mean", "high", "high")
     outer = {"low": "run_low", "high": "run_high", "mean": "mean"}
-    columns = [curve.get(side, curve.get(outer[side], curve["mean"])) for side, curve in zip(pick, curves, strict=True) if curve is not None]
+    columns = [
+        curve.get(side, curve.get(outer[side], curve["mean"]))
+        for side, curve in zip(pick, curves, strict=True)
+        if curve is not None
+    ]
     length = min(map(len, columns))
     first = curves[0]
     assert first is not None
@@ -262,7 +297,10 @@ def _ratios(variant: Variant, most: int) -> dict[str, Any] | None:
 
 def _constant(chart: Mapping[str, Any]) -> bool:
     return all(
-        len(set(values)) <= 1 for series in chart["series"] for name, values in series.items() if name in ("mean", "low", "high", "run_low", "run_high")
+        len(set(values)) <= 1
+        for series in chart["series"]
+        for name, values in series.items()
+        if name in ("mean", "low", "high", "run_low", "run_high")
     ) and all("run_low" not in series or series["run_low"] == series["run_high"] for series in chart["series"])
 
 

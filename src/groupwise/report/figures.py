@@ -1,4 +1,6 @@
-"""The figures of source 000's paper support: variance reduction, comparison of beta, stability, gains. PDF with letters as letters, and PNG."""
+"""The figures of source 000's paper support: variance reduction, comparison of beta, stability, gains. PDF with letters
+as letters, and PNG.
+"""
 
 from __future__ import annotations
 
@@ -72,9 +74,13 @@ def write_figures(variants: Sequence[Variant], folder: Path) -> tuple[list[Path]
                 try:
                     folder.mkdir(parents=True, exist_ok=True)
                     # Without a date the same runs give the same file.
-                    made.savefig(path, bbox_inches="tight", metadata={"CreationDate": None} if suffix == ".pdf" else None)
+                    made.savefig(
+                        path, bbox_inches="tight", metadata={"CreationDate": None} if suffix == ".pdf" else None
+                    )
                 except OSError as error:
-                    raise ConfigError(f"{path} cannot be written ({error.strerror}); give another place with --out") from None
+                    raise ConfigError(
+                        f"{path} cannot be written ({error.strerror}); give another place with --out"
+                    ) from None
                 written.append(path)
     return written, left_out
 
@@ -88,7 +94,9 @@ def variance_reduction(variants: Sequence[Variant]) -> Figure | str:
     Returns:
         a figure, or why there is none.
     """
-    smoothing = [(place, variant) for place, variant in enumerate(variants) if variant.series("ema/smoothed_weights_variance")]
+    smoothing = [
+        (place, variant) for place, variant in enumerate(variants) if variant.series("ema/smoothed_weights_variance")
+    ]
     if not smoothing:
         return "no run smoothed its ratios; train one with method=ema"
     figure, (left, right) = _panels(2)
@@ -119,16 +127,29 @@ def beta_comparison(variants: Sequence[Variant]) -> Figure | str:
         if isinstance(beta, int | float) and settings.get("objective.smoothing.kind") == "ema":
             by_beta.setdefault(float(beta), []).append(variant)
     if len(by_beta) < 2:
-        return f"these runs have {len(by_beta)} values of smoothing.beta; compare some with --vary method=ema --vary smoothing.beta=0.5,0.7,0.9"
+        return (
+            f"these runs have {len(by_beta)} values of smoothing.beta; compare some with --vary method=ema --vary"
+            " smoothing.beta=0.5,0.7,0.9"
+        )
     figure, (left, right) = _panels(2)
     betas = sorted(by_beta)
-    metric = next((result.metric for result in results([each for own in by_beta.values() for each in own]) if result.metric), None)
+    metric = next(
+        (result.metric for result in results([each for own in by_beta.values() for each in own]) if result.metric), None
+    )
     for axes, values in (
-        (left, {beta: [mean(own) for each in by_beta[beta] for _, own in each.series("ema/variance_reduction_ratio")] for beta in betas}),
+        (
+            left,
+            {
+                beta: [mean(own) for each in by_beta[beta] for _, own in each.series("ema/variance_reduction_ratio")]
+                for beta in betas
+            },
+        ),
         (right, {beta: [value for result in results(by_beta[beta]) for value in result.after] for beta in betas}),
     ):
         known = [beta for beta in betas if values[beta]]
-        axes.plot(known, [mean(values[beta]) for beta in known], color=COLOURS[0], marker="o", markersize=4, label="mean")
+        axes.plot(
+            known, [mean(values[beta]) for beta in known], color=COLOURS[0], marker="o", markersize=4, label="mean"
+        )
         axes.scatter(
             [beta for beta in known for _ in values[beta]],
             [value for beta in known for value in values[beta]],
@@ -203,8 +224,12 @@ def gains(variants: Sequence[Variant]) -> Figure | str:
     axes.set_yticks(range(len(rows)), [_plain(result.name) for result in reversed(rows)])
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(
-        f"{_evaluated_on(variants).of(rows[0].metric or 'score')}: bar and number the mean after training, points the seeds, line before"
-        + "".join(f", {line} control {_plain(control.name)}" for control, line in zip(rows[0].controls, cycle(("dotted", "dashed", "dash-dotted"))))
+        f"{_evaluated_on(variants).of(rows[0].metric or 'score')}: bar and number the mean after training, points the"
+        " seeds, line before"
+        + "".join(
+            f", {line} control {_plain(control.name)}"
+            for control, line in zip(rows[0].controls, cycle(("dotted", "dashed", "dash-dotted")))
+        )
     )
     return figure
 
@@ -245,7 +270,13 @@ def _curve(axes: Axes, variant: Variant, name: str, place: int, *, label: str, d
     if curve is None:
         return
     colour = COLOURS[place % len(COLOURS)]
-    axes.plot(curve["step"], curve["mean"], color=colour, linestyle="--" if dashed or place >= len(COLOURS) else "-", label=_plain(label))
+    axes.plot(
+        curve["step"],
+        curve["mean"],
+        color=colour,
+        linestyle="--" if dashed or place >= len(COLOURS) else "-",
+        label=_plain(label),
+    )
     if "run_low" in curve:
         axes.fill_between(curve["step"], curve["run_low"], curve["run_high"], color=colour, alpha=0.15, linewidth=0)
 
@@ -259,6 +290,8 @@ def _said(axes: Axes, title: str, across: str, up: str, *, legend: bool = True) 
 
 
 def _plain(text: str) -> str:
-    """A name as it stands, its middle left out where it is long: a dollar sign would begin mathematics, and no panel would be left beside a long name."""
+    """A name as it stands, its middle left out where it is long: a dollar sign would begin mathematics, and no panel
+    would be left beside a long name.
+    """
     short = text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME // 2]}…{text[-_LONGEST_NAME // 2 + 1 :]}"
     return " ".join(short.split()).replace("$", r"\$")

@@ -96,7 +96,9 @@ def scan(run: Run) -> Recorded:
             known = [float(value) for value in values if is_number(value)]
             found.groups.append(Group(step, key, len(values), min(known, default=None), max(known, default=None)))
         found.advantages[step] = np.array(advantages)
-        found.rewards[step] = np.array([float(value) for values in rewards.values() for value in values if is_number(value)])
+        found.rewards[step] = np.array(
+            [float(value) for values in rewards.values() for value in values if is_number(value)]
+        )
     return Recorded(found.groups, found.advantages, found.rewards, tuple(parts), found.remarks)
 
 
@@ -117,10 +119,11 @@ def group_key(record: dict[str, Any]) -> Any:
 
 
 def choose(groups: Sequence[Group], most: int) -> list[tuple[Group, str]]:
-    """A stratified sample: groups of the first and of the last recorded step, those of the highest spread, all-wrong and flat ones over the whole run, and
-    every k-th of all.
+    """A stratified sample: groups of the first and of the last recorded step, those of the highest spread, all-wrong
+    and flat ones over the whole run, and every k-th of all.
 
-    The strata are served in turn, each in its own order, so that any beginning of the sample is one too, with every stratum in it.
+    The strata are served in turn, each in its own order, so that any beginning of the sample is one too, with every
+    stratum in it.
 
     Args:
         groups: in order of their steps.
@@ -161,14 +164,18 @@ def choose(groups: Sequence[Group], most: int) -> list[tuple[Group, str]]:
 
 
 def _spread_out(places: list[int]) -> list[int]:
-    """The same places in an order of which every beginning lies evenly over the whole: halves, quarters, eighths, ..."""
+    """The same places in an order of which every beginning lies evenly over the whole: halves, quarters,
+    eighths, ...
+    """
     count = len(places)
     if count < 3:
         return places
     order: dict[int, None] = {}
     for depth in itertools.count():
         parts = 2**depth
-        order.update(dict.fromkeys(place for part in range(parts) if (place := (2 * part + 1) * count // (2 * parts)) < count))
+        order.update(
+            dict.fromkeys(place for part in range(parts) if (place := (2 * part + 1) * count // (2 * parts)) < count)
+        )
         if parts >= count:
             break
     return [places[place] for place in [*order, *(place for place in range(count) if place not in order)]]

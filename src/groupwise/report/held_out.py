@@ -1,4 +1,6 @@
-"""What a run made of the prompts of its evaluations, before training and at its end: the records of two evaluations, prompt by prompt."""
+"""What a run made of the prompts of its evaluations, before training and at its end: the records of two evaluations,
+prompt by prompt.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,14 @@ from groupwise.report.pictures import Pictures
 from groupwise.runs import Run, reward_weights, score
 
 _SHOWN = ("text", "messages", "image", "demonstrations")
-"""A record with one of these shows what the model made; an evaluation keeps that of its first prompts, and of the others only the rewards."""
+"""A record with one of these shows what the model made; an evaluation keeps that of its first prompts, and of the
+others only the rewards.
+"""
 
 
 def held_out(run: Run, *, text_bytes: int, picture_bytes: int) -> dict[str, Any] | None:
-    """The prompts of one run's evaluations, in the shape of `browse`: each is a group, and its members are what was made of it before and after.
+    """The prompts of one run's evaluations, in the shape of `browse`: each is a group, and its members are what was
+    made of it before and after.
 
     Args:
         run: of which.
@@ -25,7 +30,8 @@ def held_out(run: Run, *, text_bytes: int, picture_bytes: int) -> dict[str, Any]
     Returns:
         as `browse` does, each member with `when`, each group with its `mode`, and `held`: `prompts` (what they are
         called), the `metric` that decides, `before` and `after` (the steps of the two
-        evaluations; one of them where there was one) and `recorded` (prompts of an evaluation); `None` where no record shows anything.
+        evaluations; one of them where there was one) and `recorded` (prompts of an evaluation); `None` where no record
+        shows anything.
     """
     steps = _compared(run)
     metric = str((run.summary or {}).get("metric") or "")
@@ -47,7 +53,10 @@ def held_out(run: Run, *, text_bytes: int, picture_bytes: int) -> dict[str, Any]
     for (mode, key), records in sorted(groups.items(), key=lambda each: each[0][0] != decides):
         prompt = records[0][1].get("prompt")
         shown: Any = conversation(prompt) if isinstance(prompt, list) else shortened("" if prompt is None else prompt)
-        members = [{**member(record, list(parts), run.path, pictures), "r": _score(record, name, weights), "when": when} for when, record in records]
+        members = [
+            {**member(record, list(parts), run.path, pictures), "r": _score(record, name, weights), "when": when}
+            for when, record in records
+        ]
         found = {"group": shortened(key, 80), "mode": mode, "prompt": shown, "members": members}
         size = len(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
         if size <= left:
@@ -58,19 +67,30 @@ def held_out(run: Run, *, text_bytes: int, picture_bytes: int) -> dict[str, Any]
         "groups": kept,
         "pictures": pictures.addresses,
         "pictures_left_out": pictures.num_left_out,
-        "held": {"prompts": run.evaluated_on.prompts, "metric": metric, "recorded": len(keys), "left": len(groups) - len(kept), **steps},
+        "held": {
+            "prompts": run.evaluated_on.prompts,
+            "metric": metric,
+            "recorded": len(keys),
+            "left": len(groups) - len(kept),
+            **steps,
+        },
     }
 
 
 def _compared(run: Run) -> dict[str, int]:
-    """The evaluation that the summary's `before` is of (where it is not known: the one before the first rollouts, or the first one), and the last one."""
+    """The evaluation that the summary's `before` is of (where it is not known: the one before the first rollouts, or
+    the first one), and the last one.
+    """
     steps = list(run.evaluations)
     if not steps:
         return {}
     summary = run.summary or {}
     measured = dict(zip(*run.series(f"eval/{summary.get('metric')}"), strict=True))
     began = next(iter(run.rollouts), 1) - 1
-    before = next((step for step in steps if step in measured and measured[step] == summary.get("before")), began if began in steps else steps[0])
+    before = next(
+        (step for step in steps if step in measured and measured[step] == summary.get("before")),
+        began if began in steps else steps[0],
+    )
     return {"before": before} if steps[-1] == before else {"before": before, "after": steps[-1]}
 
 

@@ -15,8 +15,33 @@ MOST_CHARACTERS = 6000
 MOST_TOKENS = 1500
 
 _SHOWN_APART = frozenset(
-    ("prompt", "prompt_ids", "key", "text", "messages", "tokens", "token_ids", "token_log_prob", "token_log_ratio", "token_credit", "num_tokens")
-    + ("truncated", "settings", "group", "rewards", "reward", "advantage", "num_decisions", "log_ratio", "demonstrations", "picks", "answers", "sample")
+    (
+        "prompt",
+        "prompt_ids",
+        "key",
+        "text",
+        "messages",
+        "tokens",
+        "token_ids",
+        "token_log_prob",
+        "token_log_ratio",
+        "token_credit",
+        "num_tokens",
+    )
+    + (
+        "truncated",
+        "settings",
+        "group",
+        "rewards",
+        "reward",
+        "advantage",
+        "num_decisions",
+        "log_ratio",
+        "demonstrations",
+        "picks",
+        "answers",
+        "sample",
+    )
     + ("mode",)
 )
 _NUMBERS = {"lp": "token_log_prob", "lr": "token_log_ratio", "cr": "token_credit"}
@@ -32,12 +57,18 @@ def member(record: Mapping[str, Any], parts: Sequence[str], root: Path, pictures
         pictures: where pictures are collected.
 
     Returns:
-        `r` reward, `a` advantage, `p` the parts, `t` text, `k` tokens with `lp`, `lr`, `cr` (log-prob when sampled, log-ratio, credit), `m` turns, `d`
-        demonstrations with `o` the answer they led to and `w` those that count as right, `i` pictures, `e` everything else, `n` decisions, `l` mean log-ratio,
-        `x` true where a limit cut it off; each only where there is something.
+        `r` reward, `a` advantage, `p` the parts, `t` text, `k` tokens with `lp`, `lr`, `cr` (log-prob when sampled,
+        log-ratio, credit), `m` turns, `d` demonstrations with `o` the answer they led to and `w` those that count as
+        right, `i` pictures, `e` everything else, `n` decisions, `l` mean log-ratio, `x` true where a limit cut it off;
+        each only where there is something.
 
     Example:
-        >>> member({"reward": 1.0, "advantage": 0.5, "text": "four", "rewards": {"right": 1.0}}, ["right"], Path(), Pictures(0))
+        >>> member(
+        ...     {"reward": 1.0, "advantage": 0.5, "text": "four", "rewards": {"right": 1.0}},
+        ...     ["right"],
+        ...     Path(),
+        ...     Pictures(0),
+        ... )
         {'r': 1, 'a': 0.5, 'p': [1], 't': 'four'}
     """
     rewards = record.get("rewards")
@@ -114,7 +145,14 @@ def conversation(turns: Sequence[Any]) -> list[list[str]]:
         >>> conversation([{"role": "user", "content": "higher"}, 7])
         [['user', 'higher'], ['', '7']]
     """
-    return [[str(turn.get("role", "")), shortened(turn.get("content", ""))] if isinstance(turn, Mapping) else ["", shortened(turn)] for turn in turns]
+    return [
+        (
+            [str(turn.get("role", "")), shortened(turn.get("content", ""))]
+            if isinstance(turn, Mapping)
+            else ["", shortened(turn)]
+        )
+        for turn in turns
+    ]
 
 
 def demonstration(shown: Any, root: Path, pictures: Pictures) -> dict[str, Any]:
@@ -141,10 +179,16 @@ def demonstration(shown: Any, root: Path, pictures: Pictures) -> dict[str, Any]:
 def _answered(record: Mapping[str, Any]) -> dict[str, str]:
     """What the task model answered after the last demonstration, and the answers that count as right."""
     measured = record.get("measured")
-    last = [each["prediction"] for each in measured if isinstance(each, Mapping) and "prediction" in each] if isinstance(measured, list) else []
+    last = (
+        [each["prediction"] for each in measured if isinstance(each, Mapping) and "prediction" in each]
+        if isinstance(measured, list)
+        else []
+    )
     right = record.get("answers")
     found = {"o": shortened(last[-1], 600)} if last else {}
-    return found | ({"w": shortened(", ".join(dict.fromkeys(map(str, right))), 600)} if isinstance(right, list) and right else {})
+    return found | (
+        {"w": shortened(", ".join(dict.fromkeys(map(str, right))), 600)} if isinstance(right, list) and right else {}
+    )
 
 
 def _tokens(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """One HTML page about one run or several: everything is inside it, and it asks nothing of any network.
 
-What runs wrote is data: it reaches the page as escaped text or as JSON that no parser can take for markup, and is only ever set as text. A policy inside the
-page allows exactly the scripts and styles that this package ships.
+What runs wrote is data: it reaches the page as escaped text or as JSON that no parser can take for markup, and is only
+ever set as text. A policy inside the page allows exactly the scripts and styles that this package ships.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from groupwise.report.variants import Variant, differences, group_runs
 from groupwise.runs import EvaluatedOn, Run
 
 TEXT_BYTES, PICTURE_BYTES, HELD_OUT_BYTES, EXHIBIT_BYTES = 9_000_000, 5_000_000, 1_000_000, 2_000_000
-"""What members' texts, their pictures, members of evaluations (texts and pictures, half of it each) and evaluations' pictures may take of a page, all runs
-together.
-The rest is small, and the whole under 20 MB."""
+"""What members' texts, their pictures, members of evaluations (texts and pictures, half of it each) and evaluations'
+pictures may take of a page, all runs together. The rest is small, and the whole under 20 MB.
+"""
 MOST_GROUPS = 300
 """Groups of one run."""
 MOST_EXHIBITS = 4
@@ -79,10 +79,15 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
 
     variants = group_runs(runs)
     recorded = {id(run): scan(run) for run in runs}
-    drawn, constants = sections(variants, [_together([recorded[id(run)] for run in variant.runs]) for variant in variants])
+    drawn, constants = sections(
+        variants, [_together([recorded[id(run)] for run in variant.runs]) for variant in variants]
+    )
     ordered = [run for variant in variants for run in variant.runs]
     text_bytes, picture_bytes = TEXT_BYTES // len(ordered), PICTURE_BYTES // len(ordered)
-    groups = [browse(run, recorded[id(run)], most_groups=most_groups, text_bytes=text_bytes, picture_bytes=picture_bytes) for run in ordered]
+    groups = [
+        browse(run, recorded[id(run)], most_groups=most_groups, text_bytes=text_bytes, picture_bytes=picture_bytes)
+        for run in ordered
+    ]
     names = _run_names(variants)
     browsed = [*zip(names, groups, strict=True)]
     share = HELD_OUT_BYTES // 2 // len(ordered)
@@ -90,8 +95,16 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
         if shown := held_out(run, text_bytes=share, picture_bytes=share):
             browsed.append((f"{run.evaluated_on.prompts.capitalize()}: {name}", shown))
     table = results(variants)
-    environment = Environment(loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"visible": visible, "number": written, "seconds": seconds, "signed": signed, "pretty": pretty}
+    environment = Environment(
+        loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {
+        "visible": visible,
+        "number": written,
+        "seconds": seconds,
+        "signed": signed,
+        "pretty": pretty,
+    }
     style = (_HERE / "page.css").read_text(encoding="utf-8")
     script = "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS)
     page = environment.get_template("page.html").render(
@@ -106,7 +119,10 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
         has_controls=any(row.controls for row in table),
         metrics_agree=len({each.metric for each in table if each.metric}) < 2,
         findings=_findings(variants, names),
-        remarks=[(name, [*run.remarks, *recorded[id(run)].remarks, *_said_at_the_start(run)]) for name, run in zip(names, ordered, strict=True)],
+        remarks=[
+            (name, [*run.remarks, *recorded[id(run)].remarks, *_said_at_the_start(run)])
+            for name, run in zip(names, ordered, strict=True)
+        ],
         differences=differences(variants),
         constants=constants,
         pictures=_evaluations(ordered, names),
@@ -117,7 +133,10 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
             _embedded(
                 {
                     "variants": [variant.name for variant in variants],
-                    "runs": [{"name": name, "variant": _place(variants, run), "path": str(run.path)} for name, run in zip(names, ordered, strict=True)],
+                    "runs": [
+                        {"name": name, "variant": _place(variants, run), "path": str(run.path)}
+                        for name, run in zip(names, ordered, strict=True)
+                    ],
                     "browsed": [{"name": name} for name, _ in browsed],
                     "sections": drawn,
                     "stages": stages(variants),
@@ -133,7 +152,8 @@ def render(runs: Sequence[Run], *, most_groups: int = MOST_GROUPS) -> bytes:
 
 
 def visible(value: object) -> str:
-    """A text in which control characters show as their pictures, so that nothing is hidden and no terminal code survives a copy.
+    """A text in which control characters show as their pictures, so that nothing is hidden and no terminal code
+    survives a copy.
 
     Args:
         value: any.
@@ -142,7 +162,10 @@ def visible(value: object) -> str:
         >>> visible("a\\x00b\\x1b[1m")
         'a\u2400b\u241b[1m'
     """
-    return "".join(chr(0x2400 + ord(char)) if char < " " and char not in "\n\t" else "\u2421" if char == "\x7f" else char for char in str(value))
+    return "".join(
+        chr(0x2400 + ord(char)) if char < " " and char not in "\n\t" else "\u2421" if char == "\x7f" else char
+        for char in str(value)
+    )
 
 
 def written(value: object) -> str:
@@ -234,7 +257,13 @@ def _run_names(variants: Sequence[Variant]) -> list[str]:
         seeds = [run.seed for run in variant.runs]
         for run in variant.runs:
             apart = seeds.count(run.seed) == 1 and run.seed is not None
-            names.append(variant.name if len(variant.runs) == 1 else f"{variant.name}, seed {run.seed}" if apart else f"{variant.name}, {run.path}")
+            names.append(
+                variant.name
+                if len(variant.runs) == 1
+                else f"{variant.name}, seed {run.seed}"
+                if apart
+                else f"{variant.name}, {run.path}"
+            )
     return names
 
 
@@ -248,7 +277,10 @@ def _together(parts: Sequence[Recorded]) -> Recorded:
 
     def joined(field: str) -> dict[int, np.ndarray]:
         steps = sorted({step for part in parts for step in getattr(part, field)})
-        return {step: np.concatenate([own[step] for part in parts if step in (own := getattr(part, field))]) for step in steps}
+        return {
+            step: np.concatenate([own[step] for part in parts if step in (own := getattr(part, field))])
+            for step in steps
+        }
 
     return Recorded(advantages=joined("advantages"), rewards=joined("rewards"))
 
@@ -263,7 +295,15 @@ def _findings(variants: Sequence[Variant], names: Sequence[str]) -> list[dict[st
         try:
             said = [finding.record() for finding in diagnose(run.rows, run.config)]
         except (ValueError, TypeError, KeyError, ArithmeticError, AttributeError) as error:
-            said = [{"rule": "not_judged", "severity": "note", "what": f"The rules could not read this run ({error}).", "means": "", "advice": ""}]
+            said = [
+                {
+                    "rule": "not_judged",
+                    "severity": "note",
+                    "what": f"The rules could not read this run ({error}).",
+                    "means": "",
+                    "advice": "",
+                }
+            ]
         for each in said:
             entry = found.setdefault((each["severity"], each["rule"]), {**each, "runs": []})
             entry["runs"].append({"name": name, **each})
@@ -277,9 +317,20 @@ def _evaluations(runs: Iterable[Run], names: Sequence[str]) -> list[dict[str, An
     found = []
     for name, run in zip(names, runs, strict=True):
         left = [(step, shown) for step in run.evaluations if (shown := run.pictures(step))]
-        some = [left[place] for place in dict.fromkeys(np.linspace(0, len(left) - 1, MOST_EXHIBITS).round().astype(int).tolist())] if left else []
+        some = (
+            [
+                left[place]
+                for place in dict.fromkeys(np.linspace(0, len(left) - 1, MOST_EXHIBITS).round().astype(int).tolist())
+            ]
+            if left
+            else []
+        )
         for picture in dict.fromkeys(each for _, shown in some for each in shown):
-            places = [(step, budget.add(run.path, os.path.relpath(shown[picture], run.path))) for step, shown in some if picture in shown]
+            places = [
+                (step, budget.add(run.path, os.path.relpath(shown[picture], run.path)))
+                for step, shown in some
+                if picture in shown
+            ]
             addresses = [(step, budget.addresses[place]) for step, place in places if place is not None]
             if addresses:
                 found.append({"run": name, "name": picture.replace("_", " "), "shown": addresses})

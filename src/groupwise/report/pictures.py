@@ -84,7 +84,11 @@ def _address(content: bytes, most_pixels: int) -> str | None:
         return None
     image.thumbnail((most_pixels, most_pixels), Image.Resampling.LANCZOS)
     small = min(
-        (_encoded(image, "PNG", optimize=True), _encoded(image, "WEBP", quality=82)) if max(image.size) > 64 else (_encoded(image, "PNG", optimize=True),),
+        (
+            (_encoded(image, "PNG", optimize=True), _encoded(image, "WEBP", quality=82))
+            if max(image.size) > 64
+            else (_encoded(image, "PNG", optimize=True),)
+        ),
         key=lambda each: len(each[1]),
     )
     return f"data:image/{small[0].lower()};base64,{base64.b64encode(small[1]).decode()}"

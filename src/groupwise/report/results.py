@@ -30,7 +30,18 @@ class Result:
         goal: whether more of the metric is better, or less.
 
     Example:
-        >>> result = Result("grpo", "greedy/correct", (0.2, 0.4), (0.8, 1.0), (), (0.6, 0.6), (), (60.0, 62.0), 100, ("finished", "finished"))
+        >>> result = Result(
+        ...     "grpo",
+        ...     "greedy/correct",
+        ...     (0.2, 0.4),
+        ...     (0.8, 1.0),
+        ...     (),
+        ...     (0.6, 0.6),
+        ...     (),
+        ...     (60.0, 62.0),
+        ...     100,
+        ...     ("finished", "finished"),
+        ... )
         >>> round(result.mean("after"), 3), round(result.deviation("after"), 3)
         (0.9, 0.141)
     """
@@ -73,7 +84,8 @@ class Result:
 
 
 def results(variants: Sequence[Variant]) -> list[Result]:
-    """A row for each variant, in order. Where a run has not ended, its last evaluation counts as what it came to, and its first as what it began with.
+    """A row for each variant, in order. Where a run has not ended, its last evaluation counts as what it came to, and
+    its first as what it began with.
 
     Args:
         variants: any; differences are taken from the first.
@@ -97,7 +109,11 @@ def results(variants: Sequence[Variant]) -> list[Result]:
                 after=tuple(value for _, value in pairs if value is not None),
                 controls=controls(variant.runs, own),
                 gains=tuple(value - before for before, value in pairs if before is not None and value is not None),
-                differences=tuple(value - first[seed] for seed, value in after.items() if seed in first) if place and own == metric else (),
+                differences=(
+                    tuple(value - first[seed] for seed, value in after.items() if seed in first)
+                    if place and own == metric
+                    else ()
+                ),
                 seconds=tuple(total for run in variant.runs if (total := _seconds(run)) > 0),
                 num_steps=max(run.num_steps for run in variant.runs),
                 states=tuple(run.state for run in variant.runs),

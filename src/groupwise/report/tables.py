@@ -83,7 +83,12 @@ def latex(rows: Sequence[Result]) -> str:
     """
     heads, body = _cells(rows)
     best = _best(rows)
-    lines = [r"\begin{tabular}{l" + "r" * (len(heads) - 1) + "}", r"\toprule", " & ".join(_latex(head) for head in heads) + r" \\", r"\midrule"]
+    lines = [
+        r"\begin{tabular}{l" + "r" * (len(heads) - 1) + "}",
+        r"\toprule",
+        " & ".join(_latex(head) for head in heads) + r" \\",
+        r"\midrule",
+    ]
     for place, cells in enumerate(body):
         shown = [_latex(cell) for cell in cells]
         if place in best:
@@ -109,7 +114,10 @@ def _cells(rows: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
                 "" if seconds is None else f"{seconds:.0f}",
             ]
         )
-        body += [[f"{row.name}, control {control.name}", str(len(control.after)), "", _score(control), "", ""] for control in row.controls]
+        body += [
+            [f"{row.name}, control {control.name}", str(len(control.after)), "", _score(control), "", ""]
+            for control in row.controls
+        ]
     return heads, body
 
 
@@ -123,7 +131,9 @@ def _spread(row: Result, field: str, sign: str = "") -> str:
 
 
 def _best(rows: Sequence[Result]) -> list[int]:
-    """The lines of the best mean after training, controls among them; none where scores are of different metrics or the goals differ."""
+    """The lines of the best mean after training, controls among them; none where scores are of different metrics or the
+    goals differ.
+    """
     if len({(row.metric, row.goal) for row in rows if row.after}) != 1:
         return []
     lines = [score for row in rows for score in (row.mean("after"), *(control.score for control in row.controls))]
@@ -141,7 +151,9 @@ def _markdown(text: str) -> str:
     return re.sub(r"([\\|*_`<\[\]])", r"\\\1", " ".join(text.split()))
 
 
-_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"} | {char: "\\" + char for char in "&%$#_{}"}
+_SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$"} | {
+    char: "\\" + char for char in "&%$#_{}"
+}
 
 
 def _latex(text: str) -> str:

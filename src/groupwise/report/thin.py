@@ -29,17 +29,21 @@ def tidy(value: float | None, digits: int = 5) -> float | int | None:
 
 
 def thin_curve(runs: Sequence[tuple[Sequence[int], Sequence[float]]], most: int = MOST_POINTS) -> dict[str, Any] | None:
-    """One curve of several runs of one metric: their mean, how far the runs are apart, and the extremes of single values.
+    """One curve of several runs of one metric: their mean, how far the runs are apart, and the extremes of single
+    values.
 
-    Neighbouring steps share a point where there are more than `most`. Of a point's steps, each run gives its mean; `mean` is the mean of the runs, and
-    `run_low`, `run_high` the lowest and highest of them; `low` and `high` are the lowest and highest single value, so that no peak is lost.
+    Neighbouring steps share a point where there are more than `most`. Of a point's steps, each run gives its mean;
+    `mean` is the mean of the runs, and `run_low`, `run_high` the lowest and highest of them; `low` and `high` are the
+    lowest and highest single value, so that no peak is lost.
 
     Args:
-        runs: steps and finite values of each; steps need not agree, and a run that ended early counts as far as it goes.
+        runs: steps and finite values of each; steps need not agree, and a run that ended early counts as far as it
+            goes.
         most: points.
 
     Returns:
-        lists of one length: `step`, `mean`; with several runs `num_runs`, `run_low`, `run_high`; where steps share a point `low`, `high`.
+        lists of one length: `step`, `mean`; with several runs `num_runs`, `run_low`, `run_high`; where steps share a
+            point `low`, `high`.
         `None` without a value.
 
     Example:
@@ -56,7 +60,10 @@ def thin_curve(runs: Sequence[tuple[Sequence[int], Sequence[float]]], most: int 
     total, count = np.zeros(shape), np.zeros(shape)
     low, high = np.full(shape, np.inf), np.full(shape, -np.inf)
     for row, (steps, values) in enumerate(runs):
-        place, value = np.searchsorted(starts, np.asarray(steps), side="right") - 1, np.asarray(values, dtype=np.float64)
+        place, value = (
+            np.searchsorted(starts, np.asarray(steps), side="right") - 1,
+            np.asarray(values, dtype=np.float64),
+        )
         count[row] = np.bincount(place, minlength=len(starts))
         # Values near the largest number would overflow when summed.
         with np.errstate(over="ignore"):
@@ -69,13 +76,19 @@ def thin_curve(runs: Sequence[tuple[Sequence[int], Sequence[float]]], most: int 
         mean = np.where(there, own, 0.0).sum(0) / there.sum(0)
     curve = {"step": centres, "mean": mean}
     if len(runs) > 1:
-        curve |= {"num_runs": there.sum(0), "run_low": np.where(there, own, np.inf).min(0), "run_high": np.where(there, own, -np.inf).max(0)}
+        curve |= {
+            "num_runs": there.sum(0),
+            "run_low": np.where(there, own, np.inf).min(0),
+            "run_high": np.where(there, own, -np.inf).max(0),
+        }
     if count.max() > 1:
         curve |= {"low": low.min(0), "high": high.max(0)}
     return {name: [tidy(float(value)) for value in values] for name, values in curve.items()}
 
 
-def thin_quantiles(values: Mapping[int, np.ndarray], levels: Sequence[float], most: int = MOST_POINTS) -> dict[str, Any] | None:
+def thin_quantiles(
+    values: Mapping[int, np.ndarray], levels: Sequence[float], most: int = MOST_POINTS
+) -> dict[str, Any] | None:
     """Quantiles over steps, of all values of the steps that share a point.
 
     Args:
@@ -98,7 +111,10 @@ def thin_quantiles(values: Mapping[int, np.ndarray], levels: Sequence[float], mo
     found = []
     for place in range(len(starts)):
         found.append(np.quantile(np.concatenate([values[int(step)] for step in steps[places == place]]), levels))
-    return {"step": [tidy(float(each)) for each in centres], "quantiles": [[tidy(float(each)) for each in column] for column in np.array(found).T]}
+    return {
+        "step": [tidy(float(each)) for each in centres],
+        "quantiles": [[tidy(float(each)) for each in column] for column in np.array(found).T],
+    }
 
 
 def _points(steps: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,6 @@
-"""Variants: runs of one configuration that differ by their seed, and what one variant's configuration has that another's has not."""
+"""Variants: runs of one configuration that differ by their seed, and what one variant's configuration has that
+another's has not.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Variant:
     @property
     def metric(self) -> str | None:
         """The metric of the evaluations that decides, where a summary names it."""
-        return next((str(run.summary["metric"]) for run in self.runs if run.summary and run.summary.get("metric")), None)
+        return next(
+            (str(run.summary["metric"]) for run in self.runs if run.summary and run.summary.get("metric")), None
+        )
 
     def series(self, name: str) -> list[tuple[list[int], list[float]]]:
         """Steps and values of one metric, run by run; runs without it are left out.
@@ -75,14 +79,28 @@ def group_runs(runs: Sequence[Run]) -> list[Variant]:
     Example:
         >>> from pathlib import Path
         >>> def run(folder, seed, beta):
-        ...     return Run(Path(folder), {"name": "a", "seed": seed, "divergence": {"beta": beta}}, [], None, [], "unfinished", [])
+        ...     return Run(
+        ...         Path(folder),
+        ...         {"name": "a", "seed": seed, "divergence": {"beta": beta}},
+        ...         [],
+        ...         None,
+        ...         [],
+        ...         "unfinished",
+        ...         [],
+        ...     )
         >>> [(each.name, each.seeds) for each in group_runs([run("x", 1, 0.0), run("y", 0, 0.0), run("z", 0, 0.1)])]
         [('divergence.beta=0.0', '0, 1'), ('divergence.beta=0.1', '0')]
     """
     groups: dict[str, list[Run]] = {}
     for run in runs:
         settings, compared = _settings(run), _compared(run)
-        key = str(compared) if compared else json.dumps(settings, sort_keys=True, default=str) if settings else str(run.path)
+        key = (
+            str(compared)
+            if compared
+            else json.dumps(settings, sort_keys=True, default=str)
+            if settings
+            else str(run.path)
+        )
         groups.setdefault(key, []).append(run)
     found = [tuple(sorted(group, key=lambda run: (run.seed is None, run.seed or 0))) for group in groups.values()]
     return [Variant(name, group) for name, group in zip(_names(found), found, strict=True)]
@@ -105,11 +123,15 @@ def differences(variants: Sequence[Variant]) -> dict[str, list[Any]]:
 
 
 def _settings(run: Run) -> dict[str, Any]:
-    return {key: value for key, value in flatten(run.config).items() if not key.startswith(_SAME_EXPERIMENT) and value != {}}
+    return {
+        key: value for key, value in flatten(run.config).items() if not key.startswith(_SAME_EXPERIMENT) and value != {}
+    }
 
 
 def _differing(tables: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    keys = sorted(dict.fromkeys(key for table in tables for key in table), key=lambda key: key not in ("name", "method"))
+    keys = sorted(
+        dict.fromkeys(key for table in tables for key in table), key=lambda key: key not in ("name", "method")
+    )
     rows = {key: [table.get(key) for table in tables] for key in keys}
     return {key: values for key, values in rows.items() if any(value != values[0] for value in values)}
 
@@ -131,11 +153,15 @@ def _compared(run: Run) -> Path | None:
 
 
 def _named(place: int, tables: Sequence[Mapping[str, Any]]) -> str:
-    """What tells a configuration from the others, as a command line would say it: its method, and what it has beside others of that method."""
+    """What tells a configuration from the others, as a command line would say it: its method, and what it has beside
+    others of that method.
+    """
     changed = _differing(tables)
     leading = [key for key in ("name", "method") if key in changed]
     alike = [each for each in tables if all(each.get(key) == tables[place].get(key) for key in leading)]
     # A method decides its objective; to repeat that key by key would say nothing.
     rest = [key for key in _differing(alike) if key not in (*leading, "objective.name")]
-    parts = [str(tables[place].get(key)) for key in leading] + [f"{key.removeprefix('objective.')}={tables[place].get(key)}" for key in rest]
+    parts = [str(tables[place].get(key)) for key in leading] + [
+        f"{key.removeprefix('objective.')}={tables[place].get(key)}" for key in rest
+    ]
     return ", ".join(parts[:MOST_PARTS]) + (f" and {len(parts) - MOST_PARTS} more" if len(parts) > MOST_PARTS else "")

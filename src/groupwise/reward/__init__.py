@@ -1,4 +1,6 @@
-"""Rewards: callables that score completions, and their combination. Importing this loads neither torch nor transformers."""
+"""Rewards: callables that score completions, and their combination. Importing this loads neither torch nor
+transformers.
+"""
 
 from __future__ import annotations
 

@@ -19,14 +19,15 @@ from groupwise.reward.image import in_batches
 from groupwise.reward.text import Text
 
 _GET_HEAD = (
-    "the head is sac+logos+ava1-l14-linearMSE.pth of github.com/christophschuhmann/improved-aesthetic-predictor; convert it once: "
-    "safetensors.torch.save_file(torch.load(FILE, weights_only=True), HEAD)"
+    "the head is sac+logos+ava1-l14-linearMSE.pth of github.com/christophschuhmann/improved-aesthetic-predictor;"
+    " convert it once: safetensors.torch.save_file(torch.load(FILE, weights_only=True), HEAD)"
 )
 
 
 @final
 class Aesthetic(Reward):
-    """`R = head(f)`, `f` the unit image features of a CLIP model and the head a chain of affine maps: about 1 (poor) to 10 (beautiful), whatever the prompt.
+    """`R = head(f)`, `f` the unit image features of a CLIP model and the head a chain of affine maps: about 1 (poor) to
+    10 (beautiful), whatever the prompt.
 
     Example:
         >>> Aesthetic(path="nowhere", head="head.safetensors").open()  # doctest: +ELLIPSIS
@@ -48,8 +49,12 @@ class Aesthetic(Reward):
     timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 600.0
 
     def open(self) -> RewardFunction:
-        clip = LoadedClip.load(self.kind, self.path, self.device, f"hf download openai/clip-vit-large-patch14 --local-dir {self.path}")
-        return AestheticReward(clip, _head(self.head, clip.model.config.projection_dim, clip.model.device), self.batch_size)
+        clip = LoadedClip.load(
+            self.kind, self.path, self.device, f"hf download openai/clip-vit-large-patch14 --local-dir {self.path}"
+        )
+        return AestheticReward(
+            clip, _head(self.head, clip.model.config.projection_dim, clip.model.device), self.batch_size
+        )
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> Any:
         return self.open()(prompts, completions, **columns)
@@ -89,10 +94,23 @@ def _head(path: str, width: int, device: Any) -> list[tuple[Any, Any]]:
     except SafetensorError as error:
         raise RewardError(f"aesthetic: head = {path!r} is no safetensors file ({error}); {_GET_HEAD}") from error
     numbers = sorted(int(found[1]) for name in tensors if (found := re.fullmatch(r"layers\.(\d+)\.weight", name)))
-    layers = [(tensors[f"layers.{number}.weight"].float().to(device), tensors[f"layers.{number}.bias"].float().to(device)) for number in numbers]
+    layers = [
+        (tensors[f"layers.{number}.weight"].float().to(device), tensors[f"layers.{number}.bias"].float().to(device))
+        for number in numbers
+    ]
     widths = [width, *(weight.shape[0] for weight, _ in layers)]
-    fits = layers and widths[-1] == 1 and all(weight.shape[1] == before for (weight, _), (before, _) in zip(layers, itertools.pairwise(widths), strict=True))
+    fits = (
+        layers
+        and widths[-1] == 1
+        and all(
+            weight.shape[1] == before
+            for (weight, _), (before, _) in zip(layers, itertools.pairwise(widths), strict=True)
+        )
+    )
     if not fits:
         shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
-        raise RewardError(f"aesthetic: head = {path!r} holds {shapes}, which does not lead from the model's {width} features to one number; {_GET_HEAD}")
+        raise RewardError(
+            f"aesthetic: head = {path!r} holds {shapes}, which does not lead from the model's {width} features to one"
+            f" number; {_GET_HEAD}"
+        )
     return layers

@@ -26,7 +26,10 @@ class Answer(Reward):
         return (self.column,)
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Value]:
-        return [self.judge(completion_text(completion), wanted) for completion, wanted in zip(completions, columns[self.column], strict=True)]
+        return [
+            self.judge(completion_text(completion), wanted)
+            for completion, wanted in zip(completions, columns[self.column], strict=True)
+        ]
 
     @abstractmethod
     def judge(self, text: str, wanted: Any) -> Value:

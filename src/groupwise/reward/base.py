@@ -17,8 +17,9 @@ from groupwise.reward.text import Text
 
 Value = float | Noted | None
 RewardFunction = Callable[..., "Sequence[Value] | Parted | Awaitable[Sequence[Value] | Parted]"]
-"""`reward(prompts, completions, **columns) -> list[float | None]`, one number a member, sync or async: the signature of TRL. `completions`
-are texts or chats, or images (`groupwise.reward.image`), one a member."""
+"""`reward(prompts, completions, **columns) -> list[float | None]`, one number a member, sync or async: the signature of
+TRL. `completions` are texts or chats, or images (`groupwise.reward.image`), one a member.
+"""
 
 
 @final
@@ -27,7 +28,8 @@ class MemberLimits:
     """What one member may cost where a reward is scored member by member, in a process that can be killed.
 
     Args:
-        seconds: for one member; it is tried with a tenth of that first, so that slow ones do not keep the others waiting.
+        seconds: for one member; it is tried with a tenth of that first, so that slow ones do not keep the others
+            waiting.
         memory_mb: mebibytes beyond what the process has before it begins.
         wrong: what a member earns that goes beyond either.
     """
@@ -51,13 +53,16 @@ class Reward(Config):
     weight: Annotated[float, Field(allow_inf_nan=False)] = 1.0
     """Factor in the sum of rewards. 0 means: measured and logged, never trained on."""
     timeout_seconds: Seconds | None = 60.0
-    """Seconds one batch may take; after that the reward is missing for the batch and counted. No value waits for ever."""
+    """Seconds one batch may take; after that the reward is missing for the batch and counted. No value waits for ever.
+    """
     on_error: Literal["raise", "missing"] = "raise"
     """What an exception inside the reward does: stop the run, or count as a missing reward."""
     role: Literal["train", "judge"] = "train"
     """A judge is measured in evaluation only and never trained on; its weight is not used."""
     isolation: Literal["thread", "process"] = "thread"
-    """Where the reward runs. A process can be killed when it hangs; a thread is abandoned, and cannot be stopped inside a regular expression."""
+    """Where the reward runs. A process can be killed when it hangs; a thread is abandoned, and cannot be stopped inside
+    a regular expression.
+    """
 
     @property
     def trains(self) -> bool:
@@ -81,7 +86,9 @@ class Reward(Config):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The lowest and the highest value it can give; a group is all wrong or all right at these. A reward without ends keeps 0 and 1."""
+        """The lowest and the highest value it can give; a group is all wrong or all right at these. A reward without
+        ends keeps 0 and 1.
+        """
         return (0.0, 1.0)
 
     @property

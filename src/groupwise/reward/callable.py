@@ -41,7 +41,10 @@ def find(path: ImportPath) -> Any:
         points = {point.name: point for point in entry_points(group=ENTRY_POINTS)}
         if path not in points:
             known = ", ".join(sorted(points)) or "none"
-            raise RewardError(f"path = {path!r} is no entry point of {ENTRY_POINTS!r} (there: {known}); for a function write 'package.module:function'")
+            raise RewardError(
+                f"path = {path!r} is no entry point of {ENTRY_POINTS!r} (there: {known}); for a function write"
+                " 'package.module:function'"
+            )
         require_open(path)
         return points[path].load()
     module_name, name = path.module, path.name
@@ -53,10 +56,16 @@ def find(path: ImportPath) -> Any:
         raise RewardError(f"{message}; it must be installed or lie in the working directory") from error
     for part in name.split("."):
         if not hasattr(found, part):
-            raise RewardError(f"path = {path!r}: {module_name!r} has no {name!r}; it has {_own(found) or 'nothing that can be called'}")
+            raise RewardError(
+                f"path = {path!r}: {module_name!r} has no {name!r}; it has"
+                f" {_own(found) or 'nothing that can be called'}"
+            )
         found = getattr(found, part)
     if not callable(found):
-        raise RewardError(f"path = {path!r} is of type {type(found).__name__} and cannot be called; name a function reward(prompts, completions, **columns)")
+        raise RewardError(
+            f"path = {path!r} is of type {type(found).__name__} and cannot be called; name a function reward(prompts,"
+            " completions, **columns)"
+        )
     return found
 
 
@@ -69,10 +78,12 @@ def _own(place: Any) -> str:
 
 @final
 class CallableReward(Reward):
-    """A function `reward(prompts, completions, **columns) -> list[float | None]`, sync or async, or an object or class that can be called so.
+    """A function `reward(prompts, completions, **columns) -> list[float | None]`, sync or async, or an object or class
+    that can be called so.
 
-    It is given those of `prompts`, `completions` and the data columns that it has parameters for, all by name; parameters without a default are
-    columns it needs. A class is built once with `arguments`; a function is given them with every call.
+    It is given those of `prompts`, `completions` and the data columns that it has parameters for, all by name;
+    parameters without a default are columns it needs. A class is built once with `arguments`; a function is given them
+    with every call.
 
     Example:
         >>> reward = CallableReward(path="groupwise.reward.callable:example", arguments={"word": "yes"}).open()
@@ -86,16 +97,21 @@ class CallableReward(Reward):
     arguments: Mapping[str, Any] = Field(default_factory=dict)
     """Further arguments by name; they win over data columns of the same name."""
     each: bool = False
-    """Call `reward(prompt, completion, **columns of this member)` once a member, on texts (or images), and expect one number. Under `on_error = "missing"` a
-    member that raises is missing and counted, and the others keep theirs."""
+    """Call `reward(prompt, completion, **columns of this member)` once a member, on texts (or images), and expect one
+    number. Under `on_error = "missing"` a member that raises is missing and counted, and the others keep theirs.
+    """
 
     bounds: tuple[float, float] = (0.0, 1.0)
-    """The lowest and the highest value it can give, at which `groups/all_wrong` and `groups/all_right` count a group."""
+    """The lowest and the highest value it can give, at which `groups/all_wrong` and `groups/all_right` count a group.
+    """
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if not self.bounds[0] < self.bounds[1]:
-            raise ValueError(f"bounds = {list(self.bounds)}: the lowest value stands first, and below the highest; write for example bounds = [-1.0, 1.0]")
+            raise ValueError(
+                f"bounds = {list(self.bounds)}: the lowest value stands first, and below the highest; write for example"
+                " bounds = [-1.0, 1.0]"
+            )
         return self
 
     @property
@@ -110,12 +126,20 @@ class CallableReward(Reward):
         """
         found = find(self.path)
         try:
-            function: Any = found(**self.arguments) if inspect.isclass(found) else functools.partial(found, **self.arguments) if self.arguments else found
+            function: Any = (
+                found(**self.arguments)
+                if inspect.isclass(found)
+                else functools.partial(found, **self.arguments)
+                if self.arguments
+                else found
+            )
             # Refuses arguments that no parameter takes before the first batch does.
             if not inspect.isclass(found):
                 inspect.signature(found).bind_partial(**self.arguments)
         except TypeError as error:
-            raise RewardError(f"path = {self.path!r} does not take arguments = {dict(self.arguments)}: {error}") from error
+            raise RewardError(
+                f"path = {self.path!r} does not take arguments = {dict(self.arguments)}: {error}"
+            ) from error
         return _EachMember(function, self.on_error) if self.each else function
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> Any:
@@ -124,24 +148,37 @@ class CallableReward(Reward):
 
 @final
 class _EachMember:
-    """A function of one prompt and one completion as a function of a batch; its first two parameters are those, whatever their names."""
+    """A function of one prompt and one completion as a function of a batch; its first two parameters are those,
+    whatever their names.
+    """
 
     def __init__(self, function: Callable[..., Any], on_error: Literal["raise", "missing"]) -> None:
         self.function = function
         self.on_error: Literal["raise", "missing"] = on_error
-        named = [each for each in inspect.signature(function).parameters.values() if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+        named = [
+            each
+            for each in inspect.signature(function).parameters.values()
+            if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+        ]
         if len(named) < 2 or inspect.iscoroutinefunction(function):
             given = inspect.signature(function)
-            raise RewardError(f"each = true needs a plain function of (prompt, completion, ...), got {given}; drop each for a function of whole batches")
+            raise RewardError(
+                f"each = true needs a plain function of (prompt, completion, ...), got {given}; drop each for a"
+                " function of whole batches"
+            )
         self._taken = {each.name for each in named[:2]}
         self.needs = tuple(name for name in needed_columns(function) if name not in self._taken)
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Any]:
-        columns = {name: values for name, values in arguments_for(self.function, columns).items() if name not in self._taken}
+        columns = {
+            name: values for name, values in arguments_for(self.function, columns).items() if name not in self._taken
+        }
 
         def score(completion: Any, member: int) -> Any:
             given = completion if is_image(completion) else completion_text(completion)
-            return self.function(prompt_text(prompts[member]), given, **{name: values[member] for name, values in columns.items()})
+            return self.function(
+                prompt_text(prompts[member]), given, **{name: values[member] for name, values in columns.items()}
+            )
 
         return one_by_one(completions, score, self.on_error)
 

@@ -24,8 +24,9 @@ from groupwise.reward.text import Text
 class Classifier(Reward):
     """`R = p(label | image)` under a frozen classifier, its logarithm, or 1 where the label is the most likely class.
 
-    The classifier is a folder of transformers (`path`) or any callable (`function`) that takes images, one `uint8 [H, W, 3]` array each, and returns one row of
-    class scores for each: `[B, K]`, logits unless `probabilities` says otherwise.
+    The classifier is a folder of transformers (`path`) or any callable (`function`) that takes images, one `uint8 [H,
+    W, 3]` array each, and returns one row of class scores for each: `[B, K]`, logits unless `probabilities` says
+    otherwise.
 
     Example:
         >>> import torch
@@ -40,7 +41,9 @@ class Classifier(Reward):
     function: ImportPath | None = None
     """`package.module:name`, or an entry point of the group `groupwise.rewards`."""
     column: str = "label"
-    """The data column with the class asked for: its number, or its name where the folder's configuration names its classes."""
+    """The data column with the class asked for: its number, or its name where the folder's configuration names its
+    classes.
+    """
     output: Literal["probability", "log_probability", "correct"] = "probability"
     probabilities: bool = False
     """Whether the function returns probabilities."""
@@ -55,7 +58,9 @@ class Classifier(Reward):
         if (self.path is None) == (self.function is None):
             raise ValueError("give exactly one of path (a folder of transformers) and function ('package.module:name')")
         if self.probabilities and self.function is None:
-            raise ValueError("probabilities = true says what a function returns; a folder's model returns logits, remove it")
+            raise ValueError(
+                "probabilities = true says what a function returns; a folder's model returns logits, remove it"
+            )
         return self
 
     @property
@@ -76,10 +81,17 @@ class Classifier(Reward):
         from transformers import AutoModelForImageClassification
 
         assert self.path is not None
-        model: Any = AutoModelForImageClassification.from_pretrained(self.path, use_safetensors=True, local_files_only=True, trust_remote_code=False)
-        # The processors that need nothing but Pillow; torchvision's differ by rounding. In transformers 5.17 the automatic choice needs torchvision.
-        said = json.loads((Path(self.path) / "preprocessor_config.json").read_text(encoding="utf-8"))["image_processor_type"]
-        processor: Any = getattr(transformers, said.removesuffix("Fast").removesuffix("Pil") + "Pil").from_pretrained(self.path, local_files_only=True)
+        model: Any = AutoModelForImageClassification.from_pretrained(
+            self.path, use_safetensors=True, local_files_only=True, trust_remote_code=False
+        )
+        # The processors that need nothing but Pillow; torchvision's differ by rounding. In transformers 5.17 the
+        # automatic choice needs torchvision.
+        said = json.loads((Path(self.path) / "preprocessor_config.json").read_text(encoding="utf-8"))[
+            "image_processor_type"
+        ]
+        processor: Any = getattr(transformers, said.removesuffix("Fast").removesuffix("Pil") + "Pil").from_pretrained(
+            self.path, local_files_only=True
+        )
         return FolderClassifier(model.to(place(self.device)).eval().requires_grad_(False), processor)
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> Any:
@@ -134,7 +146,10 @@ class ClassifierReward:
 
         scores = torch.as_tensor(self.classify([as_array(image) for image in images]))
         if scores.dim() != 2 or scores.shape[0] != len(images):
-            raise RewardError(f"classifier: {self.config.function!r} returned {list(scores.shape)} for {len(images)} images; return one row of classes each")
+            raise RewardError(
+                f"classifier: {self.config.function!r} returned {list(scores.shape)} for {len(images)} images; return"
+                " one row of classes each"
+            )
         scores = scores.double()
         chosen = torch.tensor([self._number(label, scores.shape[1]) for label in labels])
         if self.config.output == "correct":
@@ -147,8 +162,12 @@ class ClassifierReward:
     def _number(self, label: Any, num_classes: int) -> int:
         number = self.names.get(label) if isinstance(label, str) else int(label)
         if number is None or not 0 <= number < num_classes:
-            named = f"a name among {', '.join(sorted(self.names)[:8])}" if self.names else f"a number below {num_classes}"
-            raise RewardError(f"classifier: column {self.config.column!r} asks for {label!r}, which is no class; write {named}")
+            named = (
+                f"a name among {', '.join(sorted(self.names)[:8])}" if self.names else f"a number below {num_classes}"
+            )
+            raise RewardError(
+                f"classifier: column {self.config.column!r} asks for {label!r}, which is no class; write {named}"
+            )
         return number
 
 

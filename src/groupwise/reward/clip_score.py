@@ -1,4 +1,6 @@
-"""CLIP as a judge of images: what an image and its prompt have in common, and the features other rewards are made of."""
+"""CLIP as a judge of images: what an image and its prompt have in common, and the features other rewards
+are made of.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class LoadedClip:
             processor: Any = CLIPImageProcessorPil.from_pretrained(path, local_files_only=True)
             return LoadedClip(model.to(place(device)).eval().requires_grad_(False), tokenizer, processor)
 
-        wanted = "a CLIP model of transformers (config.json, model.safetensors), its tokenizer and preprocessor_config.json"
+        wanted = (
+            "a CLIP model of transformers (config.json, model.safetensors), its tokenizer and preprocessor_config.json"
+        )
         return load_from(kind, path, read, wanted, get)
 
     def image_features(self, images: Sequence[Any]) -> Any:
@@ -52,7 +56,9 @@ class LoadedClip:
     def text_features(self, texts: Sequence[str]) -> Any:
         """`[B, D]` unit vectors."""
         limit = self.model.config.text_config.max_position_embeddings
-        given = self.tokenizer(list(texts), padding=True, truncation=True, max_length=limit, return_tensors="pt").to(self.model.device)
+        given = self.tokenizer(list(texts), padding=True, truncation=True, max_length=limit, return_tensors="pt").to(
+            self.model.device
+        )
         found = self.model.get_text_features(input_ids=given["input_ids"], attention_mask=given["attention_mask"])
         return _unit(found)
 
@@ -82,8 +88,9 @@ class ClipScore(Reward):
         Traceback (most recent call last):
         groupwise.reward.error.RewardError: clip_score: path = 'nowhere' is no folder; it needs a CLIP model ... hf download openai/clip-vit-large-patch14 ...
 
-    Source: CLIPScore, arXiv 2104.08718; here without its factor 2.5 and its floor at 0, which a comparison inside a group does not need.
-    """
+    Source: CLIPScore, arXiv 2104.08718; here without its factor 2.5 and its floor at 0, which a comparison inside a
+    group does not need.
+    """  # noqa: E501
 
     kind: Literal["clip_score"] = "clip_score"
     path: str
@@ -114,6 +121,9 @@ class ClipReward:
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> list[float]:
         def score(images: Sequence[Any], members: Sequence[int]) -> list[float]:
-            return [self.factor * cosine for cosine in self.clip.cosines([prompt_text(prompts[member]) for member in members], images)]
+            return [
+                self.factor * cosine
+                for cosine in self.clip.cosines([prompt_text(prompts[member]) for member in members], images)
+            ]
 
         return in_batches(completions, self.batch_size, score)

@@ -15,7 +15,8 @@ from groupwise.reward.text import Text, completion_text
 class Coherence(Reward):
     """`min(maximum, each n)` for n different connectives in the completion; how often one occurs does not matter.
 
-    Easily hacked (a model that writes the connectives and nothing else earns it): for demonstrations, and beside a reward that judges content.
+    Easily hacked (a model that writes the connectives and nothing else earns it): for demonstrations, and beside a
+    reward that judges content.
 
     Example:
         >>> Coherence()([""] * 3, ["因为下雨，所以带伞", "因为因为", ""])

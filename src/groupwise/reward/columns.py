@@ -28,11 +28,16 @@ def needed_columns(function: Callable[..., Any]) -> tuple[str, ...]:
         return tuple(declared)
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(function).parameters.values()
-    return tuple(each.name for each in parameters if each.kind in named and each.default is each.empty and each.name not in _GIVEN)
+    return tuple(
+        each.name
+        for each in parameters
+        if each.kind in named and each.default is each.empty and each.name not in _GIVEN
+    )
 
 
 def arguments_for(function: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the given arguments that the function takes: all of them where it has `**columns`, but never what a partial already holds.
+    """Those of the given arguments that the function takes: all of them where it has `**columns`, but never what a
+    partial already holds.
 
     Args:
         function: a reward.
@@ -69,8 +74,10 @@ def check_columns(reward: str, needs: Sequence[str], present: Sequence[str]) -> 
         Traceback (most recent call last):
         ...
         groupwise.reward.error.RewardError: reward 'exact' needs the column 'answer', which the data lacks; columns: question
-    """
+    """  # noqa: E501
     for column in needs:
         if column not in present:
             known = ", ".join(sorted(present)) or "none"
-            raise RewardError(f"reward {reward!r} needs the column {column!r}, which the data lacks; columns: {known}", reward=reward)
+            raise RewardError(
+                f"reward {reward!r} needs the column {column!r}, which the data lacks; columns: {known}", reward=reward
+            )

@@ -20,6 +20,8 @@ class RewardError(ValueError):
         3
     """
 
-    def __init__(self, message: str, *, reward: str | None = None, prompt: str | None = None, member: int | None = None) -> None:
+    def __init__(
+        self, message: str, *, reward: str | None = None, prompt: str | None = None, member: int | None = None
+    ) -> None:
         super().__init__(message)
         self.reward, self.prompt, self.member = reward, prompt, member

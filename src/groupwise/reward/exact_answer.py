@@ -15,7 +15,9 @@ class ExactAnswer(Answer):
     The answer column holds a string, a number, or a list of answers of which any will do.
 
     Example:
-        >>> ExactAnswer(extract=Extract(tag="answer"))([""] * 2, ["<answer>A  b</answer>", "a b"], answer=["a B", "a b"])
+        >>> ExactAnswer(extract=Extract(tag="answer"))(
+        ...     [""] * 2, ["<answer>A  b</answer>", "a b"], answer=["a B", "a b"]
+        ... )
         [1.0, 0.0]
     """
 
@@ -34,7 +36,11 @@ class ExactAnswer(Answer):
         """
         found = self.extract(text)
         allowed = wanted if isinstance(wanted, list | tuple) else [wanted]
-        return self.correct if found is not None and self._plain(found) in {self._plain(str(each)) for each in allowed} else self.wrong
+        return (
+            self.correct
+            if found is not None and self._plain(found) in {self._plain(str(each)) for each in allowed}
+            else self.wrong
+        )
 
     def _plain(self, text: str) -> str:
         text = " ".join(text.split())

@@ -26,7 +26,8 @@ class RefusedText(ValueError):
 class Expression:
     """Numbers, names, functions of one or two arguments, brackets and operators, and nothing else of Python.
 
-    A power has a whole number or a simple fraction above it, or anything over the base `E`; the digits that all powers and products could come to are bounded.
+    A power has a whole number or a simple fraction above it, or anything over the base `E`; the digits that all powers
+    and products could come to are bounded.
 
     Args:
         operators: of `+ - * / **  << >> & | ^`.

@@ -50,7 +50,9 @@ class Extract(Config):
     after: str | None = None
     """A marker; the rest of its line is the answer."""
     pattern: str | None = None
-    """A regular expression; its first group, or the whole match where it has none. A search of more than five seconds finds nothing."""
+    """A regular expression; its first group, or the whole match where it has none. A search of more than five seconds
+    finds nothing.
+    """
 
     _compiles = field_validator("pattern")(compiled)
 

@@ -1,4 +1,6 @@
-"""How near an image is to its target: peak signal-to-noise ratio and structural similarity, as numbers and as maps over the pixels."""
+"""How near an image is to its target: peak signal-to-noise ratio and structural similarity, as numbers and as maps over
+the pixels.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ _PIECE = 256
 
 
 def psnr(image: np.ndarray, target: np.ndarray) -> float:
-    """`-10 log10(mean (image - target)^2)`, dB, for images in [0, 1] of one shape; at most 100 dB, which equal images have.
+    """`-10 log10(mean (image - target)^2)`, dB, for images in [0, 1] of one shape; at most 100 dB, which equal images
+    have.
 
     Example:
         >>> import numpy
@@ -31,10 +34,11 @@ def psnr(image: np.ndarray, target: np.ndarray) -> float:
 
 
 def psnr_map(image: np.ndarray, target: np.ndarray, window: int) -> np.ndarray:
-    """`-10 log10` of the squared error, averaged over the channels and over squares of `window` pixels on a side, dB `[H, W]`; at most 100 dB.
+    """`-10 log10` of the squared error, averaged over the channels and over squares of `window` pixels on a side, dB
+    `[H, W]`; at most 100 dB.
 
-    The squares lie side by side from the upper left corner, as JPEG's blocks do, so that no pixel speaks for another's square; those at the
-    lower and right edge are cut.
+    The squares lie side by side from the upper left corner, as JPEG's blocks do, so that no pixel speaks for another's
+    square; those at the lower and right edge are cut.
 
     Args:
         image, target: `[C, H, W]` in [0, 1].
@@ -58,13 +62,15 @@ def psnr_map(image: np.ndarray, target: np.ndarray, window: int) -> np.ndarray:
 
 
 def ssim(image: np.ndarray, target: np.ndarray) -> float:
-    """Structural similarity with a Gaussian window of 11 pixels (sigma 1.5), the mean over pixels and channels; 1 for equal images.
+    """Structural similarity with a Gaussian window of 11 pixels (sigma 1.5), the mean over pixels and channels; 1 for
+    equal images.
 
-    Torchmetrics mirrors an image at its edges and averages over every pixel, so that the number is the mean of the map; scikit-image leaves 5 pixels at each
-    edge out, and agrees inside them. The window shrinks to the image where that is smaller (the largest odd number that fits).
+    Torchmetrics mirrors an image at its edges and averages over every pixel, so that the number is the mean of the map;
+    scikit-image leaves 5 pixels at each edge out, and agrees inside them. The window shrinks to the image where that is
+    smaller (the largest odd number that fits).
 
-    Images of more than 256 pixels are measured in pieces and in single precision: for three million pixels that is a twentieth of the memory and a tenth
-    of the time, and the number differs by some 1e-6.
+    Images of more than 256 pixels are measured in pieces and in single precision: for three million pixels that is a
+    twentieth of the memory and a tenth of the time, and the number differs by some 1e-6.
 
     Args:
         image, target: `[C, H, W]` in [0, 1].
@@ -87,7 +93,12 @@ def _ssim(image: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray]:
     size = min(image.shape[1:])
     window = min(_WINDOW, size if size % 2 else size - 1)
     # With `gaussian_kernel` the window's size follows from sigma: 11 pixels at 1.5.
-    settings: dict[str, Any] = {"data_range": 1.0, "sigma": 1.5 * window / _WINDOW, "kernel_size": window, "return_full_image": True}
+    settings: dict[str, Any] = {
+        "data_range": 1.0,
+        "sigma": 1.5 * window / _WINDOW,
+        "kernel_size": window,
+        "return_full_image": True,
+    }
     height, width = image.shape[1:]
     if max(height, width) <= _PIECE:
         first, second = (torch.as_tensor(each).double()[None] for each in (image, target))
@@ -98,8 +109,14 @@ def _ssim(image: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray]:
         for left in range(0, width, _PIECE):
             # A window to each side, so that a piece's own edge is nowhere seen.
             above, before = min(top, _WINDOW), min(left, _WINDOW)
-            part = (slice(None), slice(top - above, top + _PIECE + _WINDOW), slice(left - before, left + _PIECE + _WINDOW))
-            first, second = (torch.as_tensor(np.ascontiguousarray(each[part])).float()[None] for each in (image, target))
+            part = (
+                slice(None),
+                slice(top - above, top + _PIECE + _WINDOW),
+                slice(left - before, left + _PIECE + _WINDOW),
+            )
+            first, second = (
+                torch.as_tensor(np.ascontiguousarray(each[part])).float()[None] for each in (image, target)
+            )
             piece = structural_similarity_index_measure(first, second, **settings)[1][0].double().mean(0).numpy()
             rows, columns = min(_PIECE, height - top), min(_PIECE, width - left)
             found[top : top + rows, left : left + columns] = piece[above : above + rows, before : before + columns]

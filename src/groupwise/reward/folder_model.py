@@ -1,4 +1,6 @@
-"""What rewards made of a transformers model share: loading from a local folder, saying what is missing, and where it computes."""
+"""What rewards made of a transformers model share: loading from a local folder, saying what is missing, and where it
+computes.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,17 @@ def load_from(kind: str, path: str, load: Callable[[], Any], wanted: str, get: s
         Traceback (most recent call last):
         ...
         groupwise.reward.error.RewardError: clip_score: path = 'nowhere' is no folder; it needs a CLIP model. Get it with: hf download ...
-    """
+    """  # noqa: E501
     if not Path(path).is_dir():
         raise RewardError(f"{kind}: path = {path!r} is no folder; it needs {wanted}. Get it with: {get}")
     try:
         return load()
     except (OSError, ValueError, ImportError, KeyError, AttributeError, RuntimeError) as error:
         there = ", ".join(sorted(each.name for each in Path(path).iterdir())) or "nothing"
-        raise RewardError(f"{kind}: path = {path!r} cannot be loaded: {error}; it needs {wanted}, and holds {there}. Get it with: {get}") from error
+        raise RewardError(
+            f"{kind}: path = {path!r} cannot be loaded: {error}; it needs {wanted}, and holds {there}. Get it with:"
+            f" {get}"
+        ) from error
 
 
 def place(device: str) -> str:

@@ -16,7 +16,8 @@ from groupwise.reward.text import Text, completion_text
 
 
 def follows_tags(text: str, tags: Sequence[str]) -> bool:
-    """Whether a text is these tags in this order, each once, opened and closed, with nothing but spaces between and around them.
+    """Whether a text is these tags in this order, each once, opened and closed, with nothing but spaces between and
+    around them.
 
     Args:
         text: a completion.
@@ -39,7 +40,8 @@ def follows_tags(text: str, tags: Sequence[str]) -> bool:
 class Format(Reward):
     """`correct` where the completion has the shape, `wrong` elsewhere. The shape is either `tags` or `pattern`.
 
-    A completion on which a pattern of nested repetitions takes more than five seconds is wrong, and counted as `pattern_too_slow`.
+    A completion on which a pattern of nested repetitions takes more than five seconds is wrong, and counted as
+    `pattern_too_slow`.
 
     Example:
         >>> Format()([""] * 2, ["<think>a</think><answer>b</answer>", "b"])
@@ -67,7 +69,9 @@ class Format(Reward):
         if self.tags is not None and self.pattern is not None:
             raise ValueError("tags and pattern are two ways to state one shape; keep one of them")
         if self.tags is not None and (not self.tags or len(set(self.tags)) != len(self.tags)):
-            raise ValueError(f'tags must be different names, at least one, got {list(self.tags)}; write tags = ["think", "answer"]')
+            raise ValueError(
+                f'tags must be different names, at least one, got {list(self.tags)}; write tags = ["think", "answer"]'
+            )
         return self
 
     @property
@@ -79,7 +83,11 @@ class Format(Reward):
 
     def _score(self, text: str) -> Value:
         try:
-            right = follows_tags(text, self.tags or ("think", "answer")) if self.pattern is None else fits(self.pattern, text)
+            right = (
+                follows_tags(text, self.tags or ("think", "answer"))
+                if self.pattern is None
+                else fits(self.pattern, text)
+            )
         except SlowPattern as error:
             return Noted(self.wrong, "pattern_too_slow", str(error))
         return self.correct if right else self.wrong

@@ -31,7 +31,10 @@ class Rule:
     refused: str | None = None
 
 
-_FUNCTIONS = "sin cos tan cot sec csc asin acos atan acot asec acsc sinh cosh tanh asinh acosh atanh exp log ln sqrt Abs erf Ei Si Ci li Integral"
+_FUNCTIONS = (
+    "sin cos tan cot sec csc asin acos atan acot asec acsc sinh cosh tanh asinh acosh atanh exp log ln sqrt Abs erf Ei"
+    " Si Ci li Integral"
+)
 ARITHMETIC = Expression(frozenset("+-*/"), integers=True)
 """What Countdown and 24 ask for."""
 BITWISE = Expression({"+", "-", "*", "<<", ">>", "&", "|", "^"}, hexadecimal=True)
@@ -58,7 +61,8 @@ RULES: Mapping[str, Rule] = {
 
 
 def check_reference(task: str, entry: Mapping[str, Any]) -> None:
-    """Refuses an entry of the data whose fields the scorer would evaluate and that hold something else than the task writes there.
+    """Refuses an entry of the data whose fields the scorer would evaluate and that hold something else than the task
+    writes there.
 
     Args:
         task: name of the task.
@@ -77,11 +81,15 @@ def check_reference(task: str, entry: Mapping[str, Any]) -> None:
         try:
             grammar.check(str(value), *_variables(entry))
         except RefusedText as error:
-            raise ValueError(f"{field} of an entry of {task!r} is none that the task writes: {error}; reasoning-gym would evaluate it") from error
+            raise ValueError(
+                f"{field} of an entry of {task!r} is none that the task writes: {error}; reasoning-gym would"
+                " evaluate it"
+            ) from error
 
 
 def check_answer(task: str, scorer: Callable[..., Any], answer: str, entry: Mapping[str, Any]) -> None:
-    """Refuses an answer that a scorer would evaluate and that is not of the task's grammar. One that is the expected text itself is let through.
+    """Refuses an answer that a scorer would evaluate and that is not of the task's grammar. One that is the expected
+    text itself is let through.
 
     Args:
         task: name of the task.
@@ -118,7 +126,9 @@ def _variables(entry: Mapping[str, Any]) -> tuple[str, ...]:
     """The names that a puzzle is written in, as far as they are names and nothing else."""
     metadata = entry.get("metadata") or {}
     names = [metadata.get("variable"), *(metadata.get("variables") or ())]
-    return tuple(name for name in names if isinstance(name, str) and re.fullmatch("[A-Za-z][A-Za-z0-9]{0,15}", name, re.ASCII))
+    return tuple(
+        name for name in names if isinstance(name, str) and re.fullmatch("[A-Za-z][A-Za-z0-9]{0,15}", name, re.ASCII)
+    )
 
 
 _KNOWN: dict[Any, bool] = {}

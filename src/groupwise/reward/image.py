@@ -1,7 +1,9 @@
-"""Images among completions: where a domain makes images, `completions` holds one image a member and everything else about a reward stays as it is.
+"""Images among completions: where a domain makes images, `completions` holds one image a member and everything else
+about a reward stays as it is.
 
-An image is a `torch.uint8` tensor `[H, W]` (grey) or `[H, W, 3]` (RGB) on the CPU, 0 black and 255 full. Rewards may also be handed numpy arrays of that
-form and PIL images, so that a function written for any of the three can be tried by hand.
+An image is a `torch.uint8` tensor `[H, W]` (grey) or `[H, W, 3]` (RGB) on the CPU, 0 black and 255 full. Rewards may
+also be handed numpy arrays of that form and PIL images, so that a function written for any of the three can be tried by
+hand.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ def as_array(image: Any) -> np.ndarray:
         Traceback (most recent call last):
         ...
         groupwise.reward.error.RewardError: this reward reads images, and a completion is of type str; an image is a torch.uint8 tensor [H, W] or [H, W, 3]
-    """
+    """  # noqa: E501
     import numpy as np
 
     wanted = "an image is a torch.uint8 tensor [H, W] or [H, W, 3]"
@@ -46,7 +48,12 @@ def as_array(image: Any) -> np.ndarray:
     if hasattr(image, "detach"):
         image = image.detach().cpu()
     array = np.asarray(image.convert("RGB") if hasattr(image, "convert") else image)
-    if array.dtype != np.uint8 or array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3)) or 0 in array.shape:
+    if (
+        array.dtype != np.uint8
+        or array.ndim not in (2, 3)
+        or (array.ndim == 3 and array.shape[2] not in (1, 3))
+        or 0 in array.shape
+    ):
         raise RewardError(f"this reward reads images, and a completion is {array.dtype} {list(array.shape)}; {wanted}")
     if array.ndim == 2:
         array = array[:, :, None]
@@ -60,11 +67,15 @@ def as_pil(image: Any) -> Image:
     return Image.fromarray(as_array(image))
 
 
-def in_batches(images: Sequence[Any], batch_size: int, score: Callable[[Sequence[Any], Sequence[int]], Sequence[float]]) -> list[float]:
+def in_batches(
+    images: Sequence[Any], batch_size: int, score: Callable[[Sequence[Any], Sequence[int]], Sequence[float]]
+) -> list[float]:
     """`score(images, members)` over batches of at most `batch_size`, joined.
 
     Example:
-        >>> in_batches([3, 4, 5], 2, lambda batch, members: [10 * member + image for member, image in zip(members, batch)])
+        >>> in_batches(
+        ...     [3, 4, 5], 2, lambda batch, members: [10 * member + image for member, image in zip(members, batch)]
+        ... )
         [3, 14, 25]
     """
     found: list[float] = []
@@ -74,8 +85,11 @@ def in_batches(images: Sequence[Any], batch_size: int, score: Callable[[Sequence
     return found
 
 
-def one_by_one(images: Sequence[Any], score: Callable[[Any, int], Value], on_error: Literal["raise", "missing"]) -> list[Value]:
-    """`score(image, member)` for each; under `on_error = "missing"` a member that raises is missing and counted, and the others keep their values.
+def one_by_one(
+    images: Sequence[Any], score: Callable[[Any, int], Value], on_error: Literal["raise", "missing"]
+) -> list[Value]:
+    """`score(image, member)` for each; under `on_error = "missing"` a member that raises is missing and counted, and
+    the others keep their values.
 
     Example:
         >>> one_by_one([1, 0], lambda image, member: 1 / image, "missing")[1].detail
@@ -93,7 +107,8 @@ def one_by_one(images: Sequence[Any], score: Callable[[Any, int], Value], on_err
 
 
 def through_jpeg(image: np.ndarray, quality: int) -> np.ndarray:
-    """An image `uint8 [H, W]` or `[H, W, 3]` as it comes back from a JPEG file of this quality (Pillow's, colour at half resolution).
+    """An image `uint8 [H, W]` or `[H, W, 3]` as it comes back from a JPEG file of this quality (Pillow's, colour at
+    half resolution).
 
     Example:
         >>> import numpy

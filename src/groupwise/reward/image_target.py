@@ -18,21 +18,25 @@ if TYPE_CHECKING:
 
 
 class TargetReward(Reward):
-    """What `psnr` and `ssim` share: which column is the target, whether the image goes through a codec first, and number or map."""
+    """What `psnr` and `ssim` share: which column is the target, whether the image goes through a codec first, and
+    number or map.
+    """
 
     column: str = "clean"
     """The data column with the target image."""
     jpeg_quality: Annotated[int, Field(ge=1, le=95)] | None = None
     """The image is stored as JPEG of this quality and read again before it is compared: what arrives is what counts."""
     result: Literal["number", "map"] = "number"
-    """One value an image, or one a pixel, from which decisions that are blocks of pixels get advantages of their own."""
+    """One value an image, or one a pixel, from which decisions that are blocks of pixels get advantages of their own.
+    """
 
     @property
     def needs(self) -> tuple[str, ...]:
         return (self.column,)
 
     def open(self) -> RewardFunction:
-        # Imported by the thread that opens it: two rewards that import it at the same time, each in a thread of its own, can lock each other out.
+        # Imported by the thread that opens it: two rewards that import it at the same time, each in a thread of its
+        # own, can lock each other out.
         import torchmetrics.functional.image  # noqa: F401
 
         return self
@@ -52,7 +56,10 @@ class TargetReward(Reward):
     def _compared(self, image: Any, target: Any) -> Any:
         given, wanted = as_array(image), as_array(target)
         if given.shape != wanted.shape:
-            raise RewardError(f"the image is {list(given.shape[:2])} pixels and its target (column {self.column!r}) {list(wanted.shape[:2])}")
+            raise RewardError(
+                f"the image is {list(given.shape[:2])} pixels and its target (column {self.column!r})"
+                f" {list(wanted.shape[:2])}"
+            )
         if all(getattr(each, "ndim", 3) == 2 for each in (image, target)):
             # One channel stays one: a third of the work, and the file that a grey image would be stored in.
             given, wanted = given[:, :, :1], wanted[:, :, :1]

@@ -19,8 +19,8 @@ _BYTES_PER_KB = 1000
 class JpegSize(Reward):
     """`R = -size` (or `+size`), the size of the image as a JPEG file of the stated quality, in kB of 1000 bytes.
 
-    The smallest possible file is a constant image, the largest is noise: without a divergence from a reference, either end is reached and nothing is left of
-    what the model knew.
+    The smallest possible file is a constant image, the largest is noise: without a divergence from a reference, either
+    end is reached and nothing is left of what the model knew.
 
     Example:
         >>> import torch

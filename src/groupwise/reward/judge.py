@@ -40,10 +40,11 @@ _MAX_BYTES = 4 << 20
 class Judge(Reward):
     """A number read out of a language model's verdict, scaled to [0, 1]: `(N - lowest) / (highest - lowest)`.
 
-    Requests of a batch run concurrently. One that fails (no connection, time limit, 429, 5xx) is tried again; after the last try the reward
-    is missing and counted as `judge_failed`; a verdict without a number in range as `judge_unparsable`. A request that is refused for what it holds (400, 413,
-    422: the completion is too long, say) is missing and counted as `judge_refused`, unless all of a batch are. Any other refusal (401, 404) is an error.
-    Replies are data: one of more than 4 MiB, packed or unpacked, or nested too deeply to be read is a failed one.
+    Requests of a batch run concurrently. One that fails (no connection, time limit, 429, 5xx) is tried again; after the
+    last try the reward is missing and counted as `judge_failed`; a verdict without a number in range as
+    `judge_unparsable`. A request that is refused for what it holds (400, 413, 422: the completion is too long, say) is
+    missing and counted as `judge_refused`, unless all of a batch are. Any other refusal (401, 404) is an error. Replies
+    are data: one of more than 4 MiB, packed or unpacked, or nested too deeply to be read is a failed one.
 
     Example:
         >>> Judge(address="http://127.0.0.1:8000/v1", model="m", template="{prompt} {completion} {answer}").needs
@@ -97,13 +98,17 @@ class Judge(Reward):
 
     @property
     def needs(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for name in _FIELD.findall(self.template) if name not in ("prompt", "completion")))
+        return tuple(
+            dict.fromkeys(name for name in _FIELD.findall(self.template) if name not in ("prompt", "completion"))
+        )
 
     def open(self) -> Judge:
         self._headers()
         return self
 
-    async def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Value]:
+    async def __call__(
+        self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]
+    ) -> list[Value]:
         import httpx
 
         free = asyncio.Semaphore(self.num_parallel)
@@ -124,13 +129,24 @@ class Judge(Reward):
     async def _verdict(self, client: Any, question: str) -> Value:
         messages = [{"role": "system", "content": self.system}] if self.system is not None else []
         messages.append({"role": "user", "content": question})
-        body = {"model": self.model, "messages": messages, "temperature": self.temperature, "max_tokens": self.max_tokens}
+        body = {
+            "model": self.model,
+            "messages": messages,
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+        }
         reason = ""
         for attempt in range(self.num_retries + 1):
             if attempt:
                 await asyncio.sleep(min(30.0, self.retry_seconds * 2 ** (attempt - 1)))
             try:
-                reply = await post(client, self.address.rstrip("/") + "/chat/completions", body, seconds=self.seconds_per_request, max_bytes=_MAX_BYTES)
+                reply = await post(
+                    client,
+                    self.address.rstrip("/") + "/chat/completions",
+                    body,
+                    seconds=self.seconds_per_request,
+                    max_bytes=_MAX_BYTES,
+                )
             except ReplyError as error:
                 reason = str(error)
                 continue
@@ -168,7 +184,10 @@ class Judge(Reward):
             return {}
         key = os.environ.get(self.api_key_variable)
         if not key:
-            raise RewardError(f"judge: api_key_variable = {self.api_key_variable!r} names an environment variable that is not set; export it, or drop the key")
+            raise RewardError(
+                f"judge: api_key_variable = {self.api_key_variable!r} names an environment variable that is not set;"
+                " export it, or drop the key"
+            )
         return {"Authorization": f"Bearer {key}"}
 
 

@@ -45,7 +45,10 @@ def as_judge(reward: Reward | RewardFunction) -> Reward | Judged:
 
     Example:
         >>> from groupwise.reward import Length, score
-        >>> rewards = {"brief": Length(target=1), "likes a": as_judge(lambda completions: [float("a" in text) for text in completions])}
+        >>> rewards = {
+        ...     "brief": Length(target=1),
+        ...     "likes a": as_judge(lambda completions: [float("a" in text) for text in completions]),
+        ... }
         >>> score(rewards, ["?"], ["a"]).values
         {'brief': [1.0]}
         >>> table = score(rewards, ["?"], ["a"], judges=True)
@@ -66,4 +69,8 @@ def trained_on(rewards: Mapping[str, Any]) -> tuple[str, ...]:
         >>> trained_on({"brief": Length(), "logged": Length(weight=0.0), "judge": as_judge(Length())})
         ('brief',)
     """
-    return tuple(name for name, reward in rewards.items() if getattr(reward, "role", "train") != "judge" and getattr(reward, "weight", 1.0) != 0)
+    return tuple(
+        name
+        for name, reward in rewards.items()
+        if getattr(reward, "role", "train") != "judge" and getattr(reward, "weight", 1.0) != 0
+    )

@@ -11,7 +11,22 @@ from groupwise.reward.extract import Extract
 from groupwise.reward.format import follows_tags
 from groupwise.reward.text import Text, completion_text
 
-ROLES = ("knight", "knave", "pioneer", "laggard", "saint", "sinner", "hero", "villain", "angel", "devil", "altruist", "egoist", "sage", "fool")
+ROLES = (
+    "knight",
+    "knave",
+    "pioneer",
+    "laggard",
+    "saint",
+    "sinner",
+    "hero",
+    "villain",
+    "angel",
+    "devil",
+    "altruist",
+    "egoist",
+    "sage",
+    "fool",
+)
 """The kinds of people in the puzzles of reasoning-gym, which draws one pair a puzzle."""
 
 
@@ -26,10 +41,11 @@ def roles_by_name(text: str, roles: Sequence[str] = ROLES) -> dict[str, str] | N
         >>> roles_by_name("Zoey is a knight/knave")
         {}
     """
-    # Nobody has a name of more than 64 letters: without that bound, a long word would be read again from each of its letters.
-    # "knight/knave" is the instruction copied, not an answer: a slash ends the match.
+    # Nobody has a name of more than 64 letters: without that bound, a long word would be read again from each of its
+    # letters. "knight/knave" is the instruction copied, not an answer: a slash ends the match.
     claim = re.compile(
-        rf"([^\W\d_][\w'-]{{0,63}})\s*+(?:\bis\s++(?:an?\s++)?|[:=]\s*+(?:an?\s++)?)({'|'.join(map(re.escape, roles))})\b(?!\s*/)", re.IGNORECASE
+        rf"([^\W\d_][\w'-]{{0,63}})\s*+(?:\bis\s++(?:an?\s++)?|[:=]\s*+(?:an?\s++)?)({'|'.join(map(re.escape, roles))})\b(?!\s*/)",  # noqa: E501
+        re.IGNORECASE,
     )
     found: dict[str, str] = {}
     for name, role in claim.findall(text):
@@ -45,12 +61,15 @@ class KnightsAndKnaves(Reward):
         format   +1 where the completion is <think>...</think> <answer>...</answer>, each tag once; -1 elsewhere
         answer   +2 everybody right; -1.5 somebody wrong; -2 not exactly one claim for everybody, or the format broken
 
-    So a completion earns 3, -0.5, -1 or -3. As there, an answer must name as many roles as there are people, so that nobody hedges by claiming both.
-    Two differences: nothing but spaces may stand outside the tags, where Logic-RL looks at the tags alone; and `Zoey: knight` is read as well as
-    `Zoey is a knight`, with any of the pairs of roles that reasoning-gym draws.
+    So a completion earns 3, -0.5, -1 or -3. As there, an answer must name as many roles as there are people, so that
+    nobody hedges by claiming both. Two differences: nothing but spaces may stand outside the tags, where Logic-RL looks
+    at the tags alone; and `Zoey: knight` is read as well as `Zoey is a knight`, with any of the pairs of roles that
+    reasoning-gym draws.
 
     Example:
-        >>> texts = [f"<think>.</think><answer>{said}</answer>" for said in ("Al is a knight", "Al is a knave", "?")] + ["?"]
+        >>> texts = [
+        ...     f"<think>.</think><answer>{said}</answer>" for said in ("Al is a knight", "Al is a knave", "?")
+        ... ] + ["?"]
         >>> KnightsAndKnaves()([""] * 4, texts, answer=["Al is a knight."] * 4)
         [3.0, -0.5, -1.0, -3.0]
     """
@@ -74,17 +93,25 @@ class KnightsAndKnaves(Reward):
 
     @property
     def ends(self) -> tuple[float, float]:
-        right = [self.format_right + answer for answer in (self.answer_right, self.answer_wrong, self.answer_unparsable)]
+        right = [
+            self.format_right + answer for answer in (self.answer_right, self.answer_wrong, self.answer_unparsable)
+        ]
         possible = [self.format_wrong + self.answer_unparsable, *right]
         return (min(possible), max(possible))
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[float]:
-        return [self._score(self.prefilled + completion_text(completion), wanted) for completion, wanted in zip(completions, columns[self.column], strict=True)]
+        return [
+            self._score(self.prefilled + completion_text(completion), wanted)
+            for completion, wanted in zip(completions, columns[self.column], strict=True)
+        ]
 
     def _score(self, text: str, wanted: Any) -> float:
         expected = roles_by_name(str(wanted), self.roles)
         if not expected:
-            raise ValueError(f"column {self.column!r} holds {wanted!r}, which does not say who is what; write it as 'Zoey is a knight, and Avery is a knave.'")
+            raise ValueError(
+                f"column {self.column!r} holds {wanted!r}, which does not say who is what; write it as 'Zoey is a"
+                " knight, and Avery is a knave.'"
+            )
         if not follows_tags(text, ("think", "answer")):
             return self.format_wrong + self.answer_unparsable
         answer = Extract(tag="answer")(text) or ""
@@ -92,4 +119,6 @@ class KnightsAndKnaves(Reward):
         named = re.findall(rf"\b(?:{'|'.join(map(re.escape, self.roles))})", answer, re.IGNORECASE)
         if said is None or len(named) != len(expected) or not set(expected) <= set(said):
             return self.format_right + self.answer_unparsable
-        return self.format_right + (self.answer_right if all(said[name] == role for name, role in expected.items()) else self.answer_wrong)
+        return self.format_right + (
+            self.answer_right if all(said[name] == role for name, role in expected.items()) else self.answer_wrong
+        )

@@ -14,8 +14,8 @@ from groupwise.reward.text import Text, completion_text
 class Length(Reward):
     """`max(0, 1 - |n - target| / target)` for a completion of n words.
 
-    An empty completion gives 0, as does one of twice the target and more. Words are what spaces separate, so text without spaces
-    (Chinese) is one word: count its characters instead.
+    An empty completion gives 0, as does one of twice the target and more. Words are what spaces separate, so text
+    without spaces (Chinese) is one word: count its characters instead.
 
     Example:
         >>> Length(target=4)([""] * 4, ["one two three four", "one two", "", "a b c d e"])

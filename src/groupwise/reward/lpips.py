@@ -1,4 +1,6 @@
-"""Perceptual similarity (LPIPS) as a reward: distances between the activations of a network trained to classify images."""
+"""Perceptual similarity (LPIPS) as a reward: distances between the activations of a network trained to
+classify images.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,9 @@ _INDEX = " --index-url https://download.pytorch.org/whl/cpu (beside a torch with
 class Lpips(Reward):
     """`R = -LPIPS(image, target)`, at most 0.
 
-    Computed by torchmetrics, which needs torchvision for the network and the network's ImageNet weights in torch's hub folder; neither comes with
-    Groupwise. The linear layers on top are inside torchmetrics. Networks halve an image several times: sides below 32 pixels are too small for them.
+    Computed by torchmetrics, which needs torchvision for the network and the network's ImageNet weights in torch's hub
+    folder; neither comes with Groupwise. The linear layers on top are inside torchmetrics. Networks halve an image
+    several times: sides below 32 pixels are too small for them.
 
     Source: Zhang et al. 2018, The Unreasonable Effectiveness of Deep Features as a Perceptual Metric, arXiv 1801.03924.
     """
@@ -51,7 +54,10 @@ class Lpips(Reward):
             import torch
 
             pairs = zip(completions, columns[self.column], strict=True)
-            tensors = ((torch.from_numpy(as_array(each).copy()).permute(2, 0, 1)[None].float() / 255 for each in pair) for pair in pairs)
+            tensors = (
+                (torch.from_numpy(as_array(each).copy()).permute(2, 0, 1)[None].float() / 255 for each in pair)
+                for pair in pairs
+            )
             with torch.no_grad():
                 return [-float(measure(*pair)) for pair in tensors]
 
@@ -64,22 +70,28 @@ class Lpips(Reward):
 def _import_torchvision(network: Network) -> None:
     """Says what is missing: torchvision, or one that was built for another torch."""
     file, size = _FILES[network]
-    needs = f"the weights of network = {network!r} ({file}, {size} MB, fetched at first use into {_weights(network).parent})"
+    needs = (
+        f"the weights of network = {network!r} ({file}, {size} MB, fetched at first use into"
+        f" {_weights(network).parent})"
+    )
     try:
         import_module("torchvision")
     except ModuleNotFoundError as error:
         if error.name != "torchvision":
             raise
         raise RewardError(
-            f'kind = "lpips" needs torchvision, which is not installed, and {needs}; write pip install torchvision{_INDEX}, or use kind = "ssim"'
+            f'kind = "lpips" needs torchvision, which is not installed, and {needs}; write pip install'
+            f' torchvision{_INDEX}, or use kind = "ssim"'
         ) from error
     except (ImportError, OSError, RuntimeError) as error:
-        # Its compiled part does not load where torch has no CUDA and torchvision has: the package index holds CUDA builds only.
+        # Its compiled part does not load where torch has no CUDA and torchvision has: the package index holds CUDA
+        # builds only.
         import torch
 
         raise RewardError(
-            f'kind = "lpips" needs torchvision, and the one that is installed does not fit torch {torch.__version__} ({type(error).__name__}: {error}); write '
-            f'pip install --force-reinstall --no-deps torchvision{_INDEX}, or use kind = "ssim". It also needs {needs}'
+            f'kind = "lpips" needs torchvision, and the one that is installed does not fit torch {torch.__version__}'
+            f" ({type(error).__name__}: {error}); write pip install --force-reinstall --no-deps torchvision{_INDEX}, or"
+            f' use kind = "ssim". It also needs {needs}'
         ) from error
 
 
@@ -100,4 +112,7 @@ def _measure(network: Network) -> Any:
     except Exception as error:
         # No network, a file cut short, a file of something else: each has an exception of its own.
         why = f"{type(error).__name__}: {error}"
-        raise RewardError(f'kind = "lpips": the weights {path} could not be read or fetched ({why}); put the file there, or use kind = "ssim"') from error
+        raise RewardError(
+            f'kind = "lpips": the weights {path} could not be read or fetched ({why}); put the file there, or use kind'
+            ' = "ssim"'
+        ) from error

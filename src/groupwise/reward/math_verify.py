@@ -1,4 +1,6 @@
-"""Mathematical answer: equal as mathematics, by the math-verify library (`1/2`, `0.5` and `\\frac{1}{2}` are the same)."""
+"""Mathematical answer: equal as mathematics, by the math-verify library (`1/2`, `0.5` and `\\frac{1}{2}`
+are the same).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ def _library() -> ModuleType:
     import math_verify
     from math_verify import grader, parser
 
-    # It warns that its own time limits are off: an alarm, which a computation in C does not hear, and which tells the log the whole text it came for.
+    # It warns that its own time limits are off: an alarm, which a computation in C does not hear, and which tells the
+    # log the whole text it came for.
     grader.TIMEOUT_WARNING_SHOWN = parser.TIMEOUT_WARNING_SHOWN = True
     return math_verify
 
@@ -31,11 +34,14 @@ def _library() -> ModuleType:
 class MathVerify(Answer):
     """`correct` where the completion's answer equals the expected one as mathematics.
 
-    The library evaluates no text as Python: it reads LaTeX by a grammar of its own, and of plain text what is digits and operators. What they come to can still
-    be beyond any computer, so that members are scored one by one in a process that is killed when one takes too long or too much memory; that member is
-    wrong, and counted as `answer_too_slow` or `answer_too_large`. Called directly, and not by `score` or `Rewards`, it runs here, without these limits.
+    The library evaluates no text as Python: it reads LaTeX by a grammar of its own, and of plain text what is digits
+    and operators. What they come to can still be beyond any computer, so that members are scored one by one in a
+    process that is killed when one takes too long or too much memory; that member is wrong, and counted as
+    `answer_too_slow` or `answer_too_large`. Called directly, and not by `score` or `Rewards`, it runs here, without
+    these limits.
 
-    The expected answer may stand with or without dollar signs; one that the library cannot read gives a missing reward, counted as `gold_unparsable`.
+    The expected answer may stand with or without dollar signs; one that the library cannot read gives a missing reward,
+    counted as `gold_unparsable`.
 
     Example:
         >>> MathVerify()([""] * 2, ["So it is $0.5$.", "It is $x$."], answer=[r"\\frac{1}{2}", "1/2"])

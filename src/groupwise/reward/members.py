@@ -1,4 +1,6 @@
-"""A batch scored member by member in a fork of this process, which is killed when one member takes too long, and goes on with the next in another."""
+"""A batch scored member by member in a fork of this process, which is killed when one member takes too long, and goes
+on with the next in another.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,13 @@ class _Raised(Exception):
 
 @final
 class Members:
-    """Scores batches within the limits of a member. Nothing that runs in the fork outlives its batch, and it can write no file and nothing to the terminal.
+    """Scores batches within the limits of a member. Nothing that runs in the fork outlives its batch, and it can write
+    no file and nothing to the terminal.
 
-    Every member is tried with a tenth of its seconds first, and those that need more afterwards, so that slow ones do not use up the batch's time before the
-    others had theirs. A member that still takes too long is wrong (`answer_too_slow`), as is one that ends its process or runs out of memory
-    (`answer_too_large`); one that the batch's time did not reach is missing (`timeout`).
+    Every member is tried with a tenth of its seconds first, and those that need more afterwards, so that slow ones do
+    not use up the batch's time before the others had theirs. A member that still takes too long is wrong
+    (`answer_too_slow`), as is one that ends its process or runs out of memory (`answer_too_large`); one that the
+    batch's time did not reach is missing (`timeout`).
 
     Args:
         function: the reward, opened here.
@@ -46,7 +50,9 @@ class Members:
         parent: a file descriptor that hangs up when the process that asks is gone.
     """
 
-    def __init__(self, function: Callable[..., Any], limits: MemberLimits, batch_seconds: float | None, parent: int) -> None:
+    def __init__(
+        self, function: Callable[..., Any], limits: MemberLimits, batch_seconds: float | None, parent: int
+    ) -> None:
         self.function, self.limits, self.batch_seconds, self.parent = function, limits, batch_seconds, parent
 
     def score(self, batch: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,17 +74,34 @@ class Members:
         except _Raised as error:
             return {"error": str(error)}
         for member in waiting:
-            values[member] = self._too_slow() if member in begun else Noted(None, "timeout", f"the batch took longer than {self.batch_seconds:g} s before it")
+            values[member] = (
+                self._too_slow()
+                if member in begun
+                else Noted(None, "timeout", f"the batch took longer than {self.batch_seconds:g} s before it")
+            )
         return {"values": [plain(values[member]) for member in range(len(batch["prompts"]))]}
 
-    def _tried(self, batch: Mapping[str, Any], waiting: Sequence[int], seconds: float, end: float | None, values: dict[int, Any], begun: set[int]) -> list[int]:
-        """Scores as many as possible in as many forks as it takes; those that were too slow, or that nothing was left for."""
+    def _tried(
+        self,
+        batch: Mapping[str, Any],
+        waiting: Sequence[int],
+        seconds: float,
+        end: float | None,
+        values: dict[int, Any],
+        begun: set[int],
+    ) -> list[int]:
+        """Scores as many as possible in as many forks as it takes; those that were too slow, or that nothing was left
+        for.
+        """
         slow: list[int] = []
         while waiting:
             process, answers = self._fork(batch, waiting)
             num_done = 0
             try:
-                while num_done < len(waiting) and (left := seconds if end is None else min(seconds, end - time.monotonic())) > 0:
+                while (
+                    num_done < len(waiting)
+                    and (left := seconds if end is None else min(seconds, end - time.monotonic())) > 0
+                ):
                     answer = answers.line(left)
                     begun.add(waiting[num_done])
                     if answer is None:
@@ -104,7 +127,9 @@ class Members:
         if "error" in told:
             raise _Raised(told["error"])
         if "large" in told:
-            return Noted(self.limits.wrong, "answer_too_large", f"{told['large']}; it may take {self.limits.memory_mb} MiB")
+            return Noted(
+                self.limits.wrong, "answer_too_large", f"{told['large']}; it may take {self.limits.memory_mb} MiB"
+            )
         value = told["value"]
         return Noted(**value) if isinstance(value, dict) else value
 
@@ -138,12 +163,18 @@ class Members:
         size = int(_SIZES.read_text().split()[0]) * resource.getpagesize()
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         limit = size + self.limits.memory_mb * _MEBIBYTE
-        resource.setrlimit(resource.RLIMIT_AS, (limit, hard) if hard == resource.RLIM_INFINITY else (min(limit, hard), hard))
+        resource.setrlimit(
+            resource.RLIMIT_AS, (limit, hard) if hard == resource.RLIM_INFINITY else (min(limit, hard), hard)
+        )
 
     def _scored(self, batch: Mapping[str, Any], member: int) -> dict[str, Any]:
         try:
             row = {name: values[member : member + 1] for name, values in batch["columns"].items()}
-            given = {**row, "prompts": batch["prompts"][member : member + 1], "completions": batch["completions"][member : member + 1]}
+            given = {
+                **row,
+                "prompts": batch["prompts"][member : member + 1],
+                "completions": batch["completions"][member : member + 1],
+            }
             (value,) = self.function(**arguments_for(self.function, given))
             return {"value": plain(value)}
         except MemoryError:

@@ -13,11 +13,14 @@ from groupwise.reward.answer import Answer
 from groupwise.reward.extract import Extract
 
 # A sign counts only where no operand stands before it: the last number of "5-3" is 3.
-_NUMBER = re.compile(r"(?<![\w.)])[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+|/\d+)?|(?<![\w.)])[-+]?\.\d+")
+_NUMBER = re.compile(
+    r"(?<![\w.)])[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+|/\d+)?|(?<![\w.)])[-+]?\.\d+"
+)
 
 
 def last_number(text: str) -> Fraction | None:
-    """The last number in a text, exactly; thousands separators and simple fractions are read, a division by zero is no number.
+    """The last number in a text, exactly; thousands separators and simple fractions are read, a division by zero is no
+    number.
 
     Example:
         >>> last_number("It costs $1,250.50."), last_number("3/4"), last_number("5-3"), last_number("none")
@@ -40,7 +43,8 @@ def last_number(text: str) -> Fraction | None:
 
 @final
 class NumericAnswer(Answer):
-    """`correct` where the last number of the extracted answer is the expected one: `|x - y| <= max(absolute, relative |y|)`.
+    """`correct` where the last number of the extracted answer is the expected one: `|x - y| <= max(absolute, relative
+    |y|)`.
 
     The column holds the expected number, or a text whose last number it is.
 
@@ -71,7 +75,10 @@ class NumericAnswer(Answer):
         """
         target = last_number(str(wanted))
         if target is None:
-            raise ValueError(f'column {self.column!r} holds {wanted!r}, in which there is no number; use kind = "exact_answer" for answers in words')
+            raise ValueError(
+                f'column {self.column!r} holds {wanted!r}, in which there is no number; use kind = "exact_answer" for'
+                " answers in words"
+            )
         answer = self.extract(text)
         found = None if answer is None else last_number(answer)
         margin = max(Fraction(self.absolute_tolerance), Fraction(self.relative_tolerance) * abs(target))

@@ -1,4 +1,6 @@
-"""A reward with what it was made of: numbers beside the number, for rewards that follow their own parts while training goes on."""
+"""A reward with what it was made of: numbers beside the number, for rewards that follow their own parts while training
+goes on.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,11 @@ class Parted:
 
 @runtime_checkable
 class Follows(Protocol):
-    """An opened reward that changes with what training has seen; its memory is explicit, JSON-able and part of every checkpoint.
+    """An opened reward that changes with what training has seen; its memory is explicit, JSON-able and part of every
+    checkpoint.
 
-    What it follows are the fields of a whole batch of rollouts, of all processes, given once after the batch was rewarded: a batch is rewarded by what came
-    before it, the same on every process.
+    What it follows are the fields of a whole batch of rollouts, of all processes, given once after the batch was
+    rewarded: a batch is rewarded by what came before it, the same on every process.
     """
 
     def memory(self) -> dict[str, Any]:

@@ -7,7 +7,9 @@ from functools import cache
 from typing import Any
 
 SECONDS = 5.0
-"""CPU seconds one search may take. Ordinary ones take microseconds; a nested repetition on a hostile text takes longer than anybody waits."""
+"""CPU seconds one search may take. Ordinary ones take microseconds; a nested repetition on a hostile text takes longer
+than anybody waits.
+"""
 
 
 class SlowPattern(ValueError):
@@ -29,14 +31,17 @@ def compiled(pattern: str) -> Any:
         Traceback (most recent call last):
         ...
         ValueError: '(a' is no regular expression (missing ) at position 2); write one that Python's re compiles, in single quotes in TOML
-    """
+    """  # noqa: E501
     # Python's own cannot be stopped, and holds the interpreter while it searches.
     import regex
 
     try:
         return regex.compile(pattern)
     except regex.error as error:
-        raise ValueError(f"{pattern!r} is no regular expression ({error}); write one that Python's re compiles, in single quotes in TOML") from None
+        raise ValueError(
+            f"{pattern!r} is no regular expression ({error}); write one that Python's re compiles, in single quotes in"
+            " TOML"
+        ) from None
 
 
 def last(pattern: str, text: str) -> Any:
@@ -84,4 +89,6 @@ def fits(pattern: str, text: str) -> bool:
 
 
 def _slow(pattern: str, text: str) -> SlowPattern:
-    return SlowPattern(f"{pattern!r} took longer than {SECONDS:g} s on a text of {len(text)} characters, which counts as no match")
+    return SlowPattern(
+        f"{pattern!r} took longer than {SECONDS:g} s on a text of {len(text)} characters, which counts as no match"
+    )

@@ -15,7 +15,8 @@ from groupwise.reward.text import Text
 
 @final
 class PickScore(Reward):
-    """`R = s cos(image, prompt)`, with the model's own learned scale `s = exp(logit_scale)`: a difference of 1 is odds of e to 1 of being picked.
+    """`R = s cos(image, prompt)`, with the model's own learned scale `s = exp(logit_scale)`: a difference of 1 is odds
+    of e to 1 of being picked.
 
     Example:
         >>> PickScore(path="nowhere").open()  # doctest: +ELLIPSIS
@@ -23,11 +24,13 @@ class PickScore(Reward):
         groupwise.reward.error.RewardError: pick_score: path = 'nowhere' is no folder; ... hf download yuvalkirstain/PickScore_v1 ...
 
     Source: Pick-a-Pic, arXiv 2305.01569, section 4.
-    """
+    """  # noqa: E501
 
     kind: Literal["pick_score"] = "pick_score"
     path: str
-    """A local folder with yuvalkirstain/PickScore_v1 and the tokenizer and preprocessor_config.json of laion/CLIP-ViT-H-14-laion2B-s32B-b79K."""
+    """A local folder with yuvalkirstain/PickScore_v1 and the tokenizer and preprocessor_config.json of
+    laion/CLIP-ViT-H-14-laion2B-s32B-b79K.
+    """
     batch_size: PerStep = 8
     """Images in one forward pass."""
     device: str = "auto"

@@ -1,4 +1,6 @@
-"""What another process prints, passed on up to a limit: a text of megabytes in a message of a library does not flood the terminal."""
+"""What another process prints, passed on up to a limit: a text of megabytes in a message of a library does not flood
+the terminal.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ _LIMIT = 1 << 16
 
 @final
 class Printed:
-    """Passes on to standard error what comes out of a pipe, so many bytes a batch, and says once where more was left out.
+    """Passes on to standard error what comes out of a pipe, so many bytes a batch, and says once where more was left
+    out.
 
     Args:
         reader: the pipe's end; it is closed when nobody can write there any more.
@@ -34,7 +37,10 @@ class Printed:
             if left >= 0:
                 _print(chunk[:left])
             if self._left < 0 <= left:
-                _print(f"\n(a reward's process printed more than {self.limit:,} bytes during a batch; the rest is left out)\n".encode())
+                _print(
+                    f"\n(a reward's process printed more than {self.limit:,} bytes during a batch; the rest is left"
+                    " out)\n".encode()
+                )
         os.close(self.reader)
 
 

@@ -18,14 +18,28 @@ from groupwise.reward.noted import Noted
 from groupwise.reward.printed import Printed
 from groupwise.reward.text import Text
 
-_KEPT = frozenset({"HOME", "LANG", "LANGUAGE", "LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE", "TMPDIR", "TZ", "VIRTUAL_ENV"})
+_KEPT = frozenset(
+    {
+        "HOME",
+        "LANG",
+        "LANGUAGE",
+        "LD_LIBRARY_PATH",
+        "PATH",
+        "PYTHONHOME",
+        "PYTHONDONTWRITEBYTECODE",
+        "TMPDIR",
+        "TZ",
+        "VIRTUAL_ENV",
+    }
+)
 
 
 @final
 class ProcessReward:
     """Calls a configured reward in another process, by lines of JSON; columns must therefore be JSON-able.
 
-    The process lives until `close`, a time limit (`cancel`), or the end of this one, and is started again at the next call.
+    The process lives until `close`, a time limit (`cancel`), or the end of this one, and is started again at the next
+    call.
 
     Example:
         >>> from groupwise.reward.length import Length
@@ -47,7 +61,9 @@ class ProcessReward:
         try:
             line = json.dumps({"prompts": prompts, "completions": completions, "columns": columns})
         except TypeError as error:
-            raise RewardError(f'the columns cannot be sent to another process: {error}; write isolation = "thread"') from error
+            raise RewardError(
+                f'the columns cannot be sent to another process: {error}; write isolation = "thread"'
+            ) from error
         process = self._process or self._begin()
         answer = self._exchange(process, line)
         return [Noted(**each) if isinstance(each, dict) else each for each in answer["values"]]
@@ -73,7 +89,9 @@ class ProcessReward:
         error, printed = os.pipe()
         try:
             pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": printed}
-            process = subprocess.Popen(command, **pipes, text=True, encoding="utf-8", env=environment, start_new_session=True)
+            process = subprocess.Popen(
+                command, **pipes, text=True, encoding="utf-8", env=environment, start_new_session=True
+            )
         finally:
             os.close(printed)
         self._printed = Printed(error)
@@ -82,11 +100,15 @@ class ProcessReward:
         return process
 
     def _environment(self) -> dict[str, str]:
-        """The variables of this process; a reward of the package that is scored member by member needs no key that may be among them."""
+        """The variables of this process; a reward of the package that is scored member by member needs no key that may
+        be among them.
+        """
         if self._reward.member_limits is None:
             return dict(os.environ)
         # Libraries of C++ start no threads there: it forks.
-        return {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")} | {"OMP_NUM_THREADS": "1"}
+        return {name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")} | {
+            "OMP_NUM_THREADS": "1"
+        }
 
     def _exchange(self, process: subprocess.Popen[str], line: str) -> dict[str, Any]:
         assert process.stdin is not None

@@ -1,4 +1,6 @@
-"""The other end of a reward in a process of its own: reads the reward, then batches, a line of JSON each; answers a line each."""
+"""The other end of a reward in a process of its own: reads the reward, then batches, a line of JSON each; answers a
+line each.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,8 @@ def main() -> None:
         return
     _answer(answers, {"ready": True})
     if (limits := reward.member_limits) is not None:
-        # No thread here: what is forked must not find a lock that nobody will open. This process runs nothing of a policy's, so it sees its input end.
+        # No thread here: what is forked must not find a lock that nobody will open. This process runs nothing of a
+        # policy's, so it sees its input end.
         members = Members(function, limits, reward.timeout_seconds, sys.stdin.fileno())
         for line in sys.stdin:
             _serve(answers, members.score, line)
@@ -55,7 +58,11 @@ def _serve(answers: TextIO, score: Callable[[Any], dict[str, Any]], line: str) -
 
 
 def _at_once(function: Any, batch: Any) -> dict[str, Any]:
-    result: Any = function(**arguments_for(function, {**batch["columns"], "prompts": batch["prompts"], "completions": batch["completions"]}))
+    result: Any = function(
+        **arguments_for(
+            function, {**batch["columns"], "prompts": batch["prompts"], "completions": batch["completions"]}
+        )
+    )
     if inspect.isawaitable(result):
         result = asyncio.run(_await(result))
     return {"values": [plain(value) for value in (result.tolist() if hasattr(result, "tolist") else result)]}

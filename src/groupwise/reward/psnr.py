@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class Psnr(TargetReward):
     """`R = -scale 10 log10(mean squared error)`, dB times `scale`.
 
-    A network can be trained on it directly; a reward is of use where something stands between that has no gradient, such as a codec (`jpeg_quality`).
+    A network can be trained on it directly; a reward is of use where something stands between that has no gradient,
+    such as a codec (`jpeg_quality`).
 
     Example:
         >>> import numpy
@@ -31,7 +32,9 @@ class Psnr(TargetReward):
     scale: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 1.0
     """Factor, for sums with rewards on another scale."""
     window: Width = 8
-    """Of a map: the error is averaged over squares of so many pixels on a side, which lie side by side as JPEG's blocks do."""
+    """Of a map: the error is averaged over squares of so many pixels on a side, which lie side by side as JPEG's blocks
+    do.
+    """
 
     def number(self, image: np.ndarray, target: np.ndarray) -> float:
         return self.scale * fidelity.psnr(image, target)

@@ -32,12 +32,15 @@ def _scorer(task: str) -> Scorer:
 class ReasoningGym(Reward):
     """`score_answer(answer, entry)` of the task, usually in [0, 1].
 
-    The entry is put together from the columns `question` (or the prompt, where there is none), `answer` and `metadata`, as reasoning-gym makes them.
+    The entry is put together from the columns `question` (or the prompt, where there is none), `answer` and `metadata`,
+    as reasoning-gym makes them.
 
-    Some of the library's scorers evaluate an answer as Python. Before they see one it is read by a grammar (`groupwise.reward.gym_grammar`): what is not in it
-    earns what no answer at all earns. Members are scored one by one in a process that is killed when one takes too long or too much memory; that member is
-    wrong, and counted as `answer_too_slow` or `answer_too_large`. A scorer that raises on an answer, and not on the expected one, makes it wrong, counted as
-    `scorer_failed`. Called directly, and not by `score` or `Rewards`, it runs in this process and without these limits.
+    Some of the library's scorers evaluate an answer as Python. Before they see one it is read by a grammar
+    (`groupwise.reward.gym_grammar`): what is not in it earns what no answer at all earns. Members are scored one by one
+    in a process that is killed when one takes too long or too much memory; that member is wrong, and counted as
+    `answer_too_slow` or `answer_too_large`. A scorer that raises on an answer, and not on the expected one, makes it
+    wrong, counted as `scorer_failed`. Called directly, and not by `score` or `Rewards`, it runs in this process and
+    without these limits.
 
     Example:
         >>> entry = {"question": "2 + 2 =", "answer": "4", "metadata": {"source_dataset": "basic_arithmetic"}}
@@ -75,7 +78,10 @@ class ReasoningGym(Reward):
             if self.task is not None:
                 _scorer(self.task)
         except (ImportError, ValueError, AssertionError) as error:
-            raise RewardError(f"reasoning_gym cannot score the task {self.task!r}: {error}; write a task of the installed reasoning-gym") from error
+            raise RewardError(
+                f"reasoning_gym cannot score the task {self.task!r}: {error}; write a task of the installed"
+                " reasoning-gym"
+            ) from error
         return self
 
     def prepare(self, columns: Mapping[str, Sequence[Any]]) -> None:
@@ -111,7 +117,9 @@ class ReasoningGym(Reward):
                 check_answer(task, scorer, answer, entry)
             except RefusedText as error:
                 stated = task in RULES or not evaluates(scorer)
-                return _of_none(scorer, entry) if stated else Noted(_of_none(scorer, entry), "answer_refused", str(error))
+                return (
+                    _of_none(scorer, entry) if stated else Noted(_of_none(scorer, entry), "answer_refused", str(error))
+                )
         try:
             value = float(scorer(answer, entry))
         except MemoryError:
@@ -121,7 +129,11 @@ class ReasoningGym(Reward):
             if answer is not None and not _takes_expected(scorer, entry):
                 raise
             return Noted(_of_none(scorer, entry), "scorer_failed", excerpt(f"{type(error).__name__}: {error}", 200))
-        return value if math.isfinite(value) else Noted(_of_none(scorer, entry), "scorer_failed", f"the scorer of {task!r} gave {value}")
+        return (
+            value
+            if math.isfinite(value)
+            else Noted(_of_none(scorer, entry), "scorer_failed", f"the scorer of {task!r} gave {value}")
+        )
 
 
 def _of_none(scorer: Scorer, entry: dict[str, Any]) -> float:

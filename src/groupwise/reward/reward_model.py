@@ -19,8 +19,8 @@ from groupwise.reward.text import Text, completion_text, content_text, prompt_te
 class RewardModel(Reward):
     """The output of an `AutoModelForSequenceClassification` for prompt and completion, without gradient.
 
-    Chats are written with the tokenizer's chat template where it has one; otherwise the completion follows the prompt directly.
-    A text longer than the model reads loses its beginning, and is counted as `truncated`.
+    Chats are written with the tokenizer's chat template where it has one; otherwise the completion follows the prompt
+    directly. A text longer than the model reads loses its beginning, and is counted as `truncated`.
 
     Example:
         >>> RewardModel(path="models/judge", weight=0.5).batch_size
@@ -50,19 +50,26 @@ class RewardModel(Reward):
 
         try:
             tokenizer: Any = AutoTokenizer.from_pretrained(self.path, trust_remote_code=False)
-            model: Any = AutoModelForSequenceClassification.from_pretrained(self.path, dtype=self.dtype, use_safetensors=True, trust_remote_code=False)
+            model: Any = AutoModelForSequenceClassification.from_pretrained(
+                self.path, dtype=self.dtype, use_safetensors=True, trust_remote_code=False
+            )
         except (OSError, ValueError) as error:
             wanted = "write a folder with config.json, model.safetensors and a tokenizer"
             raise RewardError(f"reward_model cannot be loaded from path = {self.path!r}: {error}; {wanted}") from error
         if self.label >= model.config.num_labels:
-            raise RewardError(f"reward_model at {self.path!r} has {model.config.num_labels} outputs; label = {self.label} must be below that")
+            raise RewardError(
+                f"reward_model at {self.path!r} has {model.config.num_labels} outputs; label = {self.label} must be"
+                " below that"
+            )
         device = self.device
         if device == "auto":
             device = str(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else "cpu"
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
         # The classifier reads the last token that is not padding, and must know which that is.
-        model.config.pad_token_id = tokenizer.pad_token_id if model.config.pad_token_id is None else model.config.pad_token_id
+        model.config.pad_token_id = (
+            tokenizer.pad_token_id if model.config.pad_token_id is None else model.config.pad_token_id
+        )
         tokenizer.padding_side, tokenizer.truncation_side = "right", "left"
         return LoadedRewardModel(self, model.to(device).eval().requires_grad_(False), tokenizer)
 
@@ -90,7 +97,11 @@ class LoadedRewardModel:
         for start in range(0, len(order), self.config.batch_size):
             members = order[start : start + self.config.batch_size]
             for member, score in zip(members, self._forward([ids[member][-limit:] for member in members]), strict=True):
-                scores[member] = score if len(ids[member]) <= limit else Noted(score, "truncated", f"{len(ids[member])} tokens, {limit} read")
+                scores[member] = (
+                    score
+                    if len(ids[member]) <= limit
+                    else Noted(score, "truncated", f"{len(ids[member])} tokens, {limit} read")
+                )
         return scores
 
     def _forward(self, rows: list[list[int]]) -> list[float]:
@@ -104,7 +115,11 @@ class LoadedRewardModel:
         return logits[:, self.config.label].tolist()
 
     def _limit(self) -> int:
-        given = [self.config.max_length, getattr(self.model.config, "max_position_embeddings", None), self.tokenizer.model_max_length]
+        given = [
+            self.config.max_length,
+            getattr(self.model.config, "max_position_embeddings", None),
+            self.tokenizer.model_max_length,
+        ]
         return min(int(each) for each in given if each)
 
     def _chat(self, prompt: Text) -> bool:
@@ -114,5 +129,8 @@ class LoadedRewardModel:
         if not self._chat(prompt):
             return prompt_text(prompt) + completion_text(completion)
         said = [{"role": "assistant", "content": completion}] if isinstance(completion, str) else completion
-        messages = [{"role": message.get("role", "assistant"), "content": content_text(message.get("content"))} for message in [*prompt, *said]]
+        messages = [
+            {"role": message.get("role", "assistant"), "content": content_text(message.get("content"))}
+            for message in [*prompt, *said]
+        ]
         return self.tokenizer.apply_chat_template(messages, tokenize=False)

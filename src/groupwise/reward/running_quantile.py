@@ -1,4 +1,6 @@
-"""A number on the scale of what was seen of it: 0 at a low quantile, 1 at a high one, both followed while training goes on."""
+"""A number on the scale of what was seen of it: 0 at a low quantile, 1 at a high one, both followed while training goes
+on.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ ASSUMED = (0.0, 0.1)
 class RunningQuantile(Config):
     """`clip((x - low) / (high - low), 0, 1)` between two running quantiles of `x`.
 
-    Each is a bias-corrected exponential average of a batch's own quantile, so the first batch gives exactly its own; before it, 0 and 0.1 stand in.
-    Where both quantiles are equal, what lies above is 1 and the rest 0. The order of members is kept except beyond the quantiles, where all are equal.
+    Each is a bias-corrected exponential average of a batch's own quantile, so the first batch gives exactly its own;
+    before it, 0 and 0.1 stand in. Where both quantiles are equal, what lies above is 1 and the rest 0. The order of
+    members is kept except beyond the quantiles, where all are equal.
 
     Example:
         >>> scale = RunningQuantile(low=0.0, high=1.0, decay=0.5)
@@ -78,7 +81,8 @@ class RunningQuantile(Config):
 
 @final
 class TimesTen(Config):
-    """`min(1, 10 x)`: source 004's own scale, which assumes a range of 0 to 0.1. Kept for comparison; negative values stay negative.
+    """`min(1, 10 x)`: source 004's own scale, which assumes a range of 0 to 0.1. Kept for comparison; negative values
+    stay negative.
 
     Example:
         >>> TimesTen()(0.03, {}), TimesTen()(0.5, {}), TimesTen()(-0.1, {})

@@ -1,4 +1,6 @@
-"""A program that a model wrote, run to its end behind the wall of `groupwise.reward.wall`, within limits on all that it starts."""
+"""A program that a model wrote, run to its end behind the wall of `groupwise.reward.wall`, within limits on all that it
+starts.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Finished:
 
 @final
 class _Keeper:
-    """The process that forks a supervisor for every program: to start a Python for each would cost more than all else that stands around it."""
+    """The process that forks a supervisor for every program: to start a Python for each would cost more than all else
+    that stands around it.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -126,10 +130,12 @@ async def run_limited(
     line: socket.socket | None = None,
     readable: Sequence[str] = (),
 ) -> Finished:
-    """Runs a program behind the wall; no process of it is left when this returns or is cancelled, and no file, or one that is being removed.
+    """Runs a program behind the wall; no process of it is left when this returns or is cancelled, and no file, or one
+    that is being removed.
 
-    It sees an environment without the parent's variables (no keys), the system's and Python's files to read, and a folder of its own, which is its working,
-    home and temporary directory. `offered.standing()` says what the wall is made of on this machine.
+    It sees an environment without the parent's variables (no keys), the system's and Python's files to read, and a
+    folder of its own, which is its working, home and temporary directory. `offered.standing()` says what the wall is
+    made of on this machine.
 
     Args:
         command: the program and its arguments.
@@ -140,7 +146,8 @@ async def run_limited(
         readable: paths that it may read beside the usual.
 
     Returns:
-        How it ended and what it printed, read from the descriptor that it wrote to: what it does with names changes nothing.
+        How it ended and what it printed, read from the descriptor that it wrote to: what it does with names changes
+            nothing.
 
     Raises:
         OSError: no supervisor can be started.
@@ -154,7 +161,9 @@ async def run_limited(
             stack.enter_context(line)
         request = offered.request(command, files or {}, limits, readable)
         # Memory instead of files: nothing that could be found, met or left.
-        packed, source, output, errors = (stack.enter_context(os.fdopen(os.memfd_create("program"), "w+b", buffering=0)) for _ in range(4))
+        packed, source, output, errors = (
+            stack.enter_context(os.fdopen(os.memfd_create("program"), "w+b", buffering=0)) for _ in range(4)
+        )
         packed.write(request.packed())
         source.write(stdin.encode(errors="replace"))
         source.seek(0)

@@ -42,7 +42,9 @@ class _Open:
         return self.worker.start(lambda: self.function(**arguments))
 
     def abandon(self) -> None:
-        """Leaves a call under way to itself; a process is killed, so that its late answer cannot meet the next batch."""
+        """Leaves a call under way to itself; a process is killed, so that its late answer cannot meet the
+        next batch.
+        """
         if self.worker is not None:
             self.worker.leave()
             self.worker = None
@@ -52,20 +54,32 @@ class _Open:
     def advice(self) -> str:
         """What helps one that ran past its time."""
         killed = isinstance(self.function, ProcessReward)
-        return "raise its timeout_seconds" + ("" if killed else ', or write isolation = "process" so that what hangs is killed')
+        return "raise its timeout_seconds" + (
+            "" if killed else ', or write isolation = "process" so that what hangs is killed'
+        )
 
 
 def _opened(name: str, reward: Reward | RewardFunction) -> _Open:
     judge = getattr(reward, "role", "train") == "judge"
     try:
-        function = reward if not isinstance(reward, Reward) else ProcessReward(reward) if reward.isolation == "process" else reward.open()
+        function = (
+            reward
+            if not isinstance(reward, Reward)
+            else ProcessReward(reward)
+            if reward.isolation == "process"
+            else reward.open()
+        )
     except (RewardError, RuntimeError, ImportError) as error:
         raise RewardError(f"reward {name!r}: {error}", reward=name) from error
     if not callable(function):
         wanted = "give a configured reward or a function reward(prompts, completions, **columns)"
         raise RewardError(f"reward {name!r} is of type {type(reward).__name__}; {wanted}", reward=name)
     weight = 0.0 if judge else float(getattr(reward, "weight", 1.0))
-    needs = tuple(dict.fromkeys((*reward.needs, *needed_columns(function)))) if isinstance(reward, Reward) else needed_columns(function)
+    needs = (
+        tuple(dict.fromkeys((*reward.needs, *needed_columns(function))))
+        if isinstance(reward, Reward)
+        else needed_columns(function)
+    )
     bounds = reward.ends if isinstance(reward, Reward) else getattr(reward, "bounds", (0.0, 1.0))
     return _Open(
         name,
@@ -85,8 +99,9 @@ class Rewards:
     """Named rewards, opened once (models loaded, processes started) and used for every batch.
 
     Args:
-        rewards: name -> configured reward, or a function `reward(prompts, completions, **columns) -> list`, sync or async. A function or object
-            may carry `weight`, `timeout_seconds`, `on_error`, `role`, `bounds` and `needs` as attributes.
+        rewards: name -> configured reward, or a function `reward(prompts, completions, **columns) -> list`, sync or
+            async. A function or object may carry `weight`, `timeout_seconds`, `on_error`, `role`, `bounds` and `needs`
+            as attributes.
 
     Raises:
         RewardError: a reward that cannot be opened.
@@ -129,16 +144,23 @@ class Rewards:
             check_columns(reward.name, reward.needs, columns)
 
     def score(
-        self, prompts: Sequence[Text], completions: Sequence[Any], columns: Mapping[str, Sequence[Any]] | None = None, *, judges: bool = False
+        self,
+        prompts: Sequence[Text],
+        completions: Sequence[Any],
+        columns: Mapping[str, Sequence[Any]] | None = None,
+        *,
+        judges: bool = False,
     ) -> RewardTable:
         """All rewards of a batch. They run at the same time, so the slowest is what the batch waits for.
 
-        A reward that runs past its time is missing for the batch and counted (`timeout`); one that raises stops the run, or is missing and
-        counted (`error`) under `on_error = "missing"`. A returned value that is no reward is always an error.
+        A reward that runs past its time is missing for the batch and counted (`timeout`); one that raises stops the
+        run, or is missing and counted (`error`) under `on_error = "missing"`. A returned value that is no reward is
+        always an error.
 
         Args:
             prompts: `B` strings or chats, one a member.
-            completions: `B` strings or chats; images, where a domain makes those: `torch.uint8` `[H, W]` or `[H, W, 3]` on the CPU (`groupwise.reward.image`).
+            completions: `B` strings or chats; images, where a domain makes those: `torch.uint8` `[H, W]` or `[H, W, 3]`
+                on the CPU (`groupwise.reward.image`).
             columns: name -> `B` entries of the data.
             judges: also measure the rewards whose role is `judge`; for evaluation.
 
@@ -146,7 +168,8 @@ class Rewards:
             Every reward by itself, with weights, seconds and events. No member gives empty lists.
 
         Raises:
-            RewardError: a missing column, a reward that raised, a value that is no reward; names reward, place and value.
+            RewardError: a missing column, a reward that raised, a value that is no reward; names reward, place and
+                value.
 
         Example:
             >>> from groupwise.reward import ExactAnswer
@@ -156,9 +179,15 @@ class Rewards:
             ({'exact': [1.0, 0.0]}, 0.5)
         """
         columns = dict(columns or {})
-        lengths = {"prompts": len(prompts), "completions": len(completions), **{name: len(values) for name, values in columns.items()}}
+        lengths = {
+            "prompts": len(prompts),
+            "completions": len(completions),
+            **{name: len(values) for name, values in columns.items()},
+        }
         if len(set(lengths.values())) > 1:
-            raise RewardError(f"prompts, completions and columns must have one entry a member each, got lengths {lengths}")
+            raise RewardError(
+                f"prompts, completions and columns must have one entry a member each, got lengths {lengths}"
+            )
         used = [reward for reward in self._rewards.values() if judges or not reward.judge]
         for reward in used:
             check_columns(reward.name, reward.needs, list(columns))
@@ -184,7 +213,10 @@ class Rewards:
                 if not job.done.is_set() and reward.worker is not None:
                     reward.abandon()
         weights = {reward.name: reward.weight for reward in used}
-        judging, bounds = frozenset(reward.name for reward in used if reward.judge), {reward.name: reward.bounds for reward in used}
+        judging, bounds = (
+            frozenset(reward.name for reward in used if reward.judge),
+            {reward.name: reward.bounds for reward in used},
+        )
         return RewardTable(values, weights, tuple(events), seconds, judging, maps, fields, bounds)
 
     def memory(self) -> dict[str, Any]:
@@ -210,11 +242,16 @@ class Rewards:
             what they say about themselves now, as `rewards/NAME/...`.
         """
         return {
-            f"rewards/{name}/{key}": number for name, reward in self._following() if groups.get(name) for key, number in reward.follow(groups[name]).items()
+            f"rewards/{name}/{key}": number
+            for name, reward in self._following()
+            if groups.get(name)
+            for key, number in reward.follow(groups[name]).items()
         }
 
     def _following(self) -> list[tuple[str, Follows]]:
-        return [(name, reward.function) for name, reward in self._rewards.items() if isinstance(reward.function, Follows)]
+        return [
+            (name, reward.function) for name, reward in self._rewards.items() if isinstance(reward.function, Follows)
+        ]
 
     def close(self) -> None:
         """Ends threads and processes; a hung one is left to the end of the program."""
@@ -231,7 +268,9 @@ class Rewards:
         self.close()
 
     @staticmethod
-    def _finish(reward: _Open, job: Job, prompts: Sequence[Text]) -> tuple[list[float | None], list[RewardEvent], list[Any] | None]:
+    def _finish(
+        reward: _Open, job: Job, prompts: Sequence[Text]
+    ) -> tuple[list[float | None], list[RewardEvent], list[Any] | None]:
         missing: list[float | None] = [None] * len(prompts)
         limit = reward.timeout_seconds
         if not job.done.wait(None if limit is None else max(0.0, job.started + limit - time.monotonic())):

@@ -15,8 +15,9 @@ from groupwise.reward.text import Text
 class ShotCost(Reward):
     """`R = - shots`, the number of examples that were shown; its weight is what one more may cost.
 
-    With a policy that may stop, a weight of 0.01 makes a further example worth picking when it adds more than a hundredth to the other rewards. Where every
-    member is shown as many examples it is the same for all and changes nothing.
+    With a policy that may stop, a weight of 0.01 makes a further example worth picking when it adds more than a
+    hundredth to the other rewards. Where every member is shown as many examples it is the same for all and changes
+    nothing.
 
     Example:
         >>> ShotCost()(["q1"] * 2, ["7", "7"], shots=[4, 1])

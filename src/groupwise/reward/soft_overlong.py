@@ -20,8 +20,8 @@ class SoftOverlong(Reward):
         ((L_max - L_cache) - L) / L_cache       L_max - L_cache < L <= L_max
         -1                                      L > L_max
 
-    Tokens are counted by the domain and come as a data column, a number or a list of token ids a member. With `column` null words are counted.
-    A completion cut off at exactly `L_max` tokens gets -1.
+    Tokens are counted by the domain and come as a data column, a number or a list of token ids a member. With `column`
+    null words are counted. A completion cut off at exactly `L_max` tokens gets -1.
 
     Source: DAPO, arXiv 2503.14476, equation 13.
 
@@ -41,7 +41,10 @@ class SoftOverlong(Reward):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.cache_length > self.max_length:
-            raise ValueError(f"cache_length = {self.cache_length} is longer than max_length = {self.max_length}; write a cache_length of at most max_length")
+            raise ValueError(
+                f"cache_length = {self.cache_length} is longer than max_length = {self.max_length}; write a"
+                " cache_length of at most max_length"
+            )
         return self
 
     @property
@@ -53,7 +56,11 @@ class SoftOverlong(Reward):
         return (-1.0, 0.0)
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[float]:
-        counted: Sequence[Any] = [completion_text(completion).split() for completion in completions] if self.column is None else columns[self.column]
+        counted: Sequence[Any] = (
+            [completion_text(completion).split() for completion in completions]
+            if self.column is None
+            else columns[self.column]
+        )
         return [self._penalty(len(count) if hasattr(count, "__len__") else int(count)) for count in counted]
 
     def _penalty(self, length: int) -> float:

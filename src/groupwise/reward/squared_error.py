@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 class SquaredError(TargetReward):
     """`R = -scale mean (image - target)^2`, images in [0, 1], at most 0.
 
-    PSNR is its logarithm. Squared errors add up over an image and decibels do not: as a map (`result = "map"`) every block earns what it takes away from the
-    image's own error, while in decibels a flat block, whose error is small, would weigh as much as all others.
+    PSNR is its logarithm. Squared errors add up over an image and decibels do not: as a map (`result = "map"`) every
+    block earns what it takes away from the image's own error, while in decibels a flat block, whose error is small,
+    would weigh as much as all others.
 
     Example:
         >>> import numpy

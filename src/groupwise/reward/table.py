@@ -49,9 +49,11 @@ class RewardTable:
         events: what happened while scoring.
         seconds: name -> wall time of the call.
         judges: names of rewards that are measured and never trained on; their weight is 0.
-        maps: name -> `B` arrays, where a reward gives a value to every pixel (or decision) of a member; `values` then holds their means.
+        maps: name -> `B` arrays, where a reward gives a value to every pixel (or decision) of a member; `values` then
+            holds their means.
         bounds: name -> the lowest and the highest value that the reward can give; 0 and 1 where unnamed.
-        fields: name -> field -> `B` entries, what a reward says it was made of; an entry is a number, or a list of them (one a decision).
+        fields: name -> field -> `B` entries, what a reward says it was made of; an entry is a number, or a list of them
+            (one a decision).
 
     Raises:
         RewardError: rewards of different length, or a weight of something that is no reward.
@@ -79,7 +81,9 @@ class RewardTable:
             raise RewardError(f"rewards of one table must have one entry a member each, got lengths {lengths}")
         unknown = sorted(set(self.weights) - set(self.values))
         if unknown:
-            raise RewardError(f"weights name {unknown}, which are no rewards of this table; rewards: {sorted(self.values)}")
+            raise RewardError(
+                f"weights name {unknown}, which are no rewards of this table; rewards: {sorted(self.values)}"
+            )
         weights = {name: 0.0 if name in self.judges else float(self.weights.get(name, 1.0)) for name in self.values}
         object.__setattr__(self, "values", {name: list(values) for name, values in self.values.items()})
         object.__setattr__(self, "weights", weights)
@@ -90,8 +94,8 @@ class RewardTable:
     def total(self, partial: Literal["renormalise", "sum"] = "renormalise") -> list[float | None]:
         """The weighted sum for each member.
 
-        `sum_j w_j R_j` over the rewards present; with `renormalise` times `sum_j |w_j| / sum_{j present} |w_j|`, so that a member
-        with a missing reward is on the scale of the others.
+        `sum_j w_j R_j` over the rewards present; with `renormalise` times `sum_j |w_j| / sum_{j present} |w_j|`, so
+        that a member with a missing reward is on the scale of the others.
 
         Args:
             partial: what a missing reward does to the rest of the sum.
@@ -104,21 +108,31 @@ class RewardTable:
         """
         weights = {name: weight for name, weight in self.weights.items() if weight != 0}
         if not weights:
-            raise RewardError(f"no reward has a weight other than 0, so there is no sum; rewards: {sorted(self.values)}; give one of them a weight")
+            raise RewardError(
+                f"no reward has a weight other than 0, so there is no sum; rewards: {sorted(self.values)}; give one of"
+                " them a weight"
+            )
         whole = math.fsum(abs(weight) for weight in weights.values())
         totals: list[float | None] = []
         for member in range(len(self)):
-            here = [(weight, value) for name, weight in weights.items() if (value := self.values[name][member]) is not None]
+            here = [
+                (weight, value) for name, weight in weights.items() if (value := self.values[name][member]) is not None
+            ]
             if not here:
                 totals.append(None)
                 continue
             # A complete member is left as the plain sum: a factor of "one" made by division need not be exactly one.
-            factor = 1.0 if partial == "sum" or len(here) == len(weights) else whole / math.fsum(abs(weight) for weight, _ in here)
+            factor = (
+                1.0
+                if partial == "sum" or len(here) == len(weights)
+                else whole / math.fsum(abs(weight) for weight, _ in here)
+            )
             totals.append(factor * math.fsum(weight * value for weight, value in here))
         return totals
 
     def metrics(self) -> dict[str, float]:
-        """Each reward by itself: mean, spread (standard deviation over the batch), share missing, seconds, and every event's count.
+        """Each reward by itself: mean, spread (standard deviation over the batch), share missing, seconds, and every
+        event's count.
 
         Example:
             >>> RewardTable({"brief": [0.0, 1.0]}).metrics()
@@ -130,7 +144,9 @@ class RewardTable:
             if present:
                 mean = math.fsum(present) / len(present)
                 found[f"rewards/{name}/mean"] = mean
-                found[f"rewards/{name}/std"] = math.sqrt(math.fsum((value - mean) ** 2 for value in present) / len(present))
+                found[f"rewards/{name}/std"] = math.sqrt(
+                    math.fsum((value - mean) ** 2 for value in present) / len(present)
+                )
             if values:
                 found[f"rewards/{name}/missing"] = 1 - len(present) / len(values)
             if name in self.seconds:
@@ -147,7 +163,12 @@ class RewardTable:
         def pick(table: Mapping[str, Sequence[Any]]) -> dict[str, list[Any]]:
             return {name: [values[int(row)] for row in rows] for name, values in table.items()}
 
-        return replace(self, values=pick(self.values), maps=pick(self.maps), fields={name: pick(table) for name, table in self.fields.items()})
+        return replace(
+            self,
+            values=pick(self.values),
+            maps=pick(self.maps),
+            fields={name: pick(table) for name, table in self.fields.items()},
+        )
 
     @staticmethod
     def concatenate(tables: Sequence[RewardTable]) -> RewardTable:
@@ -166,13 +187,21 @@ class RewardTable:
         seconds: dict[str, float] = {}
         for table in tables:
             if dict(table.weights) != dict(first.weights):
-                raise RewardError(f"tables of different rewards cannot be joined: {dict(first.weights)} and {dict(table.weights)}")
+                raise RewardError(
+                    f"tables of different rewards cannot be joined: {dict(first.weights)} and {dict(table.weights)}"
+                )
             offset = len(next(iter(values.values()), []))
-            events += [event if event.member is None else replace(event, member=event.member + offset) for event in table.events]
+            events += [
+                event if event.member is None else replace(event, member=event.member + offset)
+                for event in table.events
+            ]
             for name in values:
                 values[name] += table.values[name]
             for name, spent in table.seconds.items():
                 seconds[name] = seconds.get(name, 0.0) + spent
         maps = {name: [each for table in tables for each in table.maps[name]] for name in first.maps}
-        fields = {name: {each: [value for table in tables for value in table.fields[name][each]] for each in own} for name, own in first.fields.items()}
+        fields = {
+            name: {each: [value for table in tables for value in table.fields[name][each]] for each in own}
+            for name, own in first.fields.items()
+        }
         return RewardTable(values, first.weights, tuple(events), seconds, first.judges, maps, fields, first.bounds)

@@ -14,8 +14,9 @@ MAX_CHARACTERS = 1_000_000
 def completion_text(completion: Text) -> str:
     """What the model said last: the string itself, or the content of the last assistant message.
 
-    A message without a role counts as the assistant's (a completion holds what the model said). No such message gives the empty string. Of a longer text
-    the first million characters are read, and halves of surrogate pairs, which no encoder takes, become question marks.
+    A message without a role counts as the assistant's (a completion holds what the model said). No such message gives
+    the empty string. Of a longer text the first million characters are read, and halves of surrogate pairs, which no
+    encoder takes, become question marks.
 
     Args:
         completion: a string, or a list of messages.
@@ -44,7 +45,8 @@ def _readable(text: str) -> str:
 
 
 def prompt_text(prompt: Text) -> str:
-    """A prompt as one text: the string itself, or `role: content`, a line a message; a lone message has no role before it.
+    """A prompt as one text: the string itself, or `role: content`, a line a message; a lone message has no role before
+    it.
 
     Args:
         prompt: a string, or a list of messages.

@@ -25,8 +25,9 @@ from groupwise.reward.worker import Worker
 _FENCE = re.compile(r"^```[ \t]*([\w+-]*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _SECONDS_TO_END = 0.5
 
-# A program that ends the interpreter before the test ran would otherwise pass with status 0: only the token says that it did.
-# Token and test come by standard input, which is closed before the program runs, so that it finds neither in a file.
+# A program that ends the interpreter before the test ran would otherwise pass with status 0: only the token says that
+# it did. Token and test come by standard input, which is closed before the program runs, so that it finds neither in a
+# file.
 _SHARED = """import os, sys
 token, test, out = sys.stdin.readline(), sys.stdin.read(), sys.stdout
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -75,18 +76,22 @@ class UnitTests(Reward):
 
     The tests column holds a list a member (or one test, or a JSON-able list) of either kind:
     Python text that is run after the program in the same names and must not raise (`assert add(1, 2) == 3`),
-    or a table `{input, output}`: the program is run with this input and must print this output (spaces at line ends apart).
+    or a table `{input, output}`: the program is run with this input and must print this output (spaces at line ends
+    apart).
 
-    Every test runs the program in a process and folder of its own, behind the wall that `groupwise.reward.wall` builds: it reads the system's and
-    Python's files and nothing else, writes only where nothing is kept, has no network, and ends with all that it started. Whatever happens while it is
-    examined is its own wrong answer. No program gives `wrong`.
+    Every test runs the program in a process and folder of its own, behind the wall that `groupwise.reward.wall` builds:
+    it reads the system's and Python's files and nothing else, writes only where nothing is kept, has no network, and
+    ends with all that it started. Whatever happens while it is examined is its own wrong answer. No program gives
+    `wrong`.
 
-    Python text runs in a second process, which the program does not reach: results come over as plain data (built-in kinds, dates, decimals, numpy arrays),
-    and what is expected never goes there. An object of the program's own stays with it: the test may call it, read it and compare two of them, but beside
-    plain data it is equal to nothing and takes no part in arithmetic. The program is given plain data, functions and iterators; it does not see the test's
-    names, and a test imports what it compares with. The program's names are there as they are, and as the module `solution`. A list read from them is a copy:
-    only the program changes its own. `unittest.main()` ends the process, which no test that passes does; write the asserts, or run the suite.
-    Tests that need more than that, which tests of classes may, take `process = "shared"`.
+    Python text runs in a second process, which the program does not reach: results come over as plain data (built-in
+    kinds, dates, decimals, numpy arrays), and what is expected never goes there. An object of the program's own stays
+    with it: the test may call it, read it and compare two of them, but beside plain data it is equal to nothing and
+    takes no part in arithmetic. The program is given plain data, functions and iterators; it does not see the test's
+    names, and a test imports what it compares with. The program's names are there as they are, and as the module
+    `solution`. A list read from them is a copy: only the program changes its own. `unittest.main()` ends the process,
+    which no test that passes does; write the asserts, or run the suite. Tests that need more than that, which tests of
+    classes may, take `process = "shared"`.
 
     Example:
         >>> tests = [["assert add(1, 2) == 3", "assert add(1, 1) == 3"]]
@@ -100,8 +105,9 @@ class UnitTests(Reward):
     score: Literal["fraction", "all"] = "fraction"
     """The share of tests passed, or all or nothing."""
     process: Literal["apart", "shared"] = "apart"
-    """Where a test that is Python text runs: in a process that the program does not reach, or in the program's own. There a test may do all that Python can,
-    and so may the program: an object that is equal to everything passes."""
+    """Where a test that is Python text runs: in a process that the program does not reach, or in the program's own.
+    There a test may do all that Python can, and so may the program: an object that is equal to everything passes.
+    """
     require_fence: bool = False
     """A completion without a fenced block has no program."""
     cpu_seconds: Annotated[float, Field(gt=0)] = 5.0
@@ -116,10 +122,13 @@ class UnitTests(Reward):
     network: Literal["deny", "deny_if_possible", "allow"] = "deny_if_possible"
     """`deny` is an error where the system cannot; `deny_if_possible` says so when a run starts."""
     wall: Literal["required", "best"] = "best"
-    """`required` is an error where the machine allows no wall (namespaces, or Landlock and a filter of system calls); `best` takes what there is and says what
-    is missing when a run starts."""
+    """`required` is an error where the machine allows no wall (namespaces, or Landlock and a filter of system calls);
+    `best` takes what there is and says what is missing when a run starts.
+    """
     readable: tuple[str, ...] = ()
-    """Folders and files that programs and tests may read, beside the system's and Python's: data, packages installed by a link."""
+    """Folders and files that programs and tests may read, beside the system's and Python's: data, packages installed by
+    a link.
+    """
     num_parallel: Annotated[int, Field(ge=1)] | None = None
     """Programs at once; where absent, one a processor core."""
     correct: float = 1.0
@@ -142,18 +151,20 @@ class UnitTests(Reward):
         return [missing] if missing else []
 
     def open(self) -> UnitTests:
-        """The function that scores; refuses a machine on which no program runs, or none behind the wall that is asked for."""
+        """The function that scores; refuses a machine on which no program runs, or none behind the wall that is asked
+        for.
+        """
         wall = offered.standing()
         if self.wall == "required" and not wall.stands:
             raise RewardError(
-                f'unit_tests: wall = "required", and this machine refuses it ({wall.refused}); allow user namespaces (sysctl user.max_user_namespaces, '
-                "kernel.apparmor_restrict_unprivileged_userns = 0, a container's seccomp profile) or run Linux 5.13 with Landlock, "
-                'or write wall = "best" for programs that you trust'
+                f'unit_tests: wall = "required", and this machine refuses it ({wall.refused}); allow user namespaces'
+                " (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns = 0, a container's"
+                ' seccomp profile) or run Linux 5.13 with Landlock, or write wall = "best" for programs that you trust'
             )
         if self.network == "deny" and not wall.keeps_network:
             raise RewardError(
-                f'unit_tests: this system can take the network from no program ({wall.refused}), so network = "deny" cannot be kept; run in a container '
-                'without network and write "allow"'
+                f'unit_tests: this system can take the network from no program ({wall.refused}), so network = "deny"'
+                ' cannot be kept; run in a container without network and write "allow"'
             )
         # In a thread: a caller may have an event loop of its own, as a notebook has.
         worker = Worker("unit_tests")
@@ -162,14 +173,20 @@ class UnitTests(Reward):
         worker.leave()
         if tried.error is not None or tried.value.status != 0:
             raise RewardError(
-                f"unit_tests: an empty program ends with {tried.error or tried.value} under memory_mb = {self.memory_mb}, cpu_seconds = {self.cpu_seconds:g}; "
-                "raise memory_mb, or lower both to what this user may have (ulimit -a)"
+                f"unit_tests: an empty program ends with {tried.error or tried.value} under memory_mb ="
+                f" {self.memory_mb}, cpu_seconds = {self.cpu_seconds:g}; raise memory_mb, or lower both to what this"
+                " user may have (ulimit -a)"
             )
         return self
 
-    async def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Value]:
+    async def __call__(
+        self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]
+    ) -> list[Value]:
         free = asyncio.Semaphore(self.num_parallel or len(os.sched_getaffinity(0)))
-        members = [(completion_text(completion), _as_tests(tests, self.column)) for completion, tests in zip(completions, columns[self.column], strict=True)]
+        members = [
+            (completion_text(completion), _as_tests(tests, self.column))
+            for completion, tests in zip(completions, columns[self.column], strict=True)
+        ]
         return list(await asyncio.gather(*(self._member(text, tests, free) for text, tests in members)))
 
     async def _member(self, text: str, tests: Sequence[Any], free: asyncio.Semaphore) -> Value:
@@ -190,7 +207,8 @@ class UnitTests(Reward):
             try:
                 return _Examined(*await self._passes(code, test))
             except Exception as error:
-                # What one program brings about is that program's: it must not end a run, which would meet it again when it is resumed.
+                # What one program brings about is that program's: it must not end a run, which would meet it again when
+                # it is resumed.
                 return _Examined(False, False, f"{type(error).__name__}: {error}")
 
     async def _passes(self, code: str, test: Any) -> tuple[bool, bool]:
@@ -203,13 +221,16 @@ class UnitTests(Reward):
         ends = socket.socketpair()
         roles = zip(("program", "tester"), (code, None), ("", test), ends, strict=True)
         program, tester = (
-            asyncio.ensure_future(self._limited([*python(), *examination.command(role, LINE)], text, stdin, end)) for role, text, stdin, end in roles
+            asyncio.ensure_future(self._limited([*python(), *examination.command(role, LINE)], text, stdin, end))
+            for role, text, stdin, end in roles
         )
         try:
             done = await tester
             # Nobody asks the program any more, and one that means well ends.
             await asyncio.wait([program], timeout=_SECONDS_TO_END)
-            return done.status == 0, done.timed_out or (program.done() and program.exception() is None and program.result().timed_out)
+            return done.status == 0, done.timed_out or (
+                program.done() and program.exception() is None and program.result().timed_out
+            )
         finally:
             for task in (program, tester):
                 task.cancel()
@@ -220,11 +241,20 @@ class UnitTests(Reward):
         done = await self._limited([*python(), "-c", _SHARED], code, f"{token}\n{test}")
         return done.status == 0 and done.output.splitlines()[-1:] == [token], done.timed_out
 
-    async def _limited(self, command: list[str], code: str | None = None, stdin: str = "", line: socket.socket | None = None) -> Finished:
+    async def _limited(
+        self, command: list[str], code: str | None = None, stdin: str = "", line: socket.socket | None = None
+    ) -> Finished:
         limits = Limits(
-            self.cpu_seconds, self.memory_mb, self.wall_seconds, disk_mb=self.disk_mb, network=self.network == "allow", num_processes=self.num_processes
+            self.cpu_seconds,
+            self.memory_mb,
+            self.wall_seconds,
+            disk_mb=self.disk_mb,
+            network=self.network == "allow",
+            num_processes=self.num_processes,
         )
-        done = await run_limited(command, limits, {} if code is None else {"solution.py": code}, stdin, line, self.readable)
+        done = await run_limited(
+            command, limits, {} if code is None else {"solution.py": code}, stdin, line, self.readable
+        )
         if done.refused:
             raise RuntimeError(done.refused)
         return done
@@ -236,7 +266,12 @@ def _lines(text: str) -> list[str]:
 
 def _as_tests(tests: Any, column: str) -> list[Any]:
     tests = [tests] if isinstance(tests, str | Mapping) else list(tests or [])
-    wrong = [test for test in tests if not isinstance(test, str) and not (isinstance(test, Mapping) and "output" in test)]
+    wrong = [
+        test for test in tests if not isinstance(test, str) and not (isinstance(test, Mapping) and "output" in test)
+    ]
     if wrong or not tests:
-        raise ValueError(f"column {column!r} holds {wrong[0] if wrong else tests!r}; write a list of Python texts or of tables {{input, output}}, at least one")
+        raise ValueError(
+            f"column {column!r} holds {wrong[0] if wrong else tests!r}; write a list of Python texts or of tables"
+            " {input, output}, at least one"
+        )
     return tests

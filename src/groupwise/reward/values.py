@@ -50,7 +50,8 @@ def split_maps(reward: str, returned: Any) -> tuple[Any, list[Any] | None]:
     A map is an array or tensor of two dimensions, one value a pixel.
 
     Raises:
-        RewardError: maps for some members and not for others, of more than two dimensions, or with NaN or infinity; names the member.
+        RewardError: maps for some members and not for others, of more than two dimensions, or with NaN or infinity;
+            names the member.
 
     Example:
         >>> import numpy
@@ -67,13 +68,23 @@ def split_maps(reward: str, returned: Any) -> tuple[Any, list[Any] | None]:
     for member, entry in enumerate(returned):
         if getattr(entry, "ndim", 0) > 2:
             what = f"an array of shape {list(entry.shape)} for member {member}"
-            raise RewardError(f"reward {reward!r} gave {what}; a map has one value a pixel, [H, W]", reward=reward, member=member)
+            raise RewardError(
+                f"reward {reward!r} gave {what}; a map has one value a pixel, [H, W]", reward=reward, member=member
+            )
         if getattr(entry, "ndim", 0) != 2:
             what = f"{excerpt(repr(entry))} for member {member} and maps for others"
-            raise RewardError(f"reward {reward!r} gave {what}; write a map for every member, or a number for every one", reward=reward, member=member)
+            raise RewardError(
+                f"reward {reward!r} gave {what}; write a map for every member, or a number for every one",
+                reward=reward,
+                member=member,
+            )
         maps.append(np.asarray(entry.detach().cpu() if hasattr(entry, "detach") else entry, dtype=np.float64))
         if not np.isfinite(maps[-1]).all():
-            raise RewardError(f"reward {reward!r} gave a map with NaN or infinity for member {member}; {_ALLOWED}", reward=reward, member=member)
+            raise RewardError(
+                f"reward {reward!r} gave a map with NaN or infinity for member {member}; {_ALLOWED}",
+                reward=reward,
+                member=member,
+            )
     return [float(each.mean()) for each in maps], maps
 
 
@@ -89,7 +100,8 @@ def checked_values(reward: str, returned: Any, prompts: Sequence[Text]) -> tuple
         The numbers, and one event for all plain `None` together and one for each `Noted` entry.
 
     Raises:
-        RewardError: no sequence, another length, or an entry that is no number; names the reward, the prompt, the member and the value.
+        RewardError: no sequence, another length, or an entry that is no number; names the reward, the prompt, the
+            member and the value.
     """
     if hasattr(returned, "tolist"):
         returned = returned.tolist()
@@ -110,9 +122,22 @@ def checked_values(reward: str, returned: Any, prompts: Sequence[Text]) -> tuple
             message = f"reward {reward!r} gave {error} for member {member} (prompt: {prompt!r}); {_ALLOWED}"
             raise RewardError(message, reward=reward, prompt=prompt, member=member) from None
         if isinstance(entry, Noted):
-            events.append(RewardEvent(entry.event, reward, prompt=prompt, member=member, detail=entry.detail, scored=entry.value is not None))
+            events.append(
+                RewardEvent(
+                    entry.event,
+                    reward,
+                    prompt=prompt,
+                    member=member,
+                    detail=entry.detail,
+                    scored=entry.value is not None,
+                )
+            )
         elif entry is None:
             silent.append(member)
     if silent:
-        events.append(RewardEvent("missing", reward, prompt=excerpt(prompt_text(prompts[silent[0]])), member=silent[0], count=len(silent)))
+        events.append(
+            RewardEvent(
+                "missing", reward, prompt=excerpt(prompt_text(prompts[silent[0]])), member=silent[0], count=len(silent)
+            )
+        )
     return values, events

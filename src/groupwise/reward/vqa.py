@@ -26,9 +26,11 @@ _BETWEEN_0_AND_1 = ("accuracy", "expected", "probability", "relevance")
 
 @final
 class Vqa(Reward):
-    """A mode's weighted sum of what was measured of a choice: see the modes. A measured value that is missing or out of range is an error.
+    """A mode's weighted sum of what was measured of a choice: see the modes. A measured value that is missing or out of
+    range is an error.
 
-    `hard_plus_soft` and `hard_plus_soft_v2` nearly coincide under a group z-score, which removes the size of the gap between right and wrong.
+    `hard_plus_soft` and `hard_plus_soft_v2` nearly coincide under a group z-score, which removes the size of the gap
+    between right and wrong.
 
     Example:
         >>> from groupwise.reward.vqa_mode import HardPlusSoft
@@ -43,7 +45,9 @@ class Vqa(Reward):
     mode: AnyMode = HardPlusSoftV2()
     """How the reward is made of what was measured."""
     per_shot: Mapping[int, AnyMode] = Field(default_factory=dict)
-    """Number of examples -> mode, for those that differ from `mode`: different strategies for few and for many examples."""
+    """Number of examples -> mode, for those that differ from `mode`: different strategies for few and for many
+    examples.
+    """
     adapt: AdaptiveWeights | None = None
     """Lets the weights of the mode's parts follow what training sees of them; unset keeps them."""
 
@@ -55,7 +59,10 @@ class Vqa(Reward):
             if shots < 0:
                 raise ValueError(f"per_shot.{shots}: a number of examples is 0 or more")
         if self.adapt is not None and all(len(mode.weights()) < 2 for mode in (self.mode, *self.per_shot.values())):
-            raise ValueError(f"adapt has no effect: mode {self.mode.kind!r} has one part, whose weight has nothing to be compared with; remove it")
+            raise ValueError(
+                f"adapt has no effect: mode {self.mode.kind!r} has one part, whose weight has nothing to be compared"
+                " with; remove it"
+            )
         return self
 
     @property
@@ -66,7 +73,8 @@ class Vqa(Reward):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The lowest and the highest value it can give: over all that can be measured, all modes, and all weights that `adapt` can come to.
+        """The lowest and the highest value it can give: over all that can be measured, all modes, and all weights that
+        `adapt` can come to.
 
         A search's own score is taken to be the information gain, as it is where choices are measured here.
         """
@@ -91,7 +99,9 @@ class OpenVqa:
 
     def __init__(self, config: Vqa) -> None:
         self.config, self.needs = config, config.needs
-        self._rules = {"": _Rule(config.mode, config.adapt)} | {str(shots): _Rule(mode, config.adapt) for shots, mode in config.per_shot.items()}
+        self._rules = {"": _Rule(config.mode, config.adapt)} | {
+            str(shots): _Rule(mode, config.adapt) for shots, mode in config.per_shot.items()
+        }
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> Parted:
         values = []
@@ -147,21 +157,31 @@ class _Rule:
         self.memory: dict[str, Any] = {}
         self._configured = mode.weights()
         self._adapt = adapt if len(self._configured) > 1 else None
-        self._scale = mode.scale if isinstance(mode, Hybrid | HybridV2) and SCALED_INFO in self._configured else TimesTen()
+        self._scale = (
+            mode.scale if isinstance(mode, Hybrid | HybridV2) and SCALED_INFO in self._configured else TimesTen()
+        )
 
     def weights(self) -> dict[str, float]:
-        return self._configured if self._adapt is None else self._adapt.weights(self._configured, self.memory.get("weights", {}))
+        return (
+            self._configured
+            if self._adapt is None
+            else self._adapt.weights(self._configured, self.memory.get("weights", {}))
+        )
 
     def value(self, fields: Mapping[str, float]) -> float:
         return math.fsum(weight * self._part(part, fields) for part, weight in self.weights().items())
 
     def extremes(self) -> list[float]:
-        """Values among which are the lowest and the highest: those of every field at either of its ends, as parts are monotonic in each."""
+        """Values among which are the lowest and the highest: those of every field at either of its ends, as parts are
+        monotonic in each.
+        """
         found = []
         whole = math.fsum(map(abs, self._configured.values()))
         for ends in itertools.product(*(_RANGES.get(field, (0.0, 1.0)) for field in self.mode.needs)):
             fields = dict(zip(self.mode.needs, ends, strict=True))
-            signed = [math.copysign(1.0, weight) * self._part(part, fields) for part, weight in self._configured.items()]
+            signed = [
+                math.copysign(1.0, weight) * self._part(part, fields) for part, weight in self._configured.items()
+            ]
             # Weights that follow what is seen keep their sum: it may all come to lie on one part.
             found += [self.value(fields)] if self._adapt is None else [whole * min(signed), whole * max(signed)]
         return found
@@ -171,12 +191,16 @@ class _Rule:
             return {}
         found: dict[str, float] = {}
         if self._adapt is not None:
-            parts = [{part: [self._part(part, dict(zip(group, row, strict=True))) for row in zip(*group.values(), strict=True)] for part in self._configured}
-                     for group in groups]  # fmt: skip
+            rows = [
+                [dict(zip(group, row, strict=True)) for row in zip(*group.values(), strict=True)] for group in groups
+            ]  # noqa: E501
+            parts = [{part: [self._part(part, row) for row in group] for part in self._configured} for group in rows]
             self.memory["weights"] = self._adapt.observe(self.memory.get("weights", {}), parts)
             found |= {f"part_weight/{part}": weight for part, weight in self.weights().items()}
         if SCALED_INFO in self._configured and not isinstance(self._scale, TimesTen):
-            self.memory["scale"] = self._scale.follow(self.memory.get("scale", {}), [value for group in groups for value in group["info"]])
+            self.memory["scale"] = self._scale.follow(
+                self.memory.get("scale", {}), [value for group in groups for value in group["info"]]
+            )
             low, high = self._scale.bounds(self.memory["scale"])
             found |= {"info_low": low, "info_high": high}
         for field in self.mode.needs:
@@ -200,11 +224,19 @@ def _checked(field: str, value: Any, prompt: Text) -> float:
     """A measured value in its range, or an error that names the query (by its id, where there is one) and the field."""
     query = excerpt(prompt_text(prompt))
     if value is None:
-        raise RewardError(f"query {query!r} has no {field!r}; measure it, or choose a mode that does not read it", prompt=query)
+        raise RewardError(
+            f"query {query!r} has no {field!r}; measure it, or choose a mode that does not read it", prompt=query
+        )
     number = float(value)
     allowed = "0 or 1" if field == "correct" else "0 to 1" if field in _BETWEEN_0_AND_1 else "a finite number"
     # Probabilities of an answer may exceed one by rounding.
-    fits = number in (0.0, 1.0) if field == "correct" else -1e-6 <= number <= 1 + 1e-6 if field in _BETWEEN_0_AND_1 else math.isfinite(number)
+    fits = (
+        number in (0.0, 1.0)
+        if field == "correct"
+        else -1e-6 <= number <= 1 + 1e-6
+        if field in _BETWEEN_0_AND_1
+        else math.isfinite(number)
+    )
     if not fits:
         raise RewardError(f"query {query!r}: {field!r} is {value!r}; allowed: {allowed}", prompt=query)
     return number

@@ -14,9 +14,10 @@ AccuracyForm = Literal["official", "short"]
 def vqa_accuracy(answer: str, answers: Sequence[str], form: AccuracyForm = "official") -> float:
     """The share of a full score that an answer earns from those of the annotators, 0 to 1.
 
-    `official`: the mean over annotators of `min(matches among the others / 3, 1)`; `short`: `min(matches / 3, 1)`. The two differ for one to three matches
-    (of ten: .3, .6, .9 against .333, .667, 1). Answers are compared as `normalise` gives them. Where fewer people were asked than could give three matches, the
-    divisor is how many could agree; a single one is right or wrong.
+    `official`: the mean over annotators of `min(matches among the others / 3, 1)`; `short`: `min(matches / 3, 1)`. The
+    two differ for one to three matches (of ten: .3, .6, .9 against .333, .667, 1). Answers are compared as `normalise`
+    gives them. Where fewer people were asked than could give three matches, the divisor is how many could agree; a
+    single one is right or wrong.
 
     Args:
         answer: what was said.
@@ -31,7 +32,12 @@ def vqa_accuracy(answer: str, answers: Sequence[str], form: AccuracyForm = "offi
 
     Example:
         >>> ten = ["red"] * 2 + ["blue"] * 8
-        >>> round(vqa_accuracy("The red.", ten), 12), round(vqa_accuracy("red", ten, "short"), 3), vqa_accuracy("blue", ten), vqa_accuracy("green", ten)
+        >>> (
+        ...     round(vqa_accuracy("The red.", ten), 12),
+        ...     round(vqa_accuracy("red", ten, "short"), 3),
+        ...     vqa_accuracy("blue", ten),
+        ...     vqa_accuracy("green", ten),
+        ... )
         (0.6, 0.667, 1.0, 0.0)
 
     Source: Antol et al. 2015, arXiv 1505.00468, section 5, and its published evaluation code (the leave-one-out mean).
@@ -43,15 +49,19 @@ def vqa_accuracy(answer: str, answers: Sequence[str], form: AccuracyForm = "offi
     if form == "short" or len(answers) == 1:
         return min(matches / min(3, len(answers)), 1.0)
     enough, others = min(3, len(answers) - 1), len(answers) - matches
-    # Leaving out one who agrees leaves one match less; a fraction of integers, so that ten equal answers give 1 exactly.
+    # Leaving out one who agrees leaves one match less; a fraction of integers, so that ten equal answers give 1
+    # exactly.
     return (matches * min(matches - 1, enough) + others * min(matches, enough)) / (enough * len(answers))
 
 
-def expected_accuracy(probabilities: Sequence[float], candidates: Sequence[str], answers: Sequence[str], form: AccuracyForm = "official") -> float:
+def expected_accuracy(
+    probabilities: Sequence[float], candidates: Sequence[str], answers: Sequence[str], form: AccuracyForm = "official"
+) -> float:
     """`sum_a P(a) accuracy(a)`: what an answer drawn from the model would earn on average.
 
     Args:
-        probabilities: of each candidate; they may leave some of the probability to answers nobody gave, which earn nothing.
+        probabilities: of each candidate; they may leave some of the probability to answers nobody gave, which earn
+            nothing.
         candidates: answers, as many.
         answers: of the annotators.
         form: of the accuracy.
@@ -65,11 +75,15 @@ def expected_accuracy(probabilities: Sequence[float], candidates: Sequence[str],
     """
     if len(probabilities) != len(candidates):
         raise ValueError(f"{len(probabilities)} probabilities for {len(candidates)} candidates; give one each")
-    return sum(probability * vqa_accuracy(candidate, answers, form) for probability, candidate in zip(probabilities, candidates, strict=True))
+    return sum(
+        probability * vqa_accuracy(candidate, answers, form)
+        for probability, candidate in zip(probabilities, candidates, strict=True)
+    )
 
 
 def relevance(answer: str, answers: Sequence[str]) -> float:
-    """How near an answer is in words: the best F1 of its words with those of any annotator, 0 to 1. Without words on either side it is 0.
+    """How near an answer is in words: the best F1 of its words with those of any annotator, 0 to 1. Without words on
+    either side it is 0.
 
     Args:
         answer: what was said.

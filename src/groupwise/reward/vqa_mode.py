@@ -1,10 +1,12 @@
 """How a choice of examples is rewarded: source 004's reward modes, each a weighted sum of measured fields.
 
-Fields, one a member: `correct` h in {0, 1}; `accuracy` s in [0, 1] (soft VQA accuracy); `info` = P(y|x,c) - P(y|x), what the examples c add to the probability
-of the answer y; `expected` = sum_a P(a|x,c) accuracy(a); `probability` = P(y|x,c); `quality`, the score that a search gave; `relevance` of a wrong answer.
+Fields, one a member: `correct` h in {0, 1}; `accuracy` s in [0, 1] (soft VQA accuracy); `info` = P(y|x,c) - P(y|x),
+what the examples c add to the probability of the answer y; `expected` = sum_a P(a|x,c) accuracy(a); `probability` =
+P(y|x,c); `quality`, the score that a search gave; `relevance` of a wrong answer.
 
-`hard_plus_soft` and `hard_plus_soft_v2` order members almost alike, and a group z-score removes the scale: under it their advantages nearly coincide, and do so
-exactly in a group that has two different rewards at most, or in which all are right, or all are wrong.
+`hard_plus_soft` and `hard_plus_soft_v2` order members almost alike, and a group z-score removes the scale: under it
+their advantages nearly coincide, and do so exactly in a group that has two different rewards at most, or in which all
+are right, or all are wrong.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ Share = Annotated[float, Field(ge=0, le=1)]
 SCALED_INFO = "scaled_info"
 WRONG_RELEVANCE = "wrong_relevance"
 FIELDS_OF = {SCALED_INFO: ("info",), WRONG_RELEVANCE: ("correct", "relevance")}
-"""The fields that a part is made of, where it is not a field itself: `info` on its scale, and `(1 - correct) relevance`."""
+"""The fields that a part is made of, where it is not a field itself: `info` on its scale, and `(1 - correct)
+relevance`.
+"""
 
 
 class Mode(Config):
@@ -62,7 +66,10 @@ class Legacy(Mode):
     @model_validator(mode="after")
     def _something(self) -> Legacy:
         if not self.weights():
-            raise ValueError("alpha and beta are both 0, so that every reward is; leave both out for the information gain, or write beta = 1.0")
+            raise ValueError(
+                "alpha and beta are both 0, so that every reward is; leave both out for the information gain, or write"
+                " beta = 1.0"
+            )
         return self
 
     def weights(self) -> dict[str, float]:
@@ -80,7 +87,9 @@ class _Weighted(Mode):
     @model_validator(mode="after")
     def _something(self) -> _Weighted:
         if self.hard_weight == 0 and self.soft_weight == 0:
-            raise ValueError("hard_weight and soft_weight are both 0, so that every reward is; give one of them another value")
+            raise ValueError(
+                "hard_weight and soft_weight are both 0, so that every reward is; give one of them another value"
+            )
         return self
 
 
@@ -190,7 +199,8 @@ class Soft(Mode):
 
 @final
 class Expected(Mode):
-    """`2 h + E`: the accuracy that an answer drawn from the task model would have, in place of that of its one best answer; few groups are flat under it.
+    """`2 h + E`: the accuracy that an answer drawn from the task model would have, in place of that of its one best
+    answer; few groups are flat under it.
 
     Example:
         >>> Expected().weights()
@@ -207,7 +217,8 @@ class Expected(Mode):
 
 @final
 class Relevance(Mode):
-    """`hard_weight h + probability_weight P(y|x,c) + relevance_weight (1 - h) relevance`: a wrong answer earns a little for being near.
+    """`hard_weight h + probability_weight P(y|x,c) + relevance_weight (1 - h) relevance`: a wrong answer earns a little
+    for being near.
 
     The last term acts on wrong answers only, so that it cannot compete with being right.
 
@@ -225,7 +236,13 @@ class Relevance(Mode):
     """Weight of a wrong answer's nearness."""
 
     def weights(self) -> dict[str, float]:
-        return _nonzero({"correct": self.hard_weight, "probability": self.probability_weight, WRONG_RELEVANCE: self.relevance_weight})
+        return _nonzero(
+            {
+                "correct": self.hard_weight,
+                "probability": self.probability_weight,
+                WRONG_RELEVANCE: self.relevance_weight,
+            }
+        )
 
 
 AnyMode = Annotated[

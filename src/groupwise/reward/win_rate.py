@@ -19,9 +19,10 @@ from groupwise.reward.values import as_number
 class WinRate(Reward):
     """`R_i = 1/(n-1) sum_{j != i} p(i beats j)` over the members of the batch with the same prompt, `p` a judge of two.
 
-    The judge is a function `prefer(prompt, first, second) -> float`, the probability that the first is the better one; each pair is asked once,
-    or in both orders where `both_orders` is true (judges tend to favour a place). For a win rate under a reward that scores members one by one, no judge is
-    needed: write `advantage.kind = "win_rate"`. A member whose prompt nobody shares has no comparison and is missing.
+    The judge is a function `prefer(prompt, first, second) -> float`, the probability that the first is the better one;
+    each pair is asked once, or in both orders where `both_orders` is true (judges tend to favour a place). For a win
+    rate under a reward that scores members one by one, no judge is needed: write `advantage.kind = "win_rate"`. A
+    member whose prompt nobody shares has no comparison and is missing.
 
     Example:
         >>> WinRate(function="groupwise.reward.win_rate:longer")(["a", "a", "a"], ["x", "xx", "xx"])
@@ -60,7 +61,9 @@ class WinRate(Reward):
                 for second in members[place + 1 :]:
                     chance = self._ask(judge, prompts[first], completions[first], completions[second])
                     if self.both_orders:
-                        chance = (chance + 1 - self._ask(judge, prompts[first], completions[second], completions[first])) / 2
+                        chance = (
+                            chance + 1 - self._ask(judge, prompts[first], completions[second], completions[first])
+                        ) / 2
                     won[first] += chance
                     won[second] += 1 - chance
             for member in members if len(members) > 1 else ():
@@ -72,9 +75,14 @@ class WinRate(Reward):
         try:
             chance = as_number(answer)
         except ValueError as error:
-            raise RewardError(f"win_rate: {self.function!r} gave {error}; return the probability that the first is better, 0 to 1") from None
+            raise RewardError(
+                f"win_rate: {self.function!r} gave {error}; return the probability that the first is better, 0 to 1"
+            ) from None
         if chance is None or not 0 <= chance <= 1:
-            raise RewardError(f"win_rate: {self.function!r} gave {excerpt(repr(answer))}; return the probability that the first is better, 0 to 1")
+            raise RewardError(
+                f"win_rate: {self.function!r} gave {excerpt(repr(answer))}; return the probability that the first is"
+                " better, 0 to 1"
+            )
         return chance
 
 

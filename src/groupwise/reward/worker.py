@@ -37,7 +37,8 @@ class Job:
 
 @final
 class Worker:
-    """One daemon thread with one event loop of its own. Daemon: a reward that never returns cannot keep the process from ending.
+    """One daemon thread with one event loop of its own. Daemon: a reward that never returns cannot keep the process
+    from ending.
 
     Args:
         name: of the reward, for the thread's name.
@@ -77,7 +78,8 @@ class Worker:
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(task.cancel)
         if self._last is None or self._last.done.is_set():
-            # A thread that ends while the process does, with libraries of C++ behind it, can take the process down with an abort.
+            # A thread that ends while the process does, with libraries of C++ behind it, can take the process down with
+            # an abort.
             self._thread.join(_SECONDS_TO_END)
 
     def _work(self) -> None:

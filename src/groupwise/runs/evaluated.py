@@ -1,4 +1,6 @@
-"""Whether the prompts of an evaluation were trained on: the one place that decides when a result may be called held-out."""
+"""Whether the prompts of an evaluation were trained on: the one place that decides when a result may be called
+held-out.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ class EvaluatedOn:
     """What a run is evaluated on, counted.
 
     Args:
-        num: different prompts that are evaluated; 0 where nothing is known of them. A folder that does not say how many there are counts as one prompt.
+        num: different prompts that are evaluated; 0 where nothing is known of them. A folder that does not say how many
+            there are counts as one prompt.
         num_trained: those of them that are trained on, by any stage.
 
     Example:
@@ -94,7 +97,10 @@ class EvaluatedOn:
             parts: one a run.
 
         Example:
-            >>> EvaluatedOn.together([EvaluatedOn(5, 0), EvaluatedOn(8, 0)]).prompts, EvaluatedOn.together([EvaluatedOn(5, 0), EvaluatedOn(5, 5)]).prompts
+            >>> (
+            ...     EvaluatedOn.together([EvaluatedOn(5, 0), EvaluatedOn(8, 0)]).prompts,
+            ...     EvaluatedOn.together([EvaluatedOn(5, 0), EvaluatedOn(5, 5)]).prompts,
+            ... )
             ('held-out prompts', 'evaluation prompts')
         """
         different = set(parts)

@@ -26,11 +26,14 @@ def is_run(folder: Path) -> bool:
         >>> is_run(Path("nowhere"))
         False
     """
-    return any((folder / name).is_file() for name in _MARKS) or ((folder / "config.json").is_file() and (folder / "rollouts").is_dir())
+    return any((folder / name).is_file() for name in _MARKS) or (
+        (folder / "config.json").is_file() and (folder / "rollouts").is_dir()
+    )
 
 
 def find_runs(paths: Iterable[Path]) -> list[Path]:
-    """The run folders among `paths` and below them, each once, in the order given; a comparison's in the order of its variants, other folders' by name.
+    """The run folders among `paths` and below them, each once, in the order given; a comparison's in the order of its
+    variants, other folders' by name.
 
     A run's own controls and models are part of it and are not found apart from it.
 
@@ -54,7 +57,10 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
             raise ConfigError(f"no such folder: {path}; runs lie in runs/ unless --out said otherwise")
         below = _below([path], DEPTH)
         if not below:
-            raise ConfigError(f"{path} holds no run: no metrics.jsonl in it or up to {DEPTH} folders down; give a folder that `groupwise train` printed")
+            raise ConfigError(
+                f"{path} holds no run: no metrics.jsonl in it or up to {DEPTH} folders down; give a folder that"
+                " `groupwise train` printed"
+            )
         for run in below:
             found.setdefault(run.resolve(), run)
     return list(found.values())
@@ -66,7 +72,9 @@ def _below(folders: Sequence[Path], depth: int) -> list[Path]:
         if is_run(folder):
             found.append(folder)
         elif depth:
-            children = sorted((child for child in folder.iterdir() if child.is_dir() and not child.name.startswith(".")), key=natural)
+            children = sorted(
+                (child for child in folder.iterdir() if child.is_dir() and not child.name.startswith(".")), key=natural
+            )
             order = _order(folder)
             found += _below(sorted(children, key=lambda child: order.get(child.name, len(order))), depth - 1)
     return found

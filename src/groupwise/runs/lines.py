@@ -48,7 +48,7 @@ def read_lines(path: Path) -> Lines:
         [{'step': 1}, {'step': 3, 'kl': None}]
         >>> read_lines(path).remarks
         ['metrics.jsonl: line 2 is no JSON object and is left out', 'metrics.jsonl: the last line is cut off and is left out']
-    """
+    """  # noqa: E501
     remarks: list[str] = []
     return Lines(list(each_line(path, remarks)), remarks)
 
@@ -108,7 +108,7 @@ def parse(content: bytes) -> Any:
         RecursionError: it is nested too deep.
 
     Example:
-        >>> parse(b'[NaN, 1e999, 12, 1' + b'0' * 400 + b']')
+        >>> parse(b"[NaN, 1e999, 12, 1" + b"0" * 400 + b"]")
         [None, None, 12, None]
     """
 
@@ -118,7 +118,9 @@ def parse(content: bytes) -> Any:
     def whole(text: str) -> int | None:
         return int(text) if len(text) < _MOST_DIGITS else None
 
-    return json.loads(content.decode("utf-8", errors="replace"), parse_constant=lambda _: None, parse_float=real, parse_int=whole)
+    return json.loads(
+        content.decode("utf-8", errors="replace"), parse_constant=lambda _: None, parse_float=real, parse_int=whole
+    )
 
 
 def _named(broken: list[int]) -> str:

@@ -1,16 +1,20 @@
-"""Which configurations this user made himself: a list of his own, beside which no question is asked before the code that they name is run again.
+"""Which configurations this user made himself: a list of his own, beside which no question is asked before the code
+that they name is run again.
 
-A configuration is known by a hash of three things together: what it says, the real path of its file, and the number that the file system gave its folder.
+A configuration is known by a hash of three things together: what it says, the real path of its file, and the number
+that the file system gave its folder.
 
 - What it says alone would not do: whoever copies a public configuration may put a module of that name beside it.
-- The path alone would not do: another folder may lie there tomorrow. An archive unpacked at the same place has another number.
+- The path alone would not do: another folder may lie there tomorrow. An archive unpacked at the same place has another
+  number.
 - A mark inside the folder would not do: it is copied with the folder.
 
-So a folder that was moved, copied or restored is asked about once more, and so is one on a file system that renumbers its folders: it errs on that side.
-What the list does not speak of is the modules themselves: whoever may write where you keep your own code needs no run folder to have it run.
+So a folder that was moved, copied or restored is asked about once more, and so is one on a file system that renumbers
+its folders: it errs on that side. What the list does not speak of is the modules themselves: whoever may write where
+you keep your own code needs no run folder to have it run.
 
-The list is `groupwise/own` below `$XDG_STATE_HOME` (`~/.local/state`): one hash a line, the newest last, readable and writable for its owner alone. It says
-nothing about what was run. One that others may write is not read.
+The list is `groupwise/own` below `$XDG_STATE_HOME` (`~/.local/state`): one hash a line, the newest last, readable and
+writable for its owner alone. It says nothing about what was run. One that others may write is not read.
 """
 
 from __future__ import annotations
@@ -91,7 +95,9 @@ def note_own(file: Path, said: Any) -> str:
 
 
 def _hash(file: Path, said: Any) -> bytes:
-    """A line of the list. Only the folder is followed through links: a file that is a link to somebody's configuration is not that configuration."""
+    """A line of the list. Only the folder is followed through links: a file that is a link to somebody's configuration
+    is not that configuration.
+    """
     folder = file.parent.resolve(strict=True)
     # As it would be read from the file: keys are texts there, and tuples lists.
     content = json.dumps([str(folder / file.name), folder.stat().st_ino, json.loads(json.dumps(said))], sort_keys=True)

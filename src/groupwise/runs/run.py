@@ -30,7 +30,8 @@ class Run:
         config: `config.json`; empty where it is missing or damaged.
         starts: the entries of `environment.json`, one a start.
         summary: `summary.json`; `None` before the run has ended.
-        rows: of `metrics.jsonl`, one a step (two where a stage begins with a measurement of its own), in order of the steps.
+        rows: of `metrics.jsonl`, one a step (two where a stage begins with a measurement of its own), in order of the
+            steps.
         state: ended; being written now by a process that holds the folder; or neither (stopped, killed).
         remarks: what is missing or damaged, in sentences.
     """
@@ -97,17 +98,24 @@ class Run:
 
     @cached_property
     def controls(self) -> dict[str, Mapping[str, Any]]:
-        """Name of a control that was trained beside the run -> its own `summary.json`, in the order of the configuration; damaged ones are left out."""
+        """Name of a control that was trained beside the run -> its own `summary.json`, in the order of the
+        configuration; damaged ones are left out.
+        """
         configured = self.config.get("controls")
         order = list(configured) if isinstance(configured, Mapping) else []
         places = {name: place for place, name in enumerate(order)}
-        paths = sorted((self.path / "controls").glob("*/summary.json"), key=lambda path: (places.get(path.parent.name, len(places)), path))
+        paths = sorted(
+            (self.path / "controls").glob("*/summary.json"),
+            key=lambda path: (places.get(path.parent.name, len(places)), path),
+        )
         read = {path.parent.name: _document(path, None, []) for path in paths}
         return {name: summary for name, summary in read.items() if summary is not None}
 
     @property
     def whole_from(self) -> int | None:
-        """The step from which on every file of rollouts is there; `None` where there are no more than a run keeps, so that none was left out."""
+        """The step from which on every file of rollouts is there; `None` where there are no more than a run keeps, so
+        that none was left out.
+        """
         track = self.config.get("track")
         newest = track.get("keep_records") if isinstance(track, Mapping) else None
         steps = list(self.rollouts)
@@ -167,7 +175,10 @@ def read_run(path: Path) -> Run:
     if not path.is_dir():
         raise ConfigError(f"no such run folder: {path}; runs lie in runs/ unless --out said otherwise")
     if not (is_run(path) or (path / "config.json").is_file()):
-        raise ConfigError(f"{path} is not a run folder: it has neither config.json nor metrics.jsonl; give the folder that `groupwise train` printed")
+        raise ConfigError(
+            f"{path} is not a run folder: it has neither config.json nor metrics.jsonl; give the folder that `groupwise"
+            " train` printed"
+        )
     remarks: list[str] = []
     config = _document(path / "config.json", "how the run was configured is unknown", remarks) or {}
     environment = _document(path / "environment.json", "what it ran on is unknown", remarks) or {}
@@ -203,8 +214,10 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def _by_step(rows: Sequence[Mapping[str, Any]], remarks: list[str]) -> list[Mapping[str, Any]]:
-    """One row a step and stage, in order. A stage that ends early has its last evaluation in a row of its own, and one that is measured otherwise than the
-    one before begins with a row at its step; a step that was run again counts as it was run last."""
+    """One row a step and stage, in order. A stage that ends early has its last evaluation in a row of its own, and one
+    that is measured otherwise than the one before begins with a row at its step; a step that was run again counts as it
+    was run last.
+    """
     found: dict[tuple[int, str], Mapping[str, Any]] = {}
     for row in rows:
         if is_number(row.get("step")):
@@ -243,12 +256,16 @@ def _newer(starts: Sequence[Mapping[str, Any]]) -> list[str]:
     wrote = [str(each["groupwise"]) for each in versions if isinstance(each, dict) and "groupwise" in each]
     here = metadata.version("groupwise")
     newer = [version for version in wrote if _numbers(version) > _numbers(here)]
-    return [f"groupwise {newer[-1]} wrote this run and {here} reads it: what is new in it is not shown"] if newer else []
+    return (
+        [f"groupwise {newer[-1]} wrote this run and {here} reads it: what is new in it is not shown"] if newer else []
+    )
 
 
 def _numbers(version: str) -> tuple[int, ...]:
     parts = version.split("+")[0].split(".")
-    return tuple(int(digits) for part in parts[:3] if (digits := "".join(char for char in part if char in "0123456789")))
+    return tuple(
+        int(digits) for part in parts[:3] if (digits := "".join(char for char in part if char in "0123456789"))
+    )
 
 
 def _held(path: Path) -> bool:

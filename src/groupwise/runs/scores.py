@@ -26,7 +26,8 @@ def score(record: Mapping[str, Any], name: str, weights: Mapping[str, float]) ->
     if name == "length":
         return record.get("num_tokens")
     if name == "reward":
-        # Beside rewards a record may hold judges and measures, which only the domain can tell apart: its own sum counts where it gives one.
+        # Beside rewards a record may hold judges and measures, which only the domain can tell apart: its own sum counts
+        # where it gives one.
         if "reward" in record:
             return record["reward"]
         return _total((rewards.get(each), weights.get(each, 1.0)) for each in rewards)
@@ -44,8 +45,14 @@ def reward_weights(config: Mapping[str, Any]) -> dict[str, float]:
         {'brief': 0.5, 'environment': 2.0}
     """
     domain = config.get("domain", {})
-    rewards = {**domain.get("rewards", {}), **({"environment": environment} if (environment := domain.get("environment")) else {})}
-    return {name: 0.0 if reward.get("role") == "judge" else float(reward.get("weight", 1.0)) for name, reward in rewards.items()}
+    rewards = {
+        **domain.get("rewards", {}),
+        **({"environment": environment} if (environment := domain.get("environment")) else {}),
+    }
+    return {
+        name: 0.0 if reward.get("role") == "judge" else float(reward.get("weight", 1.0))
+        for name, reward in rewards.items()
+    }
 
 
 def _total(parts: Iterable[tuple[float | None, float]]) -> float | None:
@@ -54,4 +61,8 @@ def _total(parts: Iterable[tuple[float | None, float]]) -> float | None:
     here = [(value, weight) for value, weight in listed if value is not None]
     if not here:
         return None
-    return sum(value * weight for value, weight in here) * sum(abs(weight) for _, weight in listed) / sum(abs(weight) for _, weight in here)
+    return (
+        sum(value * weight for value, weight in here)
+        * sum(abs(weight) for _, weight in listed)
+        / sum(abs(weight) for _, weight in here)
+    )

@@ -1,4 +1,6 @@
-"""Schedules: step -> value. A plain number is a constant; adaptive kinds carry one number of state and follow a measurement."""
+"""Schedules: step -> value. A plain number is a constant; adaptive kinds carry one number of state and follow a
+measurement.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ def _number(value: Any) -> Any:
     if isinstance(value, (Mapping, BaseModel)):
         return value
     if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise ValueError(f'is {value!r}; write a number, or a table such as {{ kind = "linear", start = 1.0, end = 0.0, num_steps = 100 }}')
+        raise ValueError(
+            f'is {value!r}; write a number, or a table such as {{ kind = "linear", start = 1.0, end = 0.0, num_steps ='
+            " 100 }"
+        )
     if not math.isfinite(value):
         raise ValueError(f"{value} is no finite number; write one")
     return Constant(value=float(value))
@@ -37,11 +42,15 @@ def _not_negative(schedule: Any) -> Any:
     return schedule
 
 
-Schedule = Annotated[Annotated[_Fixed, Field(discriminator="kind")], BeforeValidator(_number, json_schema_input_type=float | _Fixed)]
+Schedule = Annotated[
+    Annotated[_Fixed, Field(discriminator="kind")], BeforeValidator(_number, json_schema_input_type=float | _Fixed)
+]
 """A value that depends on the step alone."""
 
 NotNegative = Annotated[Schedule, AfterValidator(_not_negative)]
 """The same, never below 0."""
 
-AnySchedule = Annotated[Annotated[_Any, Field(discriminator="kind")], BeforeValidator(_number, json_schema_input_type=float | _Any)]
+AnySchedule = Annotated[
+    Annotated[_Any, Field(discriminator="kind")], BeforeValidator(_number, json_schema_input_type=float | _Any)
+]
 """A value that depends on the step, or follows a measurement."""

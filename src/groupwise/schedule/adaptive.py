@@ -37,5 +37,7 @@ class Adaptive(Measured):
         return value * (1 + error / self.horizon)
 
     def extremes(self) -> tuple[float, float]:
-        """The least and the greatest value it may come to: it is multiplied, so it stays above 0 and has no other bound."""
+        """The least and the greatest value it may come to: it is multiplied, so it stays above 0 and has no other
+        bound.
+        """
         return 0.0, math.inf

@@ -11,7 +11,8 @@ from groupwise.schedule.base import Measured
 
 @final
 class Multiplicative(Measured):
-    """The rule of source 004, once per update: `x factor` above `upper`, `/ factor` below `lower`, kept inside `[minimum, maximum]`.
+    """The rule of source 004, once per update: `x factor` above `upper`, `/ factor` below `lower`, kept inside
+    `[minimum, maximum]`.
 
     Args:
         initial: the value before the first measurement.
@@ -26,7 +27,11 @@ class Multiplicative(Measured):
 
     Example:
         >>> beta = Multiplicative(initial=0.1, lower=0.01, upper=0.1)
-        >>> round(beta.observe(0.1, measured=0.2), 6), round(beta.observe(0.15, measured=0.001), 6), beta.observe(0.1, measured=0.05)
+        >>> (
+        ...     round(beta.observe(0.1, measured=0.2), 6),
+        ...     round(beta.observe(0.15, measured=0.001), 6),
+        ...     beta.observe(0.1, measured=0.05),
+        ... )
         (0.15, 0.1, 0.1)
     """
 
@@ -42,12 +47,16 @@ class Multiplicative(Measured):
         if self.lower > self.upper:
             raise ValueError(f"lower ({self.lower}) must not exceed upper ({self.upper})")
         if not self.minimum <= self.initial <= self.maximum:
-            raise ValueError(f"initial ({self.initial}) must lie in [minimum, maximum] = [{self.minimum}, {self.maximum}]")
+            raise ValueError(
+                f"initial ({self.initial}) must lie in [minimum, maximum] = [{self.minimum}, {self.maximum}]"
+            )
         return self
 
     def moved(self, value: float, measured: float) -> float:
         """The value after one measurement."""
-        value = value * self.factor if measured > self.upper else value / self.factor if measured < self.lower else value
+        value = (
+            value * self.factor if measured > self.upper else value / self.factor if measured < self.lower else value
+        )
         return min(max(value, self.minimum), self.maximum)
 
     def extremes(self) -> tuple[float, float]:

@@ -1,4 +1,6 @@
-"""Laws that training relies on, for authors: one call tries a domain of one's own against all of them and names those that it breaks."""
+"""Laws that training relies on, for authors: one call tries a domain of one's own against all of them and names those
+that it breaks.
+"""
 
 from __future__ import annotations
 

@@ -32,7 +32,14 @@ class BrokenLaws(AssertionError):
 
     def __init__(self, broken: list[str]) -> None:
         self.broken = broken
-        super().__init__("\n".join([f"{len(broken)} of the laws of a domain are broken ({GUIDE}):", *(f"- {sentence}" for sentence in broken)]))
+        super().__init__(
+            "\n".join(
+                [
+                    f"{len(broken)} of the laws of a domain are broken ({GUIDE}):",
+                    *(f"- {sentence}" for sentence in broken),
+                ]
+            )
+        )
 
 
 @final
@@ -59,11 +66,18 @@ class _Trial:
         return bool(((one - other)[mask].abs() > self.tolerance).any())
 
 
-def check_domain(domain: Domain, *, num_prompts: int = 2, group_size: int = 3, tolerance: float = 1e-4, reopen: Callable[[Path], Domain] | None = None) -> None:
+def check_domain(
+    domain: Domain,
+    *,
+    num_prompts: int = 2,
+    group_size: int = 3,
+    tolerance: float = 1e-4,
+    reopen: Callable[[Path], Domain] | None = None,
+) -> None:
     """Tries a domain against every law that training relies on.
 
-    What is recorded is what is scored; a member depends on its own key alone; the gradient of `backward` is that of `score`; what is saved is what is opened
-    again; nothing outside the domain is touched.
+    What is recorded is what is scored; a member depends on its own key alone; the gradient of `backward` is that of
+    `score`; what is saved is what is opened again; nothing outside the domain is touched.
 
     Args:
         domain: open, with its weights.
@@ -96,7 +110,10 @@ def check_domain(domain: Domain, *, num_prompts: int = 2, group_size: int = 3, t
     if any(not torch.equal(value, before[name]) for name, value in domain.module.state_dict().items()):
         broken.append("sample: it changed the module's weights; draw without changing them")
     if _generators() != states:
-        broken.append("sample: it moved a global generator (torch, numpy or random); draw from streams.generator(name, step, prompt.key, member)")
+        broken.append(
+            "sample: it moved a global generator (torch, numpy or random); draw from streams.generator(name, step,"
+            " prompt.key, member)"
+        )
     trial = _Trial(domain, prompts, group_size, tolerance, reopen, samples)
     for law in (_recorded, _rows, _keys, _gradient, _rewards, _evaluation, _description, _saved):
         try:
@@ -107,7 +124,13 @@ def check_domain(domain: Domain, *, num_prompts: int = 2, group_size: int = 3, t
         raise BrokenLaws(broken)
 
 
-def _sampled(domain: Domain, prompts: list[Prompt], group_size: int, step: int, requires: frozenset[str] = frozenset({"log_prob"})) -> Samples:
+def _sampled(
+    domain: Domain,
+    prompts: list[Prompt],
+    group_size: int,
+    step: int,
+    requires: frozenset[str] = frozenset({"log_prob"}),
+) -> Samples:
     with torch.no_grad():
         return domain.sample(prompts, group_size, streams=Streams(0), step=step, settings={}, requires=requires)
 
@@ -122,9 +145,15 @@ def _shape(domain: Domain, samples: Samples, num_prompts: int, group_size: int) 
     members = num_prompts * group_size
     expected = torch.arange(num_prompts).repeat_interleave(group_size)
     if len(samples) != members:
-        return [f"sample: {len(samples)} members for {num_prompts} prompts of {group_size}; return {members}, one row of mask each"]
+        return [
+            f"sample: {len(samples)} members for {num_prompts} prompts of {group_size}; return {members}, one row of"
+            " mask each"
+        ]
     if not torch.equal(samples.group.cpu(), expected):
-        return [f"sample: group is {samples.group.tolist()}; the members of a prompt stand one after another: {expected.tolist()}"]
+        return [
+            f"sample: group is {samples.group.tolist()}; the members of a prompt stand one after another:"
+            f" {expected.tolist()}"
+        ]
     try:
         Rollouts(samples.group, samples.mask, samples.old_log_prob, density=domain.density, step_size=samples.step_size)
     except ValueError as error:
@@ -137,11 +166,16 @@ def _shape(domain: Domain, samples: Samples, num_prompts: int, group_size: int) 
 def _recorded(trial: _Trial) -> Iterator[str]:
     samples, again = trial.samples, trial.log_prob()
     if again.shape != samples.mask.shape:
-        yield f"score: log_prob has the shape {list(again.shape)}; it must be [N, T] as mask, {list(samples.mask.shape)}"
+        yield (
+            f"score: log_prob has the shape {list(again.shape)}; it must be [N, T] as mask, {list(samples.mask.shape)}"
+        )
         return
     if trial.differ(again, samples.old_log_prob, samples.mask):
         most = float((again - samples.old_log_prob)[samples.mask].abs().max())
-        yield f"score: at unchanged weights it differs from what sample recorded by up to {most:.3g} nats; score the recorded decisions, not new ones"
+        yield (
+            f"score: at unchanged weights it differs from what sample recorded by up to {most:.3g} nats; score the"
+            " recorded decisions, not new ones"
+        )
     if samples.recorded is not None and trial.differ(samples.recorded.log_prob, samples.old_log_prob, samples.mask):
         yield "sample: recorded.log_prob is not old_log_prob"
     # These two are asked for where samples carry what they compare with.
@@ -165,14 +199,28 @@ def _keys(trial: _Trial) -> Iterator[str]:
     """A draw depends on the stream, the step, the prompt and the number of the member."""
     samples = trial.samples
     if trial.differ(trial.sample(trial.prompts).old_log_prob, samples.old_log_prob, samples.mask):
-        yield "sample: the same streams and step gave other members; draw from streams.generator(name, step, prompt.key, member)"
+        yield (
+            "sample: the same streams and step gave other members; draw from streams.generator(name, step, prompt.key,"
+            " member)"
+        )
         return
     alone = trial.sample(trial.prompts[-1:])
     last = samples.mask[-trial.group_size :]
     width = min(last.shape[1], alone.mask.shape[1])
-    if trial.differ(alone.old_log_prob[:, :width], samples.old_log_prob[-trial.group_size :, :width], (last[:, :width] & alone.mask[:, :width])):
-        yield "sample: a member depends on the prompts that are sampled beside it; key its generator by prompt.key and its number in the group"
-    if trial.group_size > 1 and _all_same(samples, trial.group_size) and _all_same(trial.sample(trial.prompts, step=1), trial.group_size):
+    if trial.differ(
+        alone.old_log_prob[:, :width],
+        samples.old_log_prob[-trial.group_size :, :width],
+        (last[:, :width] & alone.mask[:, :width]),
+    ):
+        yield (
+            "sample: a member depends on the prompts that are sampled beside it; key its generator by prompt.key and"
+            " its number in the group"
+        )
+    if (
+        trial.group_size > 1
+        and _all_same(samples, trial.group_size)
+        and _all_same(trial.sample(trial.prompts, step=1), trial.group_size)
+    ):
         yield "sample: the members of a group are all the same; key each generator by the member's number too"
 
 
@@ -186,7 +234,9 @@ def _gradient(trial: _Trial) -> Iterator[str]:
     """`backward` is autograd through `score`, and some weight has a gradient."""
     domain, rows = trial.domain, torch.arange(len(trial.samples))
     weights = {name: weight for name, weight in domain.module.named_parameters() if weight.requires_grad}
-    cotangent = torch.where(trial.samples.mask, torch.linspace(-1, 1, trial.samples.mask.numel()).view_as(trial.samples.old_log_prob), 0.0)
+    cotangent = torch.where(
+        trial.samples.mask, torch.linspace(-1, 1, trial.samples.mask.numel()).view_as(trial.samples.old_log_prob), 0.0
+    )
     cotangent = cotangent.to(trial.samples.old_log_prob)
     _forget(weights)
     scored = domain.score(trial.samples, rows, frozenset({"log_prob"})).log_prob
@@ -197,9 +247,14 @@ def _gradient(trial: _Trial) -> Iterator[str]:
     through_score = {name: None if weight.grad is None else weight.grad.clone() for name, weight in weights.items()}
     _forget(weights)
     domain.backward(trial.samples, rows, Scored(cotangent))
-    scale = max((float(gradient.abs().max()) for gradient in through_score.values() if gradient is not None), default=0.0)
+    scale = max(
+        (float(gradient.abs().max()) for gradient in through_score.values() if gradient is not None), default=0.0
+    )
     for name, weight in weights.items():
-        one, other = (gradient if gradient is not None else torch.zeros_like(weight) for gradient in (through_score[name], weight.grad))
+        one, other = (
+            gradient if gradient is not None else torch.zeros_like(weight)
+            for gradient in (through_score[name], weight.grad)
+        )
         if float((one - other).abs().max()) > 1e-3 * scale + 1e-12:
             yield f"backward: the gradient of {name} is not that of the sum of cotangents and fields that score gives"
             break

@@ -5,4 +5,13 @@ from groupwise.track.metrics import MetricsFile, depends_on_machine, read_metric
 from groupwise.track.open import open_trackers
 from groupwise.track.tracker import Tracker, Trackers
 
-__all__ = ["MetricsFile", "TrackConfig", "Tracker", "Trackers", "WandbConfig", "depends_on_machine", "open_trackers", "read_metrics"]
+__all__ = [
+    "MetricsFile",
+    "TrackConfig",
+    "Tracker",
+    "Trackers",
+    "WandbConfig",
+    "depends_on_machine",
+    "open_trackers",
+    "read_metrics",
+]

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 
 def alike(values: Sequence[float | None]) -> list[str]:
-    """The same decimals for all: three digits of the largest, or two of what lies between the largest and the smallest if those need more.
+    """The same decimals for all: three digits of the largest, or two of what lies between the largest and the smallest
+    if those need more.
 
     27.80 and 27.91 dB are not "27.8 and 27.9", and 27.8026 says nothing more.
 

@@ -35,8 +35,9 @@ class TrackConfig(Config):
         wandb: where to send metrics; unset sends nothing.
         rollouts_every: steps between two files in `RUN/rollouts`; 0 writes none.
         num_rollouts: members written per file, whole groups first to last.
-        keep_records: of rollouts, and of evaluations, the newest so many files stay with their pictures; of older ones at most as many, evenly over the run,
-            with the first. So a run of any length has a folder of bounded size. Unset keeps all.
+        keep_records: of rollouts, and of evaluations, the newest so many files stay with their pictures; of older ones
+            at most as many, evenly over the run, with the first. So a run of any length has a folder of bounded size.
+            Unset keeps all.
 
     Example:
         >>> TrackConfig().tensorboard

@@ -18,14 +18,16 @@ _FIRST_ROWS = 10
 
 
 class ConsoleTracker:
-    """Shows the step, the time left, the reward, the score of the evaluations and the worst thing that live diagnosis finds.
+    """Shows the step, the time left, the reward, the score of the evaluations and the worst thing that live diagnosis
+    finds.
 
     The bar keeps the newest score in sight; a line shows it where it was measured.
 
     Args:
         total_steps: the steps the run will take.
         score: the metric of an evaluation that is shown (without its prefix `eval/`); unset takes the first one seen.
-        live: a bar that redraws itself; off prints plain lines: some fifty on a long run, and each of the first ten of a kind.
+        live: a bar that redraws itself; off prints plain lines: some fifty on a long run, and each of the first ten of
+            a kind.
         console: where to.
         start: steps already done, for a resumed run.
         latest: the newest metrics of a resumed run's evaluations, by name without the prefix.
@@ -52,7 +54,11 @@ class ConsoleTracker:
     ) -> None:
         self.console = console or _Screen(highlight=False)
         # Colours can be forced where nobody looks, and a terminal without a cursor cannot redraw.
-        self.live = self.console.file.isatty() and self.console.is_terminal and not self.console.is_dumb_terminal if live is None else live
+        self.live = (
+            self.console.file.isatty() and self.console.is_terminal and not self.console.is_dumb_terminal
+            if live is None
+            else live
+        )
         self.total_steps = total_steps
         self.score = score or next(iter(latest or {}), None)
         self._latest = {SCORE_PREFIX + name: value for name, value in (latest or {}).items()}
@@ -105,7 +111,11 @@ class ConsoleTracker:
             self._view = None
 
     def _parts(self, values: Mapping[str, float], evaluated: Mapping[str, float]) -> list[str]:
-        parts = [f"{label} {_short(values[name])}" for name, label in (("reward", "reward"), ("loss_sup", "supervised loss")) if name in values]
+        parts = [
+            f"{label} {_short(values[name])}"
+            for name, label in (("reward", "reward"), ("loss_sup", "supervised loss"))
+            if name in values
+        ]
         name = SCORE_PREFIX + self.score if self.score else ""
         if self.score and name in evaluated:
             parts.append(f"{self._evaluated_on.of(self.score)} {_short(evaluated[name])}")
@@ -133,14 +143,23 @@ class _Screen(Console):
 
 
 class _View(Progress):
-    """A bar with its time, the numbers below it, and the alarm below them; every line as wide as the terminal at most."""
+    """A bar with its time, the numbers below it, and the alarm below them; every line as wide as the
+    terminal at most.
+    """
 
     def __init__(self, console: Console) -> None:
         self.parts: list[str] = []
         self.alarm = ""
         self._screen = console
         bar = BarColumn(bar_width=max(6, min(24, console.width - 30)))
-        super().__init__(TextColumn("{task.description}"), bar, MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("left"), console=console)
+        super().__init__(
+            TextColumn("{task.description}"),
+            bar,
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=console,
+        )
 
     def get_renderables(self) -> Iterable[RenderableType]:
         """What is drawn now; a narrow terminal gets one line a number."""

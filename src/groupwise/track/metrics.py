@@ -1,4 +1,6 @@
-"""`metrics.jsonl`: one JSON object a step, appended and flushed at once, so that a killed run keeps every line it printed."""
+"""`metrics.jsonl`: one JSON object a step, appended and flushed at once, so that a killed run keeps every line it
+printed.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,10 @@ class MetricsFile:
         Raises:
             OSError: the disk is full; the rows before stay whole.
         """
-        plain = {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in row.items()}
+        plain = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in row.items()
+        }
         before = self.length
         try:
             with self.path.open("a") as file:
@@ -66,13 +71,15 @@ class MetricsFile:
             os.fsync(file.fileno())
 
     def cut_back(self, length: int) -> int:
-        """Drops everything after `length` bytes: the rows a resumed run will write again. A shorter file is never extended.
+        """Drops everything after `length` bytes: the rows a resumed run will write again. A shorter file is never
+        extended.
 
         Args:
             length: bytes that stay.
 
         Returns:
-            how many bytes are missing of `length`; of a file that is shorter, half a last row is dropped, so that the next one begins a line.
+            how many bytes are missing of `length`; of a file that is shorter, half a last row is dropped, so that the
+            next one begins a line.
         """
         missing = max(0, length - self.length)
         with self.path.open("r+b") as file:
@@ -81,7 +88,8 @@ class MetricsFile:
 
 
 def read_metrics(path: Path) -> Iterator[dict[str, float | int | str | None]]:
-    """Rows in order; a last line that a crash cut in half is left out, and a broken line in between is skipped and said.
+    """Rows in order; a last line that a crash cut in half is left out, and a broken line in between is skipped and
+    said.
 
     Args:
         path: `RUN/metrics.jsonl`.
@@ -111,7 +119,10 @@ def depends_on_machine(name: str) -> bool:
         name: of a metric.
 
     Example:
-        >>> [depends_on_machine(name) for name in ("seconds/update", "step_time", "memory/peak_mib", "rewards/judge/seconds", "reward")]
+        >>> [
+        ...     depends_on_machine(name)
+        ...     for name in ("seconds/update", "step_time", "memory/peak_mib", "rewards/judge/seconds", "reward")
+        ... ]
         [True, True, True, True, False]
     """
     return name.startswith(("seconds/", "memory/")) or name == "step_time" or name.endswith("/seconds")

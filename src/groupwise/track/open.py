@@ -33,7 +33,8 @@ def open_trackers(
         score: the metric of an evaluation that the console shows.
         resolved: the resolved configuration, for W&B.
         start: steps already done.
-        first_step: the first step that this process will say anything of: 0 of a new run, the one after its checkpoint of a resumed one.
+        first_step: the first step that this process will say anything of: 0 of a new run, the one after its checkpoint
+            of a resumed one.
         latest: the newest metrics of a resumed run's evaluations, for the console.
         evaluated_on: whether their prompts are trained on.
         first_process: whether this process prints and writes.
@@ -55,7 +56,9 @@ def open_trackers(
         from groupwise.track.console import ConsoleTracker
 
         live = False if config.console == "lines" else None
-        trackers.append(ConsoleTracker(total_steps, score, live=live, start=start, latest=latest, evaluated_on=evaluated_on))
+        trackers.append(
+            ConsoleTracker(total_steps, score, live=live, start=start, latest=latest, evaluated_on=evaluated_on)
+        )
     if config.tensorboard:
         from groupwise.track.tensorboard import TensorboardTracker
 

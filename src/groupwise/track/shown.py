@@ -1,4 +1,6 @@
-"""Members as trackers show them: a table of texts and numbers, and the images apart. Both trackers take these, so both show the same."""
+"""Members as trackers show them: a table of texts and numbers, and the images apart. Both trackers take these, so both
+show the same.
+"""
 
 from __future__ import annotations
 
@@ -72,5 +74,7 @@ def as_rgb(image: Any) -> np.ndarray:
 
 
 def _cell(value: Any) -> str:
-    text = "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    text = (
+        "" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    )
     return text if len(text) <= _LONGEST else text[: _LONGEST - 4] + " ..."

@@ -25,7 +25,9 @@ class TensorboardTracker:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise ConfigError("track.tensorboard = true: tensorboard is not installed; write `pip install tensorboard`") from error
+            raise ConfigError(
+                "track.tensorboard = true: tensorboard is not installed; write `pip install tensorboard`"
+            ) from error
         self._writer = SummaryWriter(str(folder), purge_step=first_step)
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
@@ -41,7 +43,11 @@ class TensorboardTracker:
         columns, rows = table(records)
         if columns:
             lines = [columns, ["---"] * len(columns), *rows]
-            self._writer.add_text(f"{place}/members", "\n".join("| " + " | ".join(_plain(cell) for cell in line) + " |" for line in lines), step)
+            self._writer.add_text(
+                f"{place}/members",
+                "\n".join("| " + " | ".join(_plain(cell) for cell in line) + " |" for line in lines),
+                step,
+            )
         for name, found in images(records).items():
             if len({image.shape for image in found}) == 1:
                 self._writer.add_images(f"{place}/{name}", np.stack(found), step, dataformats="NHWC")

@@ -19,7 +19,9 @@ class Tracker(Protocol):
         ...
 
     def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
-        """What the model did, for people: `place` is `rollouts` or `evaluation`; images in records and `pictures` are `uint8`, `[H, W]` or `[H, W, 3]`."""
+        """What the model did, for people: `place` is `rollouts` or `evaluation`; images in records and `pictures` are
+        `uint8`, `[H, W]` or `[H, W, 3]`.
+        """
         ...
 
     def note(self, text: str) -> None:
@@ -40,7 +42,9 @@ class Trackers:
 
     Example:
         >>> class Broken:
-        ...     def metrics(self, step, values): raise OSError("server gone")
+        ...     def metrics(self, step, values):
+        ...         raise OSError("server gone")
+        ...
         ...     def note(self, text): ...
         >>> trackers = Trackers([Broken()])
         >>> trackers.metrics(1, {"reward": 0.5})
@@ -88,7 +92,10 @@ class Trackers:
                     self._trackers.remove(tracker)
                     with suppress(Exception):
                         tracker.close()
-                    failed.append(f"tracker {type(tracker).__name__} failed and is switched off; training goes on: {type(error).__name__}: {error}")
+                    failed.append(
+                        f"tracker {type(tracker).__name__} failed and is switched off; training goes on:"
+                        f" {type(error).__name__}: {error}"
+                    )
         for text in failed:
             log.warning(text)
             self._each("note", text)

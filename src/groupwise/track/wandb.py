@@ -24,8 +24,9 @@ _RUN_ID = "wandb-run-id"
 class WandbTracker:
     """Logs every metric of a step, members as a table, images as images, under the names that TensorBoard gets.
 
-    A resumed run goes on in the run it began. What that run holds already is not logged again: steps repeat bit for bit. What it lacks, since W&B's
-    process was killed before it had written, is logged from `metrics.jsonl`, without members and pictures.
+    A resumed run goes on in the run it began. What that run holds already is not logged again: steps repeat bit for
+    bit. What it lacks, since W&B's process was killed before it had written, is logged from `metrics.jsonl`, without
+    members and pictures.
 
     Args:
         config: project and mode.
@@ -62,7 +63,9 @@ class WandbTracker:
             self._catch_up(folder / "metrics.jsonl", first_step)
         # No account, no network, no room: whatever it is, a run that is not followed as asked should not begin.
         except Exception as error:
-            message = f'track.wandb.mode = "{config.mode}": Weights & Biases could not start: {type(error).__name__}: {error}'
+            message = (
+                f'track.wandb.mode = "{config.mode}": Weights & Biases could not start: {type(error).__name__}: {error}'
+            )
             raise ConfigError(f'{message}; write `wandb login` first, or track.wandb.mode = "offline"') from error
 
     def metrics(self, step: int, values: Mapping[str, float]) -> None:
@@ -73,7 +76,9 @@ class WandbTracker:
         """`PLACE/members` as a table, `PLACE/NAME` as images, and every picture under `PLACE/NAME`."""
         columns, lines = table(records)
         logged: dict[str, Any] = {f"{place}/members": self._wandb.Table(columns=columns, data=lines)} if columns else {}
-        logged |= {f"{place}/{name}": [self._wandb.Image(image) for image in found] for name, found in images(records).items()}
+        logged |= {
+            f"{place}/{name}": [self._wandb.Image(image) for image in found] for name, found in images(records).items()
+        }
         logged |= {f"{place}/{name}": self._wandb.Image(as_rgb(picture)) for name, picture in pictures.items()}
         self._log(step, logged)
 
@@ -84,7 +89,9 @@ class WandbTracker:
         """Findings are for the console and `groupwise doctor`."""
 
     def close(self) -> None:
-        """Ends the run there. Where W&B's process is gone, what it hooked into Python's imports goes too: it would fail what is imported later."""
+        """Ends the run there. Where W&B's process is gone, what it hooked into Python's imports goes too: it would fail
+        what is imported later.
+        """
         try:
             self._run.finish()
         except Exception:
@@ -97,7 +104,14 @@ class WandbTracker:
             step = row["step"]
             if isinstance(step, int) and step < first_step:
                 # What is not finite is `null` there.
-                self._log(step, {name: float("nan") if value is None else value for name, value in row.items() if name not in {"step", "stage"}})
+                self._log(
+                    step,
+                    {
+                        name: float("nan") if value is None else value
+                        for name, value in row.items()
+                        if name not in {"step", "stage"}
+                    },
+                )
 
     def _log(self, step: int, values: dict[str, Any]) -> None:
         if step >= self._next and values:
@@ -113,7 +127,9 @@ def _identity(folder: Path) -> str:
 
 
 def _last_offline_step(folder: Path, identity: str) -> int:
-    """The last step whose metrics are in offline files of this run; -1 where there are none. W&B cannot take a step back from a file."""
+    """The last step whose metrics are in offline files of this run; -1 where there are none. W&B cannot take a step
+    back from a file.
+    """
     last = -1
     for path in sorted((folder / "wandb").glob(f"offline-run-*/run-{identity}.wandb")):
         if not wait_until_written(path):
@@ -123,6 +139,8 @@ def _last_offline_step(folder: Path, identity: str) -> int:
 
 
 def _holds_metrics(row: Mapping[str, Any]) -> bool:
-    """A run that an error ended within a step may have logged that step's members alone; theirs are the numbers below a `._type`."""
+    """A run that an error ended within a step may have logged that step's members alone; theirs are the numbers below a
+    `._type`.
+    """
     shown = tuple(name.removesuffix("_type") for name in row if name.endswith("._type"))
     return any(isinstance(value, int | float) and not name.startswith(("_", *shown)) for name, value in row.items())

@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 _HEADER = 7
-"""Bytes before the first block's records, and before each record: `:W&B` with a magic number and a version; checksum, length and kind."""
+"""Bytes before the first block's records, and before each record: `:W&B` with a magic number and a version; checksum,
+length and kind.
+"""
 
 _BLOCK = 32768
 _WHOLE, _FIRST, _LAST = 1, 2, 4
@@ -47,7 +49,8 @@ def wait_until_written(path: Path, seconds: float = 30.0) -> bool:
         seconds: how long at most.
 
     Returns:
-        whether nobody writes to it any more; where the system does not say who has a file open (no `/proc`), it is taken for written.
+        whether nobody writes to it any more; where the system does not say who has a file open (no `/proc`), it is
+        taken for written.
 
     Example:
         >>> wait_until_written(Path("nowhere.wandb"))

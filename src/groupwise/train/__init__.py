@@ -1,4 +1,6 @@
-"""Training: the loop, its state and a whole run. Nothing here is imported before it is used, so that configurations load fast."""
+"""Training: the loop, its state and a whole run. Nothing here is imported before it is used, so that configurations
+load fast.
+"""
 
 from __future__ import annotations
 

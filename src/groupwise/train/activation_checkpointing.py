@@ -1,4 +1,6 @@
-"""Recomputing activations in the backward pass, switched on and off on any module that offers it: less memory for more time, the same gradients."""
+"""Recomputing activations in the backward pass, switched on and off on any module that offers it: less memory for more
+time, the same gradients.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ def checkpoint_activations(module: nn.Module, wanted: bool) -> None:
     """Switches it on or off; a module that is as wanted already is left alone.
 
     Args:
-        module: a model of transformers or diffusers, perhaps with an adapter around it; for `wanted`, one that offers it.
+        module: a model of transformers or diffusers, perhaps with an adapter around it; for `wanted`, one that offers
+            it.
         wanted: whether activations are recomputed.
 
     Example:

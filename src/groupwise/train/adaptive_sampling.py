@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 @final
 class AdaptiveSampling(Config):
-    """Prompts are drawn with weights `4 p (1 - p) + floor`, `p` the share of the prompt's last rewards above `threshold`; one not seen yet weighs `1 + floor`.
+    """Prompts are drawn with weights `4 p (1 - p) + floor`, `p` the share of the prompt's last rewards above
+    `threshold`; one not seen yet weighs `1 + floor`.
 
-    A prompt that is always or never solved gives flat groups and little to learn; one that is solved half of the time gives most. The floor keeps every prompt
-    in the draw, so that one that becomes possible, or is forgotten, is noticed. It takes the place of epochs: no prompt comes twice in a step, and how often
-    one comes is left to chance.
+    A prompt that is always or never solved gives flat groups and little to learn; one that is solved half of the time
+    gives most. The floor keeps every prompt in the draw, so that one that becomes possible, or is forgotten, is
+    noticed. It takes the place of epochs: no prompt comes twice in a step, and how often one comes is left to chance.
 
     Args:
         threshold: a reward (the weighted sum) above it counts as solved.
@@ -50,7 +51,9 @@ class AdaptiveSampling(Config):
         solved = sum(reward > self.threshold for reward in rewards) / len(rewards)
         return 4 * solved * (1 - solved) + self.floor
 
-    def draw(self, streams: Streams, history: Mapping[int, Sequence[float]], num_prompts: int, drawn: int, count: int) -> tuple[list[int], int]:
+    def draw(
+        self, streams: Streams, history: Mapping[int, Sequence[float]], num_prompts: int, drawn: int, count: int
+    ) -> tuple[list[int], int]:
         """The next `count` prompts, none twice; found from the counter and the past alone.
 
         Args:
@@ -69,5 +72,7 @@ class AdaptiveSampling(Config):
         weights = np.full(num_prompts, 1 + self.floor)
         for place, rewards in history.items():
             weights[place] = self.weight(rewards[-self.memory :])
-        chosen = streams.numpy("adaptive", drawn).choice(num_prompts, size=count, replace=False, p=weights / weights.sum())
+        chosen = streams.numpy("adaptive", drawn).choice(
+            num_prompts, size=count, replace=False, p=weights / weights.sum()
+        )
         return [int(place) for place in chosen], drawn + count

@@ -35,7 +35,9 @@ def load_callbacks(paths: Sequence[ImportPath]) -> list[Callback]:
             message = f'train.callbacks: "{path}" cannot be imported: {type(error).__name__}: {error}'
             raise ConfigError(f"{message}; it must be installed or lie in the working directory") from error
         if not callable(function):
-            raise ConfigError(f'train.callbacks: "{path}" is a {type(function).__name__}, which cannot be called; name a function')
+            raise ConfigError(
+                f'train.callbacks: "{path}" is a {type(function).__name__}, which cannot be called; name a function'
+            )
         found.append(_named(path, function))
     return found
 
@@ -47,6 +49,8 @@ def _named(path: str, function: Callback) -> Callback:
         # It is the user's and may fail in any way.
         except Exception as error:
             what = f"{type(error).__name__}: {error}{raised_at(error)}"
-            raise ValueError(f'train.callbacks: "{path}" raised {what}; mend it, and go on with `groupwise resume`') from error
+            raise ValueError(
+                f'train.callbacks: "{path}" raised {what}; mend it, and go on with `groupwise resume`'
+            ) from error
 
     return call

@@ -1,4 +1,6 @@
-"""A batch of rollouts: prompts drawn, groups sampled and rewarded, advantages prepared; drawn again until full where the admission says so."""
+"""A batch of rollouts: prompts drawn, groups sampled and rewarded, advantages prepared; drawn again until full where
+the admission says so.
+"""
 
 from __future__ import annotations
 
@@ -73,8 +75,8 @@ class _Round:
 def collect(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams, world: World) -> Collected:
     """Samples until the batch is full.
 
-    With an admission that resamples, the batch is the first `prompts_per_step` admitted groups in the order they were drawn, whatever the number of
-    processes; other admissions keep every group and mark the ones that do not train.
+    With an admission that resamples, the batch is the first `prompts_per_step` admitted groups in the order they were
+    drawn, whatever the number of processes; other admissions keep every group and mark the ones that do not train.
 
     Args:
         domain: the policy and its data.
@@ -102,8 +104,14 @@ def collect(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams,
         if not admission.resamples or len(admitted) >= wanted:
             break
     statistics = add([_measured(each, domain.density) for each in rounds])
-    numbers = {"num_rounds": float(len(rounds)), "num_prompts_drawn": float(num_drawn), "group_size": float(group_size(recipe, state))}
-    numbers |= _remember(state, rounds, world) | remember(domain, state, [(each.place, each.table) for each in rounds], world)
+    numbers = {
+        "num_rounds": float(len(rounds)),
+        "num_prompts_drawn": float(num_drawn),
+        "group_size": float(group_size(recipe, state)),
+    }
+    numbers |= _remember(state, rounds, world) | remember(
+        domain, state, [(each.place, each.table) for each in rounds], world
+    )
     remarks = [each.measured for each in rounds if each.measured]
     if not admission.resamples:
         only = rounds[0]
@@ -153,7 +161,8 @@ def rollouts_of(
     density: bool,
     reward_history: Tensor | None = None,
 ) -> Rollouts:
-    """The objective's view of sampled members. A sampler that draws from the full distribution is its own behaviour policy.
+    """The objective's view of sampled members. A sampler that draws from the full distribution is its own behaviour
+    policy.
 
     Args:
         samples: members.
@@ -171,7 +180,10 @@ def rollouts_of(
         group=place,
         mask=samples.mask,
         old_log_prob=samples.old_log_prob,
-        rewards={name: _map(table.maps[name], samples.mask) if name in table.maps else values for name, values in table.values.items()},
+        rewards={
+            name: _map(table.maps[name], samples.mask) if name in table.maps else values
+            for name, values in table.values.items()
+        },
         reward_weights=table.weights,
         behaviour_log_prob=behaviour,
         reference_log_prob=reference_log_prob,
@@ -191,7 +203,9 @@ def _map(values: Sequence[Any], mask: Tensor) -> Tensor:
 
 
 def _member_ids(place: Tensor) -> Tensor:
-    """`[B]` ids that do not depend on how groups are dealt out: the group's place in the step, then the member's inside its group."""
+    """`[B]` ids that do not depend on how groups are dealt out: the group's place in the step, then the member's inside
+    its group.
+    """
     order = place.argsort(stable=True)
     ordered = place[order]
     within = torch.arange(len(place), device=place.device) - torch.searchsorted(ordered, ordered)
@@ -205,33 +219,52 @@ def _ask(wanted: int, admitted: int, drawn: int) -> int:
     return min(wanted, math.ceil((wanted - admitted) / max(admitted / drawn, 0.25)))
 
 
-def _round(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams, world: World, number: int, first_place: int, count: int) -> _Round:
+def _round(
+    domain: Domain,
+    recipe: Recipe,
+    state: TrainState,
+    streams: Streams,
+    world: World,
+    number: int,
+    first_place: int,
+    count: int,
+) -> _Round:
     progress, objective, train = state.progress, recipe.objective, recipe.train
     adaptive, past = train.adaptive_sampling, state.history
     if adaptive is None:
         indices, progress.num_drawn = draw_prompts(streams, domain.num_prompts, progress.num_drawn, count)
     else:
-        indices, progress.num_drawn = adaptive.draw(streams, past.rewards, domain.num_prompts, progress.num_drawn, count)
+        indices, progress.num_drawn = adaptive.draw(
+            streams, past.rewards, domain.num_prompts, progress.num_drawn, count
+        )
     num_members = group_size(recipe, state)
     share = world.share(count)
-    # A process without a prompt samples one like the others, so that its records have the right form, and keeps no member of it.
+    # A process without a prompt samples one like the others, so that its records have the right form, and keeps no
+    # member of it.
     prompts = domain.prompts([indices[place] for place in share] or indices[:1])
     settings = {name: schedule.at(progress.stage_step) for name, schedule in recipe.sampling.items()}
     # A later round may meet a prompt again (a small training set): its draws are keyed apart.
     keyed = streams if number == 0 else Streams(streams.seed("round", number))
     with progress.timed("sampling"):
         try:
-            samples = domain.sample(prompts, num_members, streams=keyed, step=progress.step, settings=settings, requires=objective.requires)
+            samples = domain.sample(
+                prompts, num_members, streams=keyed, step=progress.step, settings=settings, requires=objective.requires
+            )
         except RuntimeError as error:
             if not is_out_of_memory(error):
                 raise
             message = f"memory ran out while {len(prompts)} groups of {num_members} were sampled"
-            raise ConfigError(f"{message}; sample fewer at once (for a language model domain.engine.max_members), or shorter completions") from error
+            raise ConfigError(
+                f"{message}; sample fewer at once (for a language model domain.engine.max_members), or shorter"
+                " completions"
+            ) from error
     with progress.timed("rewards"):
         recall(domain, state)
         table = domain.reward(samples)
     if recipe.compares:
-        assert isinstance(domain, ComparesExactly), "it supplies the field or the term, which was checked before the first step"
+        assert isinstance(domain, ComparesExactly), (
+            "it supplies the field or the term, which was checked before the first step"
+        )
         with progress.timed("scoring"), state.reference.active():
             samples = domain.with_reference(samples)
     with progress.timed("update"):
@@ -242,12 +275,18 @@ def _round(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams, 
     reference_log_prob = None
     if "reference_log_prob" in objective.requires_rollouts:
         with progress.timed("scoring"), state.reference.active():
-            reference_log_prob = score_in_parts(domain, samples, frozenset({"log_prob"}), members_at_once(recipe, state))
+            reference_log_prob = score_in_parts(
+                domain, samples, frozenset({"log_prob"}), members_at_once(recipe, state)
+            )
     own = [indices[index] for index in (samples.group + share.start).tolist()]
     history = past.of(own).to(samples.mask.device) if past.size else None
-    rollouts = rollouts_of(samples, place, table, reference_log_prob, objective.requires_rollouts, domain.density, history)
+    rollouts = rollouts_of(
+        samples, place, table, reference_log_prob, objective.requires_rollouts, domain.density, history
+    )
     batch = objective.prepare(rollouts, state.objective, world.sum)
-    return _Round(samples, place, table, reference_log_prob, history, batch, _earned(own, table) if past.size else [], measured)
+    return _Round(
+        samples, place, table, reference_log_prob, history, batch, _earned(own, table) if past.size else [], measured
+    )
 
 
 def _earned(prompts: Sequence[int], table: RewardTable) -> list[tuple[int, list[float]]]:
@@ -260,7 +299,9 @@ def _earned(prompts: Sequence[int], table: RewardTable) -> list[tuple[int, list[
 
 
 def _remember(state: TrainState, rounds: Sequence[_Round], world: World) -> dict[str, float]:
-    """Adds what was earned to the prompts' histories, on every process alike; returns how far it was above their past."""
+    """Adds what was earned to the prompts' histories, on every process alike; returns how far it was above
+    their past.
+    """
     if not state.history.size:
         return {}
     total, count = 0.0, 0
@@ -269,7 +310,9 @@ def _remember(state: TrainState, rounds: Sequence[_Round], world: World) -> dict
         gained, known = state.history.gain(earned)
         total, count = total + gained, count + known
         state.history.add(earned)
-    return {"history/num_prompts": float(len(state.history.rewards))} | ({"history/gain": total / count} if count else {})
+    return {"history/num_prompts": float(len(state.history.rewards))} | (
+        {"history/gain": total / count} if count else {}
+    )
 
 
 def _joined(

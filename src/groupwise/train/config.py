@@ -32,36 +32,47 @@ class EarlyStopping(Config):
 
 @final
 class TrainConfig(Config):
-    """How a stage trains. A step draws prompts, samples a group for each, and updates the policy `updates_per_batch * minibatches` times.
+    """How a stage trains. A step draws prompts, samples a group for each, and updates the policy `updates_per_batch *
+    minibatches` times.
 
     Args:
         num_steps: steps, where the experiment has no stages (a stage states its own).
         prompts_per_step: prompts drawn a step, over all processes together.
         group_size: members sampled for each prompt.
         dynamic_group_size: lets the group size follow the share of flat groups, within bounds; unset keeps it.
-        adaptive_sampling: draws prompts by how often they were solved lately; unset goes through the training set epoch by epoch.
+        adaptive_sampling: draws prompts by how often they were solved lately; unset goes through the training set epoch
+            by epoch.
         updates_per_batch: passes over a batch of rollouts.
         minibatches: optimiser steps a pass; groups are dealt to them at random.
-        micro_batch_members: members in one forward and backward pass; changes memory, never the result. Unset takes all at once. `auto` measures the first
-            batch (and any with longer members), takes as many as fit, and halves when memory runs out all the same; on a CPU it needs `memory_limit_gib`.
-        memory_limit_gib: for `auto`, all that a process may take on its device; unset takes what is free on the CUDA device.
-        demonstrations_per_step: supervised members beside each optimiser step, where the objective has a supervised term.
+        micro_batch_members: members in one forward and backward pass; changes memory, never the result. Unset takes all
+            at once. `auto` measures the first batch (and any with longer members), takes as many as fit, and halves
+            when memory runs out all the same; on a CPU it needs `memory_limit_gib`.
+        memory_limit_gib: for `auto`, all that a process may take on its device; unset takes what is free on the CUDA
+            device.
+        demonstrations_per_step: supervised members beside each optimiser step, where the objective has a supervised
+            term.
         max_seconds: ends the stage after so much wall time, evaluations and checkpoints not counted.
         max_grad_norm: the global gradient norm is clipped to this; unset does not clip.
-        l2_to_reference: coefficient of `|theta - ref|^2 / 2` over all trained weights, a pull towards the reference beside any divergence.
-        weight_average: evaluates and saves a running average of the weights in place of the weights themselves; unset does not.
+        l2_to_reference: coefficient of `|theta - ref|^2 / 2` over all trained weights, a pull towards the reference
+            beside any divergence.
+        weight_average: evaluates and saves a running average of the weights in place of the weights themselves; unset
+            does not.
         autocast: `bfloat16` runs the model's matrix products in that type.
         gradient_checkpointing: recomputes activations in the backward pass, less memory for more time.
-        evaluate_every: steps between evaluations; one before the first step and one after the last are always made. 0 makes only those.
-        metric: the metric of an evaluation that decides what is best and goes into `summary.json`; unset takes the first one the domain reports.
+        evaluate_every: steps between evaluations; one before the first step and one after the last are always made. 0
+            makes only those.
+        metric: the metric of an evaluation that decides what is best and goes into `summary.json`; unset takes the
+            first one the domain reports.
         metric_goal: whether more of it is better, or less.
         early_stopping: when to end early; unset never does.
         patience: optimiser steps skipped in a row before the run warns.
-        callbacks: functions to call after every step, as `package.module:function`; called as `function(step, metrics)`; a true result ends the stage.
-        num_threads: threads a process uses on a CPU. Two threads on two busy cores have been many times slower than one.
+        callbacks: functions to call after every step, as `package.module:function`; called as `function(step,
+            metrics)`; a true result ends the stage.
+        num_threads: threads a process uses on a CPU. Two threads on two busy cores have been many times slower than
+            one.
         device: `auto` takes CUDA where there is one.
-        deterministic: on CUDA, takes kernels that give the same bits again, which are slower, so that a resumed run repeats the uninterrupted one; an operation
-            that has none warns. On a CPU every kernel does.
+        deterministic: on CUDA, takes kernels that give the same bits again, which are slower, so that a resumed run
+            repeats the uninterrupted one; an operation that has none warns. On a CPU every kernel does.
 
     Example:
         >>> TrainConfig(prompts_per_step=8, group_size=4).num_steps
@@ -98,19 +109,25 @@ class TrainConfig(Config):
     def _consistent(self) -> TrainConfig:
         if self.minibatches > self.prompts_per_step:
             raise ValueError(
-                f"train.minibatches = {self.minibatches} is more than train.prompts_per_step = {self.prompts_per_step}: a minibatch holds whole groups; "
-                f"write at most {self.prompts_per_step}"
+                f"train.minibatches = {self.minibatches} is more than train.prompts_per_step = {self.prompts_per_step}:"
+                f" a minibatch holds whole groups; write at most {self.prompts_per_step}"
             )
         if self.memory_limit_gib is not None and self.micro_batch_members != "auto":
-            raise ValueError('train.memory_limit_gib is what train.micro_batch_members = "auto" keeps to, and has no effect otherwise; write both or neither')
+            raise ValueError(
+                'train.memory_limit_gib is what train.micro_batch_members = "auto" keeps to, and has no effect'
+                " otherwise; write both or neither"
+            )
         rule = self.dynamic_group_size
         if rule is not None and not rule.minimum <= self.group_size <= rule.maximum:
             raise ValueError(
-                f"train.group_size = {self.group_size} is where the dynamic group size begins, and lies outside its bounds {rule.minimum} to {rule.maximum}; "
-                "write a size between them"
+                f"train.group_size = {self.group_size} is where the dynamic group size begins, and lies outside its"
+                f" bounds {rule.minimum} to {rule.maximum}; write a size between them"
             )
         if self.early_stopping is not None and self.evaluate_every == 0:
-            raise ValueError("train.early_stopping looks at evaluations and train.evaluate_every = 0 makes none; write train.evaluate_every = 10")
+            raise ValueError(
+                "train.early_stopping looks at evaluations and train.evaluate_every = 0 makes none; write"
+                " train.evaluate_every = 10"
+            )
         return self
 
 

@@ -51,7 +51,9 @@ def run_controls(session: Session, job: Job, state: TrainState, domains: Domains
                 scores.append(None)
                 continue
             session.say(f"control {name}: the same start, the same {state.progress.sampled_seconds:.0f} s")
-            if not _control(session, job, name, folder, recipes, load_tree(start), state.progress.sampled_seconds, domains):
+            if not _control(
+                session, job, name, folder, recipes, load_tree(start), state.progress.sampled_seconds, domains
+            ):
                 return None, False
         summary = read_json(folder.summary)
         before, after = alike([summary["before"], summary["after"]])
@@ -61,7 +63,14 @@ def run_controls(session: Session, job: Job, state: TrainState, domains: Domains
 
 
 def _control(
-    session: Session, job: Job, name: str, folder: RunFolder, recipes: Sequence[Recipe], record: dict[str, Any], seconds: float, domains: Domains
+    session: Session,
+    job: Job,
+    name: str,
+    folder: RunFolder,
+    recipes: Sequence[Recipe],
+    record: dict[str, Any],
+    seconds: float,
+    domains: Domains,
 ) -> bool:
     first = session.world.first
     if first:
@@ -71,7 +80,11 @@ def _control(
     session.world.barrier()
     domain = domains.base
     state = TrainState(
-        Progress(), ObjectiveState(), build_optimiser(recipes[0].optimiser, domain.module), ReferencePolicy(AbsentReference(), domain.module), domain.module
+        Progress(),
+        ObjectiveState(),
+        build_optimiser(recipes[0].optimiser, domain.module),
+        ReferencePolicy(AbsentReference(), domain.module),
+        domain.module,
     )
     # The start holds the reference of the stage it belongs to; a control begins with its own.
     state.restore({**record, "reference": state.reference.state(), "generators": []}, session.world)
@@ -89,7 +102,12 @@ def _control(
     )
     for index, recipe in enumerate(recipes):
         # Time alone ends a control: it may take cheaper steps, and more of them.
-        timed = replace(recipe, train=recipe.train.model_copy(update={"max_seconds": max(seconds / len(recipes), 1e-3), "num_steps": 10**9}))
+        timed = replace(
+            recipe,
+            train=recipe.train.model_copy(
+                update={"max_seconds": max(seconds / len(recipes), 1e-3), "num_steps": 10**9}
+            ),
+        )
         own.domain = domains.of(timed)
         checkpoint_activations(domain.module, timed.train.gradient_checkpointing)
         state.reference = ReferencePolicy(stage_reference(timed), domain.module)
@@ -106,7 +124,10 @@ def _control(
         values, _ = evaluate_now(own, recipes[-1], state)
         own.row(state.progress.step, recipes[-1].name, values)
     if first:
-        write_json(folder.summary, summarise(state.progress, metric_name(recipes[-1].train, state.progress.latest), None, job.seed))
+        write_json(
+            folder.summary,
+            summarise(state.progress, metric_name(recipes[-1].train, state.progress.latest), None, job.seed),
+        )
     session.world.barrier()
     return True
 

@@ -15,7 +15,8 @@ from groupwise.train.distributed import World
 
 
 def device_of_process(device: torch.device, world: World) -> torch.device:
-    """Of several CUDA devices the one that this process computes on, which becomes PyTorch's current one; the CPU is everybody's.
+    """Of several CUDA devices the one that this process computes on, which becomes PyTorch's current one; the CPU is
+    everybody's.
 
     Args:
         device: the kind.
@@ -35,7 +36,8 @@ def device_of_process(device: torch.device, world: World) -> torch.device:
         return device
     if world.local_rank >= (count := torch.cuda.device_count()):
         raise ConfigError(
-            f"torchrun --nproc-per-node: process {world.local_rank + 1} of this machine has no GPU of its own, PyTorch sees {count}; write {count} or fewer"
+            f"torchrun --nproc-per-node: process {world.local_rank + 1} of this machine has no GPU of its own, PyTorch"
+            f" sees {count}; write {count} or fewer"
         )
     own = torch.device("cuda", world.local_rank)
     torch.cuda.set_device(own)
@@ -44,10 +46,12 @@ def device_of_process(device: torch.device, world: World) -> torch.device:
 
 @contextmanager
 def exactly(train: TrainConfig, device: torch.device) -> Iterator[None]:
-    """Within the block CUDA computes fp32 in fp32, and with `train.deterministic` the same bits again. On a CPU both hold anyway, and nothing changes.
+    """Within the block CUDA computes fp32 in fp32, and with `train.deterministic` the same bits again. On a CPU both
+    hold anyway, and nothing changes.
 
-    By default cuDNN rounds the factors of a convolution to tf32, three digits: the log-prob of a density divides that error by a variance, and a policy scored
-    again would no longer be the one that sampled. Who wants fewer digits writes `train.autocast`.
+    By default cuDNN rounds the factors of a convolution to tf32, three digits: the log-prob of a density divides that
+    error by a variance, and a policy scored again would no longer be the one that sampled. Who wants fewer digits
+    writes `train.autocast`.
 
     Args:
         train: of the run.
@@ -59,7 +63,10 @@ def exactly(train: TrainConfig, device: torch.device) -> Iterator[None]:
     # A module whose settings are properties of its class, which a type checker does not see.
     filling: Any = torch.utils.deterministic
     rounded, filled = torch.backends.cudnn.allow_tf32, filling.fill_uninitialized_memory
-    before, only_warned = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    before, only_warned = (
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+    )
     torch.backends.cudnn.allow_tf32 = False
     if train.deterministic:
         # cuBLAS reads it when it is first used.

@@ -1,7 +1,8 @@
 """Data parallelism: the same program in every process, joined by sums.
 
-A group lives on one process. Counts are summed before the micro-batches, gradients after them, so the number of processes changes nothing but rounding.
-Started by `torchrun`; alone, every sum is the identity and nothing is imported or waited for.
+A group lives on one process. Counts are summed before the micro-batches, gradients after them, so the number of
+processes changes nothing but rounding. Started by `torchrun`; alone, every sum is the identity and nothing is imported
+or waited for.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from groupwise.statistics import Statistic
 _BUCKET_BYTES = 64 * 2**20
 
 PATIENCE = timedelta(hours=24)
-"""How long a process waits for another. The first one evaluates alone while the others wait, which may take longer than PyTorch's own half an hour."""
+"""How long a process waits for another. The first one evaluates alone while the others wait, which may take longer than
+PyTorch's own half an hour.
+"""
 
 
 @final
@@ -105,7 +108,8 @@ class World:
         return range(start, start + base + (self.rank < extra))
 
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
-        """Replaces every gradient by its sum over processes, in the order of the parameters, a few large buckets at a time.
+        """Replaces every gradient by its sum over processes, in the order of the parameters, a few large buckets at a
+        time.
 
         A parameter without a gradient on this process counts as zero; one without a gradient anywhere keeps none.
         """
@@ -145,7 +149,8 @@ class World:
 
 
 def connect(device: torch.device) -> World:
-    """Joins the processes that `torchrun` started; alone where it did not. NCCL between GPUs, gloo for everything on the CPU.
+    """Joins the processes that `torchrun` started; alone where it did not. NCCL between GPUs, gloo for everything on
+    the CPU.
 
     Args:
         device: where this process computes.
@@ -161,14 +166,16 @@ def connect(device: torch.device) -> World:
     if size == 1:
         return World()
     if not dist.is_initialized():
-        # Its functions take the group as their default value when they are imported, which would keep the group, and gloo's threads, beyond `disconnect`.
+        # Its functions take the group as their default value when they are imported, which would keep the group, and
+        # gloo's threads, beyond `disconnect`.
         importlib.import_module("torch.distributed.nn")
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
     return World(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
 
 
 def disconnect() -> None:
-    """Leaves the group, if there is one, and ends gloo's threads: one that lets go of a tensor while Python ends aborts the process (exit code -6).
+    """Leaves the group, if there is one, and ends gloo's threads: one that lets go of a tensor while Python ends aborts
+    the process (exit code -6).
 
     Example:
         >>> disconnect()

@@ -8,8 +8,8 @@ from groupwise.streams import Streams
 def draw_prompts(streams: Streams, num_prompts: int, drawn: int, count: int) -> tuple[list[int], int]:
     """The next `count` prompts.
 
-    Epoch `e` is the permutation keyed by `("prompts", e)`. A draw never crosses an epoch's end: the rest of an epoch that is too short for it is left out
-    (a different rest every epoch), so no draw holds a prompt twice.
+    Epoch `e` is the permutation keyed by `("prompts", e)`. A draw never crosses an epoch's end: the rest of an epoch
+    that is too short for it is left out (a different rest every epoch), so no draw holds a prompt twice.
 
     Args:
         streams: the run's streams.

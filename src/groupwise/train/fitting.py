@@ -1,8 +1,10 @@
 """How many members one pass takes: a number as configured, or as many as the memory at hand holds, found by measuring.
 
-    size = floor((share * available - optimiser - fixed) / per member),   fixed and per member from a pass of one member and a pass of a few
+    size = floor((share * available - optimiser - fixed) / per member),   fixed and per member from a pass of one member
+    and a pass of a few
 
-How members are cut never changes a gradient beyond rounding. The size that was found is part of a checkpoint, so that a resumed run cuts alike.
+How members are cut never changes a gradient beyond rounding. The size that was found is part of a checkpoint, so that a
+resumed run cuts alike.
 """
 
 from __future__ import annotations
@@ -48,10 +50,19 @@ def members_at_once(recipe: Recipe, state: TrainState) -> int | None:
     return (state.progress.micro_batch_members or 1) if given == "auto" else given
 
 
-def fit_micro_batch(domain: Domain, recipe: Recipe, state: TrainState, samples: Samples, lengths: Tensor, requires: frozenset[str], world: World) -> str:
+def fit_micro_batch(
+    domain: Domain,
+    recipe: Recipe,
+    state: TrainState,
+    samples: Samples,
+    lengths: Tensor,
+    requires: frozenset[str],
+    world: World,
+) -> str:
     """Measures, where `micro_batch_members = "auto"` and these members are longer than any measured before.
 
-    The passes are real ones on the longest members; gradients, modes, buffers and random numbers are afterwards as if they had not been.
+    The passes are real ones on the longest members; gradients, modes, buffers and random numbers are afterwards as if
+    they had not been.
 
     Args:
         domain, recipe, state, world: of the run; every process must call.
@@ -72,15 +83,22 @@ def fit_micro_batch(domain: Domain, recipe: Recipe, state: TrainState, samples: 
     own = most if per_member <= 0 else max(1, min(most, int(room // per_member)))
     size = min(world.gather(own))
     state.progress.micro_batch_members, state.progress.measured_decisions = size, longest
-    found = f"micro-batches of {size} members: one pass takes {_mib(one - per_member)} and {_mib(per_member)} a member, {_mib(available)} are at hand"
+    found = (
+        f"micro-batches of {size} members: one pass takes {_mib(one - per_member)} and {_mib(per_member)} a member,"
+        f" {_mib(available)} are at hand"
+    )
     return found if room >= per_member else f"{found}, which is too little for one; the run goes on and may fail"
 
 
-def retrying(accumulate: list[Callable[[], Parts]], recipe: Recipe, state: TrainState, world: World, say: Callable[[str], None]) -> Parts:
-    """Accumulates a gradient in parts. Where the size is found by measuring and memory runs out on any process, halves it and begins anew.
+def retrying(
+    accumulate: list[Callable[[], Parts]], recipe: Recipe, state: TrainState, world: World, say: Callable[[str], None]
+) -> Parts:
+    """Accumulates a gradient in parts. Where the size is found by measuring and memory runs out on any process, halves
+    it and begins anew.
 
     Args:
-        accumulate: each adds to `.grad` and returns its statistics; all collective work of one is done before its first pass.
+        accumulate: each adds to `.grad` and returns its statistics; all collective work of one is done before its first
+            pass.
         recipe, state, world: of the run.
         say: receives a sentence when the size was halved.
 
@@ -118,8 +136,12 @@ def retrying(accumulate: list[Callable[[], Parts]], recipe: Recipe, state: Train
         say(f"memory ran out with {size} members in a pass; the update is made again with {size // 2}")
 
 
-def _measure(domain: Domain, recipe: Recipe, state: TrainState, samples: Samples, lengths: Tensor, requires: frozenset[str]) -> tuple[float, float, float]:
-    """Bytes of a pass of the longest member, of each further one, and at hand beside what the optimiser will still take."""
+def _measure(
+    domain: Domain, recipe: Recipe, state: TrainState, samples: Samples, lengths: Tensor, requires: frozenset[str]
+) -> tuple[float, float, float]:
+    """Bytes of a pass of the longest member, of each further one, and at hand beside what the optimiser will still
+    take.
+    """
     device = samples.mask.device
     order = _one_a_group(torch.argsort(lengths, descending=True, stable=True), samples.group)
     few = min(_FEW, len(order))
@@ -163,7 +185,9 @@ def _several_bytes(run: Callable[[], None], device: torch.device) -> int | None:
 
 
 def _one_a_group(order: Tensor, group: Tensor) -> Tensor:
-    """The same members, one of every group in front: what members of a group share (their prompt) would be counted once for all that are measured."""
+    """The same members, one of every group in front: what members of a group share (their prompt) would be counted once
+    for all that are measured.
+    """
     seen: set[int] = set()
     first: list[int] = []
     rest: list[int] = []
@@ -182,7 +206,11 @@ def _to_come(state: TrainState) -> int:
 def _advice(size: int | None, fitted: bool) -> str:
     said = f"memory ran out with {'all members' if size is None else f'{size} members'} in a pass"
     more = "train.gradient_checkpointing = true, train.autocast = bfloat16, shorter completions, or an adapter"
-    return f"{said}; write {more}" if fitted else f'{said}; write train.micro_batch_members = "auto" or a smaller number, {more}'
+    return (
+        f"{said}; write {more}"
+        if fitted
+        else f'{said}; write train.micro_batch_members = "auto" or a smaller number, {more}'
+    )
 
 
 def _mib(size: float) -> str:

@@ -1,4 +1,6 @@
-"""A group that grows while its rewards are all equal and shrinks while they never are: source 002's dynamic group size. Imports no torch."""
+"""A group that grows while its rewards are all equal and shrinks while they never are: source 002's dynamic group size.
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,11 @@ from groupwise.config.numbers import PerStep
 
 @final
 class DynamicGroupSize(Config):
-    """After a step in which more than `grow_above` of the groups were flat, groups are twice as large; after one with fewer than `shrink_below`, half as large.
+    """After a step in which more than `grow_above` of the groups were flat, groups are twice as large; after one with
+    fewer than `shrink_below`, half as large.
 
-    A flat group teaches nothing, and more members make it less likely; where no group is flat, fewer members give more prompts for the same cost.
-    `train.group_size` is where it begins.
+    A flat group teaches nothing, and more members make it less likely; where no group is flat, fewer members give more
+    prompts for the same cost. `train.group_size` is where it begins.
 
     Args:
         minimum, maximum: bounds of the group's size.
@@ -23,7 +26,12 @@ class DynamicGroupSize(Config):
 
     Example:
         >>> rule = DynamicGroupSize(minimum=4, maximum=16)
-        >>> rule.next(8, flat_share=0.75), rule.next(8, flat_share=0.3), rule.next(8, flat_share=0.0), rule.next(16, flat_share=1.0)
+        >>> (
+        ...     rule.next(8, flat_share=0.75),
+        ...     rule.next(8, flat_share=0.3),
+        ...     rule.next(8, flat_share=0.0),
+        ...     rule.next(16, flat_share=1.0),
+        ... )
         (16, 8, 4, 16)
 
     Source: source 002's list of later ideas.
@@ -37,10 +45,13 @@ class DynamicGroupSize(Config):
     @model_validator(mode="after")
     def _ordered(self) -> DynamicGroupSize:
         if self.minimum > self.maximum:
-            raise ValueError(f"minimum = {self.minimum} is above maximum = {self.maximum}; write minimum = {self.maximum} or less")
+            raise ValueError(
+                f"minimum = {self.minimum} is above maximum = {self.maximum}; write minimum = {self.maximum} or less"
+            )
         if self.shrink_below > self.grow_above:
             raise ValueError(
-                f"shrink_below = {self.shrink_below} is above grow_above = {self.grow_above}, so a group would grow and shrink at once; exchange them"
+                f"shrink_below = {self.shrink_below} is above grow_above = {self.grow_above}, so a group would grow and"
+                " shrink at once; exchange them"
             )
         return self
 

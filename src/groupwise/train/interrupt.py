@@ -34,8 +34,8 @@ def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
     """Within the block SIGINT and SIGTERM are taken as a request; outside the main thread nothing is changed.
 
     Args:
-        say: receives one sentence when the request arrives, in a thread of its own: the request may find the main one within a write that waits for
-            its reader, and Python allows no other write to the same file there.
+        say: receives one sentence when the request arrives, in a thread of its own: the request may find the main one
+            within a write that waits for its reader, and Python allows no other write to the same file there.
 
     Yields:
         whether a request has come.

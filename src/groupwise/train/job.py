@@ -39,7 +39,8 @@ class Recipe:
         sampling: sampling settings by name, as schedules over the steps of the stage; they override the domain's own.
         adapt: gives the domain of this stage, sharing the module, where the stage changes the domain's settings.
         cache: whether its result may be kept between runs, if it samples nothing.
-        identity: of the domain's resolved configuration what a stage that samples nothing trains by, as JSON-able values, for the cache.
+        identity: of the domain's resolved configuration what a stage that samples nothing trains by, as JSON-able
+            values, for the cache.
         measures: all of it, which the numbers of evaluations depend on.
 
     Example:
@@ -77,7 +78,9 @@ class Recipe:
 
     @property
     def compares(self) -> bool:
-        """Whether a term needs more of the reference than its log-probs: the exact divergence, or the auxiliary term `consistency`."""
+        """Whether a term needs more of the reference than its log-probs: the exact divergence, or the auxiliary term
+        `consistency`.
+        """
         return "exact_divergence" in self.objective.requires or CONSISTENCY in self.objective.auxiliary
 
     @property
@@ -144,13 +147,19 @@ class Job:
         build_domain: makes the domain on a device; the global generators are seeded just before.
         resolved: what `config.json` holds.
         checkpoint, track: what is kept and who follows.
-        controls: name -> stages that replace every stage from the first that samples on; each is trained from the same start for the same seconds,
-            and the first one's result is `baseline` in `summary.json`.
+        controls: name -> stages that replace every stage from the first that samples on; each is trained from the same
+            start for the same seconds, and the first one's result is `baseline` in `summary.json`.
         remarks: sentences to say once at the start (doubtful but legal settings).
-        note: is told the file of the configuration and what it says, before it is written: where a run folder is to be known again as this user's.
+        note: is told the file of the configuration and what it says, before it is written: where a run folder is to be
+            known again as this user's.
 
     Example:
-        >>> job = Job("two stages", 0, [Recipe("a", Objective.preset("grpo")), Recipe("b", Objective.preset("dapo"))], build_domain=None)
+        >>> job = Job(
+        ...     "two stages",
+        ...     0,
+        ...     [Recipe("a", Objective.preset("grpo")), Recipe("b", Objective.preset("dapo"))],
+        ...     build_domain=None,
+        ... )
         >>> [recipe.objective.name for recipe in job.recipes]
         ['grpo', 'dapo']
     """

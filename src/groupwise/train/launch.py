@@ -1,4 +1,6 @@
-"""A whole run: folder, domain, stages, model, controls, summary. Also a run that goes on after it was interrupted or killed."""
+"""A whole run: folder, domain, stages, model, controls, summary. Also a run that goes on after it was interrupted or
+killed.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,8 @@ def run(job: Job, path: Path | str) -> Result:
 
 
 def resume(job: Job, path: Path | str) -> Result:
-    """Goes on from the newest whole checkpoint (from the beginning where there is none yet) to the same end as a run never interrupted.
+    """Goes on from the newest whole checkpoint (from the beginning where there is none yet) to the same end as a run
+    never interrupted.
 
     A run that has ended is left as it is.
 
@@ -119,7 +122,7 @@ def resume(job: Job, path: Path | str) -> Result:
         >>> resume(Job("lost", 0, [Recipe("grpo", Objective.preset("grpo"))], build_domain=None), "nowhere")
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: run folder nowhere: it holds no run (no config.json); give the folder that `groupwise train` printed
-    """
+    """  # noqa: E501
     check_configuration(job)
     folder = open_existing(Path(path))
     return _ended(job, folder) if folder.summary.is_file() else _on_device(job, folder, resumed=True)
@@ -131,7 +134,11 @@ def _ended(job: Job, folder: RunFolder) -> Result:
         _tidy(folder)
     summary = read_json(folder.summary)
     newest = CheckpointStore(folder.checkpoints, job.checkpoint).latest()
-    progress = Progress.from_record(newest.load()["progress"]) if newest is not None else Progress(latest_step=summary["steps"])
+    progress = (
+        Progress.from_record(newest.load()["progress"])
+        if newest is not None
+        else Progress(latest_step=summary["steps"])
+    )
     return Result(folder, summary, before_step=progress.before_step, after_step=progress.latest_step)
 
 
@@ -180,7 +187,14 @@ def _run(job: Job, folder: RunFolder, device: torch.device, world: World, *, res
     evaluated_on = domains.evaluated_on(job.recipes)
     remarks = take_back(store, folder, state, world) if resumed else []
     if world.first:
-        remarks += append_environment(folder, seed=job.seed, device=device, num_processes=world.size, remarks=reward_remarks(domain), evaluated_on=evaluated_on)
+        remarks += append_environment(
+            folder,
+            seed=job.seed,
+            device=device,
+            num_processes=world.size,
+            remarks=reward_remarks(domain),
+            evaluated_on=evaluated_on,
+        )
     trackers = _trackers(job, folder, state, world, evaluated_on)
     with listening(trackers.note) as interrupt, closing(domains), closing(trackers):
         session = _session(job, folder, device, world, streams, domain, store, trackers, interrupt)
@@ -199,7 +213,10 @@ def _run(job: Job, folder: RunFolder, device: torch.device, world: World, *, res
             raise
         except Exception:
             if newest := store.latest():
-                session.say(f"an error ended the run after step {state.progress.step}; `groupwise resume {folder.path}` goes on from step {newest.step}")
+                session.say(
+                    f"an error ended the run after step {state.progress.step}; `groupwise resume {folder.path}` goes on"
+                    f" from step {newest.step}"
+                )
             raise
 
 
@@ -215,7 +232,9 @@ def _to_the_end(session: Session, job: Job, state: TrainState, domains: Domains)
     _tabulate(session, job, state, domains)
     baseline, ended = run_controls(session, job, state, domains)
     if not ended:
-        session.say(f"ended during the controls; the model is saved, and `groupwise resume {folder.path}` goes on with them")
+        session.say(
+            f"ended during the controls; the model is saved, and `groupwise resume {folder.path}` goes on with them"
+        )
         return Result(folder, {}, interrupted=True, signal=session.interrupt.signal)
     return _finish(session, job, state, baseline)
 
@@ -250,7 +269,9 @@ def _check_same_start(domain: Domain, world: World) -> None:
     """All processes must hold the same weights."""
     total = float(sum(parameter.detach().double().sum() for parameter in domain.module.parameters()))
     if len(set(world.gather(total))) > 1:
-        raise ConfigError("the processes built different initial weights; build the model from the seeded global generators only")
+        raise ConfigError(
+            "the processes built different initial weights; build the model from the seeded global generators only"
+        )
 
 
 def _trackers(job: Job, folder: RunFolder, state: TrainState, world: World, evaluated_on: EvaluatedOn) -> Trackers:

@@ -1,4 +1,6 @@
-"""The loop: steps of one stage, each collecting a batch, updating on it, and saying what happened. It never knows a domain."""
+"""The loop: steps of one stage, each collecting a batch, updating on it, and saying what happened. It never knows a
+domain.
+"""
 
 from __future__ import annotations
 
@@ -176,8 +178,11 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
     return True
 
 
-def evaluate_now(session: Session, recipe: Recipe, state: TrainState, autocast: Callable[[], Any] | None = None) -> tuple[dict[str, float], bool]:
-    """Evaluates, writes what the model did, and keeps the best model; returns the metrics as `eval/...` and whether it is the best so far.
+def evaluate_now(
+    session: Session, recipe: Recipe, state: TrainState, autocast: Callable[[], Any] | None = None
+) -> tuple[dict[str, float], bool]:
+    """Evaluates, writes what the model did, and keeps the best model; returns the metrics as `eval/...` and whether it
+    is the best so far.
 
     Args:
         session: of the run.
@@ -201,7 +206,9 @@ def evaluate_now(session: Session, recipe: Recipe, state: TrainState, autocast: 
         session.trackers.members(progress.step, "evaluation", found.records, found.pictures)
     if best:
         keep_best_model(session, state)
-    return {PREFIX + key: value for key, value in {**metrics, **_evaluation_events(session, progress.step, found)}.items()}, best
+    return {
+        PREFIX + key: value for key, value in {**metrics, **_evaluation_events(session, progress.step, found)}.items()
+    }, best
 
 
 def keep_best_model(session: Session, state: TrainState) -> None:
@@ -277,7 +284,11 @@ def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict
     _count(session, recipe, state, updates)
     outcome = _follow(session, recipe, state) if updates.taken else ""
     values |= updates.mean()
-    values |= {"updates/taken": updates.taken, "updates/skipped": updates.skipped, "updates/not_finite": updates.not_finite}
+    values |= {
+        "updates/taken": updates.taken,
+        "updates/skipped": updates.skipped,
+        "updates/not_finite": updates.not_finite,
+    }
     if state.reference.present:
         values |= {"reference/mixed": float(outcome == "mixed"), "reference/refused": float(outcome == "refused")}
         values["reference/steps_since_mixed"] = progress.step + 1 - progress.reference_mixed
@@ -289,35 +300,48 @@ def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict
         _write_rollouts(session, recipe, state, collected, updates)
     parts = {name: total - before.get(name, 0.0) for name, total in progress.seconds.items()}
     values |= {f"seconds/{name}": spent for name, spent in parts.items() if spent > 0}
-    out_of_time = recipe.train.max_seconds is not None and progress.stage_seconds + sum(parts.values()) >= recipe.train.max_seconds
+    out_of_time = (
+        recipe.train.max_seconds is not None
+        and progress.stage_seconds + sum(parts.values()) >= recipe.train.max_seconds
+    )
     return values, f"its {recipe.train.max_seconds:g} seconds are over" if out_of_time else ""
 
 
 def _say_events(session: Session, state: TrainState, collected: Collected) -> None:
-    """What went wrong while rewards were computed, on any process, the first time of its kind; the counts are in the metrics of every step."""
+    """What went wrong while rewards were computed, on any process, the first time of its kind; the counts are in the
+    metrics of every step.
+    """
     own = _counted(collected.table.events)
     parts = session.world.gather((own, len(collected.table)))
     num_members = sum(size for _, size in parts)
     for key in dict.fromkeys(key for found, _ in parts for key in found):
         reward, name = key
         told = [found[key] for found, _ in parts if key in found]
-        text = f"reward {reward!r}: {name} for {sum(count for count, _, _ in told)} of {num_members} members" + (f", {told[0][1]}" if told[0][1] else "")
+        text = f"reward {reward!r}: {name} for {sum(count for count, _, _ in told)} of {num_members} members" + (
+            f", {told[0][1]}" if told[0][1] else ""
+        )
         session.say_once(key, f"step {state.progress.step + 1}: {text}; later ones are only counted")
 
 
 def _evaluation_events(session: Session, step: int, found: Evaluation) -> dict[str, float]:
-    """Says what went wrong while samples of an evaluation were scored, the first time of its kind, and returns the counts, as `rewards/NAME/num_EVENT`."""
+    """Says what went wrong while samples of an evaluation were scored, the first time of its kind, and returns the
+    counts, as `rewards/NAME/num_EVENT`.
+    """
     counts: dict[str, float] = {}
     for (reward, name), (count, detail, scored) in _counted(found.events).items():
         counts[f"rewards/{reward}/num_{name}"] = float(count)
-        text = f"step {step}, evaluation: reward {reward!r}: {name} for {count} samples" + (f", {detail}" if detail else "")
+        text = f"step {step}, evaluation: reward {reward!r}: {name} for {count} samples" + (
+            f", {detail}" if detail else ""
+        )
         left_out = "" if scored else "; they are left out of its mean"
         session.say_once(("evaluation", reward, name), f"{text}{left_out}; later ones are only counted")
     return counts
 
 
 def _counted(events: Sequence[RewardEvent]) -> dict[tuple[str, str], tuple[int, str, bool]]:
-    """(reward, event) -> how many members, what a reader wants to see once, and whether they have a value all the same."""
+    """(reward, event) -> how many members, what a reader wants to see once, and whether they have a value
+    all the same.
+    """
     found: dict[tuple[str, str], tuple[int, str, bool]] = {}
     for event in events:
         count, detail, scored = found.get((event.reward, event.name), (0, event.detail, event.scored))
@@ -331,12 +355,19 @@ def _count(session: Session, recipe: Recipe, state: TrainState, updates: Updates
     progress.num_skipped += updates.skipped
     progress.num_not_finite += updates.not_finite
     if updates.not_finite:
-        session.say(f"step {progress.step + 1}: {updates.not_finite} of {len(updates.metrics)} updates had a gradient that was not finite and were left out")
-    progress.skipped_in_a_row = 0 if updates.taken else progress.skipped_in_a_row + updates.skipped
-    if progress.skipped_in_a_row >= recipe.train.patience and progress.skipped_in_a_row - updates.skipped < recipe.train.patience:
         session.say(
-            f"step {progress.step + 1}: {progress.skipped_in_a_row} updates in a row had nothing to learn from (every group's rewards were equal and no other "
-            "term is active); try easier or harder prompts, a reward with more levels, or a higher temperature"
+            f"step {progress.step + 1}: {updates.not_finite} of {len(updates.metrics)} updates had a gradient that was"
+            " not finite and were left out"
+        )
+    progress.skipped_in_a_row = 0 if updates.taken else progress.skipped_in_a_row + updates.skipped
+    if (
+        progress.skipped_in_a_row >= recipe.train.patience
+        and progress.skipped_in_a_row - updates.skipped < recipe.train.patience
+    ):
+        session.say(
+            f"step {progress.step + 1}: {progress.skipped_in_a_row} updates in a row had nothing to learn from (every"
+            " group's rewards were equal and no other term is active); try easier or harder prompts, a reward with"
+            " more levels, or a higher temperature"
         )
 
 
@@ -348,7 +379,10 @@ def _follow(session: Session, recipe: Recipe, state: TrainState) -> str:
     if outcome == "mixed":
         progress.reference_mixed = progress.step + 1
     if outcome == "refused":
-        session.say(f"step {progress.step + 1}: the reference was not mixed with the policy, whose score in the evaluations has fallen below it")
+        session.say(
+            f"step {progress.step + 1}: the reference was not mixed with the policy, whose score in the evaluations has"
+            " fallen below it"
+        )
     return outcome
 
 
@@ -359,12 +393,19 @@ def _write_evaluation(folder: RunFolder, step: int, found: Evaluation) -> None:
         write_records(path, with_files(found.records, path.with_suffix("") / "members", folder.path))
 
 
-def _write_rollouts(session: Session, recipe: Recipe, state: TrainState, collected: Collected, updates: Updates) -> None:
+def _write_rollouts(
+    session: Session, recipe: Recipe, state: TrainState, collected: Collected, updates: Updates
+) -> None:
     step = state.progress.step + 1
     if not session.rollouts_every or (step % session.rollouts_every and state.progress.stage_step):
         return
-    # Members of all processes, in the order of their groups: those of the first alone could not be told from the whole step.
-    own = rollout_records(session.domain, recipe.objective, collected, updates, session.num_rollouts) if len(collected.samples) else []
+    # Members of all processes, in the order of their groups: those of the first alone could not be told from the whole
+    # step.
+    own = (
+        rollout_records(session.domain, recipe.objective, collected, updates, session.num_rollouts)
+        if len(collected.samples)
+        else []
+    )
     everyone = [record for records in session.world.gather(own) for record in records]
     records = sorted(everyone, key=lambda record: record["group"])[: session.num_rollouts]
     if session.world.first and records:
@@ -376,7 +417,10 @@ def _write_rollouts(session: Session, recipe: Recipe, state: TrainState, collect
 
 def _thin(session: Session, step: int, kind: Literal["step", "evaluation"], always: Collection[int] = ()) -> None:
     if session.keep_records is not None and thin(session.folder.rollouts, kind, session.keep_records, always):
-        text = f"keeps the newest {session.keep_records} files of rollouts and of evaluations, and of those before as many evenly over the run"
+        text = (
+            f"keeps the newest {session.keep_records} files of rollouts and of evaluations, and of those before as many"
+            " evenly over the run"
+        )
         session.say_once("thinned", f"step {step}: {session.folder.rollouts} {text} (track.keep_records)")
 
 

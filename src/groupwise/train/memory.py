@@ -17,8 +17,8 @@ from torch.utils._pytree import tree_leaves
 def peak_bytes(run: Callable[[], None], device: torch.device) -> int:
     """The most memory that tensors made by `run` hold at one moment.
 
-    On CUDA it is the allocator's own count. Elsewhere every tensor's storage is counted from its birth to its death, which leaves out what a kernel
-    borrows inside one operation.
+    On CUDA it is the allocator's own count. Elsewhere every tensor's storage is counted from its birth to its death,
+    which leaves out what a kernel borrows inside one operation.
 
     Args:
         run: what is measured.
@@ -41,7 +41,8 @@ def peak_bytes(run: Callable[[], None], device: torch.device) -> int:
 
 
 def available_bytes(device: torch.device, limit_gib: float | None) -> int:
-    """What is left for a pass: of the stated limit, less what this process holds by now; without a limit, what is free on the CUDA device.
+    """What is left for a pass: of the stated limit, less what this process holds by now; without a limit, what is free
+    on the CUDA device.
 
     Args:
         device: where the pass runs.
@@ -65,7 +66,9 @@ class _Living(TorchDispatchMode):
         self._known: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = {leaf.untyped_storage()._cdata for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)}
+        given = {
+            leaf.untyped_storage()._cdata for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)
+        }
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor):

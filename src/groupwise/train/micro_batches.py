@@ -12,7 +12,8 @@ def micro_batches(lengths: Tensor, size: int | None, count: int | None = None) -
     Args:
         lengths: `[B]` valid decisions of each member.
         size: members in a micro-batch; `None` takes all at once.
-        count: number of micro-batches to return; missing ones are filler (`-1`, which stands for member 0 with weight 0).
+        count: number of micro-batches to return; missing ones are filler (`-1`, which stands for member 0 with weight
+            0).
 
     Returns:
         long tensors of rows.

@@ -37,7 +37,12 @@ def configure_optimiser(optimiser: torch.optim.Optimizer, config: OptimiserConfi
     """Sets the numbers of a step (counted from 0 inside the stage); moments stay. Returns the learning rate."""
     rate = config.rate(step)
     for group in optimiser.param_groups:
-        group |= {"lr": rate, "betas": (config.beta1, config.beta2), "eps": config.eps, "weight_decay": config.weight_decay if group["decays"] else 0.0}
+        group |= {
+            "lr": rate,
+            "betas": (config.beta1, config.beta2),
+            "eps": config.eps,
+            "weight_decay": config.weight_decay if group["decays"] else 0.0,
+        }
     return rate
 
 

@@ -25,8 +25,9 @@ class OptimiserConfig(Config):
         beta1, beta2: decay of the two moments.
         eps: added to the root of the second moment.
         weight_decay: shrinks matrices by `lr * weight_decay` a step; vectors (biases, norms) are left alone.
-        moments: what a stage begins with: `kept` goes on with the moments there are, `fresh` forgets them. After a warm-up whose gradients were larger, kept
-            moments slow a stage down until they have decayed, for some `1 / (1 - beta2)` steps.
+        moments: what a stage begins with: `kept` goes on with the moments there are, `fresh` forgets them. After a
+            warm-up whose gradients were larger, kept moments slow a stage down until they have decayed, for some `1 /
+            (1 - beta2)` steps.
 
     Example:
         >>> [round(OptimiserConfig(learning_rate=1.0, warm_up_steps=4).rate(step), 2) for step in range(5)]

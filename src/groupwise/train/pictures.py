@@ -34,7 +34,8 @@ def write_pictures(folder: Path, pictures: Mapping[str, Tensor]) -> list[Path]:
 
 
 def with_files(records: Sequence[Mapping[str, Any]], folder: Path, root: Path) -> list[dict[str, Any]]:
-    """The records with every image in them written to `folder/NUMBER-KEY.png` and replaced by that path, relative to `root`.
+    """The records with every image in them written to `folder/NUMBER-KEY.png` and replaced by that path, relative to
+    `root`.
 
     Args:
         records: some values may be images.
@@ -45,13 +46,18 @@ def with_files(records: Sequence[Mapping[str, Any]], folder: Path, root: Path) -
     for number, record in enumerate(records):
         images = {key: value for key, value in record.items() if isinstance(value, Tensor)}
         files = write_pictures(folder, {f"{number}-{key}": image for key, image in images.items()})
-        written.append({**record, **{key: os.path.relpath(file, root) for key, file in zip(images, files, strict=True)}})
+        written.append(
+            {**record, **{key: os.path.relpath(file, root) for key, file in zip(images, files, strict=True)}}
+        )
     return written
 
 
 def _png(picture: Tensor, name: str) -> bytes:
     if picture.dtype != torch.uint8 or not (picture.dim() == 2 or (picture.dim() == 3 and picture.shape[2] == 3)):
-        raise ValueError(f"picture {name!r}: {picture.dtype} {tuple(picture.shape)}; a picture is torch.uint8 of shape [H, W] or [H, W, 3]")
+        raise ValueError(
+            f"picture {name!r}: {picture.dtype} {tuple(picture.shape)}; a picture is torch.uint8 of shape [H, W] or [H,"
+            " W, 3]"
+        )
     from PIL import Image
 
     buffer = io.BytesIO()

@@ -37,10 +37,14 @@ def check_configuration(job: Job) -> None:
         load_callbacks(train.callbacks)
         if recipe.samples and getattr(objective.advantage, "group_baseline", True) and train.group_size < 2:
             raise ConfigError(
-                f"train.group_size = {train.group_size}: an advantage that compares inside a group needs at least 2 members; write train.group_size = 8"
+                f"train.group_size = {train.group_size}: an advantage that compares inside a group needs at least 2"
+                " members; write train.group_size = 8"
             )
         if not recipe.samples and not _supervised(recipe):
-            raise ConfigError(f"stage {recipe.name!r}: policy_weight is 0 and no auxiliary term has a coefficient, so nothing is trained; set one of them")
+            raise ConfigError(
+                f"stage {recipe.name!r}: policy_weight is 0 and no auxiliary term has a coefficient, so nothing is"
+                " trained; set one of them"
+            )
 
 
 def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World) -> None:
@@ -57,35 +61,56 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
     """
     train, objective = recipe.train, recipe.objective
     if not trained_parameters(domain.module):
-        raise ConfigError("the model has no parameter with requires_grad: nothing can be trained; check the adapter's target modules")
+        raise ConfigError(
+            "the model has no parameter with requires_grad: nothing can be trained; check the adapter's target modules"
+        )
     if train.gradient_checkpointing and not offers_checkpointing(domain.module):
         raise ConfigError("train.gradient_checkpointing = true: this model does not offer it; set it to false")
     if train.metric is not None and train.metric not in domain.metric_names:
         names = tuple(domain.metric_names)
-        raise ConfigError(Problem(f'train.metric = "{train.metric}"', "is not a metric of this domain's evaluation", names, nearest(train.metric, names)))
+        raise ConfigError(
+            Problem(
+                f'train.metric = "{train.metric}"',
+                "is not a metric of this domain's evaluation",
+                names,
+                nearest(train.metric, names),
+            )
+        )
     for name, schedule in objective.auxiliary.items():
         if name not in domain.auxiliary and schedule.may_be_positive():
             names = tuple(sorted(domain.auxiliary))
-            raise ConfigError(Problem(f"auxiliary.{name}", "has a coefficient, and this domain supplies no such term", names, nearest(name, names)))
+            raise ConfigError(
+                Problem(
+                    f"auxiliary.{name}",
+                    "has a coefficient, and this domain supplies no such term",
+                    names,
+                    nearest(name, names),
+                )
+            )
     if _supervised(recipe) and domain.demonstrations(1, streams=streams, step=0) is None:
-        raise ConfigError("auxiliary.supervised: the domain has no demonstrations; give it a corpus, or remove the term")
+        raise ConfigError(
+            "auxiliary.supervised: the domain has no demonstrations; give it a corpus, or remove the term"
+        )
     if not recipe.samples:
         return
     if domain.density and objective.discrete_only is not None:
         raise ConfigError(f"{objective.discrete_only}; this domain's decisions are continuous")
     missing = sorted((objective.requires | objective.requires_rollouts & {"step_size"}) - domain.supplies)
     if missing:
-        raise ConfigError(f"the objective reads {missing}, and this domain supplies {sorted(domain.supplies)}; choose a method that needs only those")
+        raise ConfigError(
+            f"the objective reads {missing}, and this domain supplies {sorted(domain.supplies)}; choose a method that"
+            " needs only those"
+        )
     whole = [slot for slot in ("trust", "advantage") if getattr(getattr(objective, slot), "whole_member", False)]
     if whole and isinstance(domain, RewardsDecisions) and (key := domain.rewards_decisions):
         raise ConfigError(
-            f"{whole[0]}.kind = {getattr(objective, whole[0]).kind!r} takes one reward a member, and {key} rewards every decision; write another "
-            f"{whole[0]}.kind, or a reward that is one number"
+            f"{whole[0]}.kind = {getattr(objective, whole[0]).kind!r} takes one reward a member, and {key} rewards"
+            f" every decision; write another {whole[0]}.kind, or a reward that is one number"
         )
     if train.l2_to_reference > 0 and switches_off(resolve_reference(recipe.reference, required=True), domain.module):
         raise ConfigError(
-            f"train.l2_to_reference = {train.l2_to_reference}: the reference is the adapter switched off and has no weights to be pulled to; "
-            'write reference = { kind = "frozen", adapter = "copy" }'
+            f"train.l2_to_reference = {train.l2_to_reference}: the reference is the adapter switched off and has no"
+            ' weights to be pulled to; write reference = { kind = "frozen", adapter = "copy" }'
         )
     if domain.num_prompts < train.prompts_per_step:
         raise ConfigError(
@@ -93,7 +118,10 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
             f"write train.prompts_per_step = {max(1, domain.num_prompts)} or less, or give more data"
         )
     if train.prompts_per_step < world.size:
-        raise ConfigError(f"train.prompts_per_step = {train.prompts_per_step}: {world.size} processes need a prompt each; write {world.size} or more")
+        raise ConfigError(
+            f"train.prompts_per_step = {train.prompts_per_step}: {world.size} processes need a prompt each; write"
+            f" {world.size} or more"
+        )
 
 
 def device_of(recipe: Recipe) -> torch.device:
@@ -107,7 +135,9 @@ def device_of(recipe: Recipe) -> torch.device:
     """
     wanted = recipe.train.device
     if wanted == "cuda" and not torch.cuda.is_available():
-        raise ConfigError('train.device = "cuda": PyTorch sees no CUDA device here; write train.device = "cpu" or "auto"')
+        raise ConfigError(
+            'train.device = "cuda": PyTorch sees no CUDA device here; write train.device = "cpu" or "auto"'
+        )
     return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
 
 
@@ -124,8 +154,8 @@ def check_memory(recipe: Recipe, device: torch.device) -> None:
     train = recipe.train
     if train.micro_batch_members == "auto" and train.memory_limit_gib is None and device.type != "cuda":
         raise ConfigError(
-            'train.micro_batch_members = "auto": on a CPU memory is shared with everything else; write train.memory_limit_gib = 4 (what this process may take '
-            "in all), or a number of members"
+            'train.micro_batch_members = "auto": on a CPU memory is shared with everything else; write'
+            " train.memory_limit_gib = 4 (what this process may take in all), or a number of members"
         )
 
 
@@ -133,7 +163,10 @@ _HALF = {
     torch.bfloat16: ("bfloat16", "a change below about 1/256 of a weight is lost in rounding"),
     torch.float16: (
         "float16",
-        "a change below about 1/2048 of a weight is lost in rounding, and gradients below 6e-8 are lost altogether, since no loss is scaled here",
+        (
+            "a change below about 1/2048 of a weight is lost in rounding, and gradients below 6e-8 are lost altogether,"
+            " since no loss is scaled here"
+        ),
     ),
 }
 
@@ -150,8 +183,15 @@ def precision_remarks(domain: Domain) -> list[str]:
     half: Counter[torch.dtype] = Counter()
     for parameter in trained_parameters(domain.module):
         half[parameter.dtype] += parameter.numel()
-    keep = "Keep fp32 weights (for a language model domain.model.dtype = float32) with train.autocast = bfloat16, or train an adapter, whose weights are fp32"
-    return [f"{half[dtype]:,} trained weights are {name} and are trained as they are: {loss}. {keep}" for dtype, (name, loss) in _HALF.items() if half[dtype]]
+    keep = (
+        "Keep fp32 weights (for a language model domain.model.dtype = float32) with train.autocast = bfloat16, or train"
+        " an adapter, whose weights are fp32"
+    )
+    return [
+        f"{half[dtype]:,} trained weights are {name} and are trained as they are: {loss}. {keep}"
+        for dtype, (name, loss) in _HALF.items()
+        if half[dtype]
+    ]
 
 
 def _supervised(recipe: Recipe) -> bool:

@@ -80,7 +80,9 @@ class Progress:
 
     @property
     def num_attempts(self) -> int:
-        """Optimiser steps of the run before this step of the loop, those left out included: a key for draws that never comes twice."""
+        """Optimiser steps of the run before this step of the loop, those left out included: a key for draws that never
+        comes twice.
+        """
         return self.num_updates + self.num_skipped + self.num_not_finite
 
     def record(self) -> dict[str, Any]:

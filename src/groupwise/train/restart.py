@@ -27,7 +27,10 @@ def take_back(store: CheckpointStore, folder: RunFolder, state: TrainState, worl
     Returns:
         Sentences to say.
     """
-    remarks = [f"{path} is not whole (a write was cut off, or it was changed afterwards) and is not used" for path in store.damaged()]
+    remarks = [
+        f"{path} is not whole (a write was cut off, or it was changed afterwards) and is not used"
+        for path in store.damaged()
+    ]
     found = store.latest()
     steps = world.gather(None if found is None else found.step)
     assert len(set(steps)) == 1, "processes see different checkpoints"
@@ -42,11 +45,15 @@ def take_back(store: CheckpointStore, folder: RunFolder, state: TrainState, worl
         except Exception as error:  # a stranger's record fails in any way
             if is_out_of_memory(error):
                 raise
-            raise ConfigError(f"{found.path} does not fit this run: {error or type(error).__name__}; resume with what the run began with") from error
+            raise ConfigError(
+                f"{found.path} does not fit this run: {error or type(error).__name__}; resume with what the run began"
+                " with"
+            ) from error
         if (before := len(record["generators"])) != world.size:
             remarks.append(
-                f"the checkpoint is of {before} process{'es' * (before > 1)} and this is a run of {world.size}: the run goes on, but dropout draws other "
-                "numbers and sums round otherwise, so it does not repeat the uninterrupted run bit for bit"
+                f"the checkpoint is of {before} process{'es' * (before > 1)} and this is a run of {world.size}: the run"
+                " goes on, but dropout draws other numbers and sums round otherwise, so it does not repeat the"
+                " uninterrupted run bit for bit"
             )
         length = record["metrics_length"]
         remarks.append(f"resumed at step {state.progress.step}")
@@ -63,8 +70,12 @@ def _cut_back(folder: RunFolder, length: int, step: int) -> list[str]:
     if not MetricsFile(folder.metrics).cut_back(length):
         return []
     last = [row["step"] for row in read_metrics(folder.metrics)][-1:]
-    kept = f"the rows after step {last[0]} up to step {step} are lost" if last else f"the rows up to step {step} are lost"
-    return [f"{folder.metrics} is shorter than the checkpoint says: {kept}; the run itself goes on as if they were there"]
+    kept = (
+        f"the rows after step {last[0]} up to step {step} are lost" if last else f"the rows up to step {step} are lost"
+    )
+    return [
+        f"{folder.metrics} is shorter than the checkpoint says: {kept}; the run itself goes on as if they were there"
+    ]
 
 
 def recall(session: Session) -> None:

@@ -1,4 +1,6 @@
-"""What rewards remember of what training saw: gathered from all processes, followed once a batch, saved with the run."""
+"""What rewards remember of what training saw: gathered from all processes, followed once a batch, saved
+with the run.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ def reward_remarks(domain: Domain) -> list[str]:
 
 
 def recall(domain: Domain, state: TrainState) -> None:
-    """Gives a domain's rewards the memory of the run: a batch is rewarded by what came before it, also after a resume or in another stage.
+    """Gives a domain's rewards the memory of the run: a batch is rewarded by what came before it, also after a resume
+    or in another stage.
 
     Args:
         domain: of the stage.
@@ -43,7 +46,9 @@ def recall(domain: Domain, state: TrainState) -> None:
         domain.rewards.recall(state.reward_memory)
 
 
-def remember(domain: Domain, state: TrainState, rounds: Sequence[tuple[Tensor, RewardTable]], world: World) -> dict[str, float]:
+def remember(
+    domain: Domain, state: TrainState, rounds: Sequence[tuple[Tensor, RewardTable]], world: World
+) -> dict[str, float]:
     """Lets rewards follow a step's rollouts, on every process alike.
 
     Args:
@@ -60,13 +65,16 @@ def remember(domain: Domain, state: TrainState, rounds: Sequence[tuple[Tensor, R
     own = [each for place, table in rounds for each in seen(place, table)]
     everything = sorted((each for part in world.gather(own) for each in part), key=lambda each: each[0])
     names = dict.fromkeys(name for _, fields in everything for name in fields)
-    found = domain.rewards.follow({name: [group for _, fields in everything for group in fields.get(name, [])] for name in names})
+    found = domain.rewards.follow(
+        {name: [group for _, fields in everything for group in fields.get(name, [])] for name in names}
+    )
     state.reward_memory = domain.rewards.memory()
     return found
 
 
 def seen(place: Tensor, table: RewardTable) -> Seen:
-    """The fields of a table, group by group; where a reward was given for every decision, the same decision of a group's members is a comparison.
+    """The fields of a table, group by group; where a reward was given for every decision, the same decision of a
+    group's members is a comparison.
 
     Args:
         place: `[B]`, of each member's group.
@@ -83,10 +91,19 @@ def seen(place: Tensor, table: RewardTable) -> Seen:
     members: dict[int, list[int]] = {}
     for row, number in enumerate(place.tolist()):
         members.setdefault(number, []).append(row)
-    return [(number, {name: _compared(fields, rows) for name, fields in table.fields.items()}) for number, rows in sorted(members.items())]
+    return [
+        (number, {name: _compared(fields, rows) for name, fields in table.fields.items()})
+        for number, rows in sorted(members.items())
+    ]
 
 
 def _compared(fields: Mapping[str, Sequence[Any]], rows: Sequence[int]) -> list[dict[str, list[float]]]:
-    by_field = {field: [value if isinstance(value, list) else [value] for value in (values[row] for row in rows)] for field, values in fields.items()}
+    by_field = {
+        field: [value if isinstance(value, list) else [value] for value in (values[row] for row in rows)]
+        for field, values in fields.items()
+    }
     most = max((len(each) for values in by_field.values() for each in values), default=0)
-    return [{field: [each[place] for each in values if len(each) > place] for field, values in by_field.items()} for place in range(most)]
+    return [
+        {field: [each[place] for each in values if len(each) > place] for field, values in by_field.items()}
+        for place in range(most)
+    ]

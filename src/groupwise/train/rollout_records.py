@@ -1,4 +1,6 @@
-"""What was sampled, for people: one record a member, with its rewards, its advantage and how far the policy has moved on it."""
+"""What was sampled, for people: one record a member, with its rewards, its advantage and how far the policy has moved
+on it.
+"""
 
 from __future__ import annotations
 
@@ -16,23 +18,32 @@ from groupwise.train.collect import Collected
 from groupwise.train.update import Updates
 
 
-def rollout_records(domain: Domain, objective: Objective, collected: Collected, updates: Updates, limit: int) -> list[dict[str, Any]]:
+def rollout_records(
+    domain: Domain, objective: Objective, collected: Collected, updates: Updates, limit: int
+) -> list[dict[str, Any]]:
     """The first `limit` members of this process, whole groups as far as they fit.
 
-    Each record holds what the domain says of the member (prompt, text, ...), `group`, `rewards` by name, `reward` (their weighted sum), `advantage`
-    (mean over decisions), `num_decisions`, and `log_ratio` (mean over decisions at the last scoring, nats; 0 where every update was on-policy).
+    Each record holds what the domain says of the member (prompt, text, ...), `group`, `rewards` by name, `reward`
+    (their weighted sum), `advantage` (mean over decisions), `num_decisions`, and `log_ratio` (mean over decisions at
+    the last scoring, nats; 0 where every update was on-policy).
 
-    Where the domain names a member's `tokens`, what is known of each follows, `None` for a token that was no decision: `token_log_prob` (nats, when it was
-    sampled), `token_log_ratio` (nats, at the last scoring; left out where all are 0) and `token_credit` (advantage times credit; left out where it is the
-    member's advantage everywhere).
+    Where the domain names a member's `tokens`, what is known of each follows, `None` for a token that was no decision:
+    `token_log_prob` (nats, when it was sampled), `token_log_ratio` (nats, at the last scoring; left out where all are
+    0) and `token_credit` (advantage times credit; left out where it is the member's advantage everywhere).
     """
     rows = torch.arange(min(limit, len(collected.samples)), device=collected.samples.mask.device)
     described = domain.describe(collected.samples, rows)
-    totals = collected.table.total() if any(weight != 0 for weight in collected.table.weights.values()) else [None] * len(collected.samples)
+    totals = (
+        collected.table.total()
+        if any(weight != 0 for weight in collected.table.weights.values())
+        else [None] * len(collected.samples)
+    )
     advantage = None if collected.batch is None else collected.batch.advantage.mean(1).tolist()
     lengths = collected.samples.mask.sum(1)
     moved = (updates.log_ratio.sum(1) / lengths.clamp(min=1)).tolist()
-    fields = decision_fields(objective, collected, updates, rows) if any("tokens" in record for record in described) else {}
+    fields = (
+        decision_fields(objective, collected, updates, rows) if any("tokens" in record for record in described) else {}
+    )
     records = []
     for row, record in zip(rows.tolist(), described, strict=True):
         known = {
@@ -51,7 +62,8 @@ def rollout_records(domain: Domain, objective: Objective, collected: Collected, 
 
 
 def decision_fields(objective: Objective, collected: Collected, updates: Updates, rows: Tensor) -> dict[str, Tensor]:
-    """`[R, T]` numbers of every decision of some members: `token_log_prob`, `token_log_ratio`, and `token_credit` where it can be known.
+    """`[R, T]` numbers of every decision of some members: `token_log_prob`, `token_log_ratio`, and `token_credit` where
+    it can be known.
 
     Credit is taken where the update began, at the policy that sampled.
 
@@ -78,13 +90,20 @@ def decision_fields(objective: Objective, collected: Collected, updates: Updates
     return fields
 
 
-def _of_tokens(fields: Mapping[str, Tensor], row: int, num_tokens: int, mask: Tensor, advantage: float | None) -> dict[str, list[float | None]]:
+def _of_tokens(
+    fields: Mapping[str, Tensor], row: int, num_tokens: int, mask: Tensor, advantage: float | None
+) -> dict[str, list[float | None]]:
     """Numbers of one member's tokens, with as many digits as an eye can tell apart."""
     valid = mask[:num_tokens].tolist()
     found = {}
     for name, values in fields.items():
         own = values[row, :num_tokens].tolist()
         trivial = {"token_log_ratio": 0.0, "token_credit": advantage}.get(name)
-        if trivial is None or any(abs(value - trivial) > 1e-6 for value, counts in zip(own, valid, strict=True) if counts):
-            found[name] = [float(f"{value:.3g}") if counts and math.isfinite(value) else None for value, counts in zip(own, valid, strict=True)]
+        if trivial is None or any(
+            abs(value - trivial) > 1e-6 for value, counts in zip(own, valid, strict=True) if counts
+        ):
+            found[name] = [
+                float(f"{value:.3g}") if counts and math.isfinite(value) else None
+                for value, counts in zip(own, valid, strict=True)
+            ]
     return found

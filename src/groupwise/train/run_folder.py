@@ -1,6 +1,7 @@
 """The folder of a run: what is written where, and the checks before anything is computed.
 
-`config.json` resolved, `environment.json`, `metrics.jsonl`, `rollouts/`, `checkpoints/step-N/`, `model/`, `tables/`, `summary.json`.
+`config.json` resolved, `environment.json`, `metrics.jsonl`, `rollouts/`, `checkpoints/step-N/`, `model/`, `tables/`,
+`summary.json`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,19 @@ from groupwise.config import ConfigError, read_json
 from groupwise.processor import processor
 from groupwise.runs.evaluated import NOTED, EvaluatedOn
 
-_LIBRARIES = ("groupwise", "torch", "transformers", "tokenizers", "peft", "datasets", "safetensors", "numpy", "pydantic", "reasoning-gym", "math-verify")
+_LIBRARIES = (
+    "groupwise",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "peft",
+    "datasets",
+    "safetensors",
+    "numpy",
+    "pydantic",
+    "reasoning-gym",
+    "math-verify",
+)
 
 _EXACT = ("python", "machine", "processor", "device", "num_threads")
 """Beside versions and the number of processes: what the same bits depend on."""
@@ -133,13 +146,18 @@ def check_new(path: Path) -> RunFolder:
         raise ConfigError(f"run folder {path}: a file of that name exists; write --out NEW")
     if path.is_dir() and not is_empty(path):
         if (path / "config.json").exists():
-            raise ConfigError(f"run folder {path}: it holds a run already; write `groupwise resume {path}` to go on with it, or --out NEW for another one")
+            raise ConfigError(
+                f"run folder {path}: it holds a run already; write `groupwise resume {path}` to go on with it, or --out"
+                " NEW for another one"
+            )
         raise ConfigError(f"run folder {path}: it is not empty and holds no run; write --out NEW")
     try:
         path.mkdir(parents=True, exist_ok=True)
         check_writable(path)
     except OSError as error:
-        raise ConfigError(f"run folder {path}: it cannot be written ({error.strerror}); write --out FOLDER with one that can") from error
+        raise ConfigError(
+            f"run folder {path}: it cannot be written ({error.strerror}); write --out FOLDER with one that can"
+        ) from error
     return RunFolder(path)
 
 
@@ -159,15 +177,18 @@ def open_existing(path: Path) -> RunFolder:
         >>> open_existing(Path("nowhere"))
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: run folder nowhere: it holds no run (no config.json); give the folder that `groupwise train` printed
-    """
+    """  # noqa: E501
     if not (path / "config.json").is_file():
-        raise ConfigError(f"run folder {path}: it holds no run (no config.json); give the folder that `groupwise train` printed")
+        raise ConfigError(
+            f"run folder {path}: it holds no run (no config.json); give the folder that `groupwise train` printed"
+        )
     return RunFolder(path)
 
 
 @contextmanager
 def alone(folder: RunFolder, patience_seconds: float = 10.0) -> Iterator[None]:
-    """Within the block no other process trains in the folder. The system gives it back with the process, however that ends.
+    """Within the block no other process trains in the folder. The system gives it back with the process, however that
+    ends.
 
     Args:
         folder: of a run whose `config.json` is written.
@@ -184,12 +205,15 @@ def alone(folder: RunFolder, patience_seconds: float = 10.0) -> Iterator[None]:
         ...     print("never reached")
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: run folder ...: another process is training in it; wait for it or end it, or write --out NEW for another run
-    """
+    """  # noqa: E501
     with folder.config.open("rb") as file:
         until = time.monotonic() + patience_seconds
         while not _locked(file.fileno()):
             if time.monotonic() > until:
-                raise ConfigError(f"run folder {folder.path}: another process is training in it; wait for it or end it, or write --out NEW for another run")
+                raise ConfigError(
+                    f"run folder {folder.path}: another process is training in it; wait for it or end it, or write"
+                    " --out NEW for another run"
+                )
             time.sleep(0.1)
         yield
 
@@ -226,9 +250,16 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def append_environment(
-    folder: RunFolder, *, seed: int, device: torch.device, num_processes: int, remarks: Sequence[str] = (), evaluated_on: EvaluatedOn | None = None
+    folder: RunFolder,
+    *,
+    seed: int,
+    device: torch.device,
+    num_processes: int,
+    remarks: Sequence[str] = (),
+    evaluated_on: EvaluatedOn | None = None,
 ) -> list[str]:
-    """Adds one entry to `environment.json` for every time the run was started: versions, device, threads, seed, a hash of the configuration.
+    """Adds one entry to `environment.json` for every time the run was started: versions, device, threads, seed, a hash
+    of the configuration.
 
     Args:
         folder: the run's.
@@ -236,7 +267,8 @@ def append_environment(
         device: where it computes.
         num_processes: how many do.
         remarks: what is said at this start, kept for the report.
-        evaluated_on: whether the prompts of its evaluations are trained on, for everything that calls a result held-out.
+        evaluated_on: whether the prompts of its evaluations are trained on, for everything that calls a result
+            held-out.
 
     Returns:
         a sentence where something differs from the start before by which results may differ.
@@ -253,16 +285,30 @@ def append_environment(
     written = json.dumps(read_json(folder.config), sort_keys=True)
     digest = hashlib.blake2b(written.encode(), digest_size=16).hexdigest()
     asked = {} if evaluated_on is None else {NOTED: evaluated_on.record()}
-    now = {**environment(seed, device, num_processes), "configuration": digest, **asked, **({"remarks": list(remarks)} if remarks else {})}
+    now = {
+        **environment(seed, device, num_processes),
+        "configuration": digest,
+        **asked,
+        **({"remarks": list(remarks)} if remarks else {}),
+    }
     write_json(folder.environment, {"starts": [*entries, now]})
     before = entries[-1] if entries and isinstance(entries[-1], dict) else {}
     changes = []
     if before.get("configuration", digest) != digest:
-        changes.append(f"{folder.config} was changed since the start before: the run goes on by what it says now, and is no longer the one that began")
+        changes.append(
+            f"{folder.config} was changed since the start before: the run goes on by what it says now, and is no longer"
+            " the one that began"
+        )
     changed = _changed(before, now) if before else []
     if not changed:
         return changes
-    return [*changes, f"this start differs from the one before ({', '.join(changed)}): the run goes on, but may not repeat the uninterrupted run bit for bit"]
+    return [
+        *changes,
+        (
+            f"this start differs from the one before ({', '.join(changed)}): the run goes on, but may not repeat the"
+            " uninterrupted run bit for bit"
+        ),
+    ]
 
 
 def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,6 @@
-"""The stages of a run, one after the other: each begins with its reference and an evaluation, and ends with an evaluation and a checkpoint."""
+"""The stages of a run, one after the other: each begins with its reference and an evaluation, and ends with an
+evaluation and a checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,8 @@ def _begin(session: Session, job: Job, state: TrainState, index: int, domains: D
     # Early stopping measures gains from where the stage begins.
     progress.anchor, progress.evaluations_without_gain = progress.latest.get(name) if name else None, 0
     if otherwise or index == first_sampling(job):
-        # What counts as best is measured from here: scores of another measure say nothing, and a warm-up may come from another run, without its model.
+        # What counts as best is measured from here: scores of another measure say nothing, and a warm-up may come from
+        # another run, without its model.
         written = progress.best_step == progress.step and session.folder.best.exists()
         progress.best, progress.best_step = progress.latest.get(name) if name else None, progress.step
         if not written:
@@ -102,7 +105,9 @@ def _begin(session: Session, job: Job, state: TrainState, index: int, domains: D
 
 
 def _measures_otherwise(session: Session, job: Job, state: TrainState, index: int) -> bool:
-    """Evaluates where a stage begins, unless the stage before has done it in the same way; whether the stage's scores are no longer those from before."""
+    """Evaluates where a stage begins, unless the stage before has done it in the same way; whether the stage's scores
+    are no longer those from before.
+    """
     recipe, progress = job.recipes[index], state.progress
     measured, before = progress.latest_step == progress.step, dict(progress.latest)
     previous = job.recipes[index - 1] if index else recipe
@@ -129,7 +134,8 @@ def _before(session: Session, job: Job, state: TrainState, index: int, domains: 
     progress.latest = own
     if found.metrics != own:
         session.say(
-            f"stages {job.recipes[index].name} and {last.name} are evaluated in different ways; what the summary calls before is measured as {last.name} is"
+            f"stages {job.recipes[index].name} and {last.name} are evaluated in different ways; what the summary calls"
+            f" before is measured as {last.name} is"
         )
     return dict(found.metrics)
 
@@ -144,7 +150,9 @@ def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: i
     if recipe.samples:
         progress.sampled_seconds += progress.stage_seconds
     progress.stage, progress.stage_step, progress.stage_seconds, progress.stage_ended = index + 1, 0, 0.0, ""
-    progress.evaluations_without_gain = progress.micro_batch_members = progress.measured_decisions = progress.group_size = 0
+    progress.evaluations_without_gain = progress.micro_batch_members = progress.measured_decisions = (
+        progress.group_size
+    ) = 0
     own = state.objective
     if index + 1 < len(job.recipes):
         state.objective = job.recipes[index + 1].objective.adopt(state.objective, recipe.objective)
@@ -154,7 +162,11 @@ def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: i
         # What is kept knows nothing of the stage that follows in this run: another one may follow in the next.
         record = {**state.record(session.world, 0), "objective": own.model_dump(mode="json")}
         measured = measured_key(session.domain, job.recipes[: index + 1])
-        problem = keep_warm_up(key, measured, record, session.folder.metrics, session.folder.rollouts) if session.world.first else None
+        problem = (
+            keep_warm_up(key, measured, record, session.folder.metrics, session.folder.rollouts)
+            if session.world.first
+            else None
+        )
         if problem:
             session.say(problem)
 
@@ -176,9 +188,12 @@ def _restore_warm_up(session: Session, job: Job, state: TrainState, index: int, 
         state.restore(kept.record, session.world)
     spent = state.progress.seconds.get("warm_up", 0.0)
     state.progress.seconds = dict(progress.seconds)
-    # The state of this run's own objective, whatever method the kept run had: nothing was observed in a stage without samples.
+    # The state of this run's own objective, whatever method the kept run had: nothing was observed in a stage without
+    # samples.
     own = recipe.objective.init().model_copy(update={"step": state.objective.step})
-    state.objective = job.recipes[index + 1].objective.adopt(own, recipe.objective) if index + 1 < len(job.recipes) else own
+    state.objective = (
+        job.recipes[index + 1].objective.adopt(own, recipe.objective) if index + 1 < len(job.recipes) else own
+    )
     if measured:
         if session.world.first:
             session.folder.metrics.write_text("".join(json.dumps(row) + "\n" for row in kept.rows), encoding="utf-8")
@@ -187,25 +202,42 @@ def _restore_warm_up(session: Session, job: Job, state: TrainState, index: int, 
         _measure_anew(session, job, state, index, kept, first)
     again = "" if measured else "; the numbers of evaluations are measured anew"
     # Its steps were followed in the run that took them; where it ended is where this run's trackers begin.
-    session.trackers.metrics(state.progress.step, {PREFIX + name: value for name, value in state.progress.latest.items()})
-    session.say(f"stage {recipe.name}: the result of an earlier run is used, which took {spent:.0f} s; nothing that it depends on has changed{again}")
+    session.trackers.metrics(
+        state.progress.step, {PREFIX + name: value for name, value in state.progress.latest.items()}
+    )
+    session.say(
+        f"stage {recipe.name}: the result of an earlier run is used, which took {spent:.0f} s; nothing that it depends"
+        f" on has changed{again}"
+    )
     if index + 1 < len(job.recipes):
         keep_model(session, state)
     save(session, state)
     return True
 
 
-def _measure_anew(session: Session, job: Job, state: TrainState, index: int, kept: WarmUp, first: tuple[dict[str, float], int]) -> None:
-    """The rows of a kept stage with the numbers of this run's own evaluation at its end; those inside it are gone with the weights they were of."""
+def _measure_anew(
+    session: Session, job: Job, state: TrainState, index: int, kept: WarmUp, first: tuple[dict[str, float], int]
+) -> None:
+    """The rows of a kept stage with the numbers of this run's own evaluation at its end; those inside it are gone with
+    the weights they were of.
+    """
     recipe, progress = job.recipes[index], state.progress
     progress.score = progress.best = progress.anchor = None
     progress.best_step = -1
     if index == first_sampling(job):
         progress.before, progress.before_step = first
-    trained = [{name: value for name, value in row.items() if not name.startswith(PREFIX)} for row in kept.rows if row["stage"] == recipe.name]
+    trained = [
+        {name: value for name, value in row.items() if not name.startswith(PREFIX)}
+        for row in kept.rows
+        if row["stage"] == recipe.name
+    ]
     *rows, last = [row for row in trained if set(row) - {"step", "stage"}]
     for row in rows:
         if session.metrics is not None:
             session.metrics.append(row)
     values, _ = evaluate_now(session, recipe, state)
-    session.row(progress.step, recipe.name, {name: value for name, value in last.items() if name not in ("step", "stage")} | values)
+    session.row(
+        progress.step,
+        recipe.name,
+        {name: value for name, value in last.items() if name not in ("step", "stage")} | values,
+    )

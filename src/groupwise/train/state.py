@@ -88,7 +88,8 @@ class TrainState:
     def restore(self, record: Mapping[str, Any], world: World) -> None:
         """Takes a record back. The reference must be of the record's kind already.
 
-        The global generators (dropout) come back only where the record is of as many processes; of another number it resumes, not bit for bit.
+        The global generators (dropout) come back only where the record is of as many processes; of another number it
+        resumes, not bit for bit.
 
         Args:
             record: what `record` gave.
@@ -120,7 +121,9 @@ def trained_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
         >>> sorted(trained_tensors(nn.BatchNorm1d(1)))
         ['bias', 'num_batches_tracked', 'running_mean', 'running_var', 'weight']
     """
-    trained: dict[str, torch.Tensor] = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    trained: dict[str, torch.Tensor] = {
+        name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad
+    }
     return trained | dict(module.named_buffers())
 
 
@@ -145,7 +148,9 @@ def load_tensors(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None
         raise ValueError(f"the checkpoint and this model differ in {sorted(set(own) ^ set(tensors))[:3]}")
     for name, tensor in tensors.items():
         if own[name].shape != tensor.shape:
-            raise ValueError(f"the checkpoint's {name} is {list(tensor.shape)} and this model's {list(own[name].shape)}")
+            raise ValueError(
+                f"the checkpoint's {name} is {list(tensor.shape)} and this model's {list(own[name].shape)}"
+            )
         own[name].copy_(tensor)
 
 

@@ -10,7 +10,8 @@ from groupwise.train.progress import Progress
 def summarise(progress: Progress, metric: str | None, baseline: float | None, seed: int) -> dict[str, Any]:
     """`metric`, `before`, `after`, `baseline`, `seconds` by part, `steps`, `seed`.
 
-    `before` is the score where the first stage that samples began, `after` the one at the end, `baseline` that of the first control.
+    `before` is the score where the first stage that samples began, `after` the one at the end, `baseline` that of the
+    first control.
 
     Args:
         progress: at the end.

@@ -38,7 +38,13 @@ def as_json(table: Table) -> dict[str, Any]:
         [['kNN', {'mean': 0.1, 'low': 0.0, 'high': 0.2}]]
     """
     rows = [[vars(cell) if isinstance(cell, Interval) else cell for cell in row] for row in table.rows]
-    return {"name": table.name, "title": table.title, "columns": list(table.columns), "rows": rows, "notes": list(table.notes)}
+    return {
+        "name": table.name,
+        "title": table.title,
+        "columns": list(table.columns),
+        "rows": rows,
+        "notes": list(table.notes),
+    }
 
 
 def as_markdown(table: Table) -> str:

@@ -1,4 +1,6 @@
-"""Which records of a run stay: its newest ones, and older ones evenly over the run, so that a run of any length has a folder of bounded size."""
+"""Which records of a run stay: its newest ones, and older ones evenly over the run, so that a run of any length has a
+folder of bounded size.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,11 @@ _NAME = re.compile(r"(step|evaluation)-(\d+)(?:\.jsonl)?")
 
 
 def kept(steps: Collection[int], newest: int) -> set[int]:
-    """The steps whose records stay: the newest so many, and before them the first of every span of `2^k` steps, of which at most as many fit into the run.
+    """The steps whose records stay: the newest so many, and before them the first of every span of `2^k` steps, of
+    which at most as many fit into the run.
 
-    What is left out once is left out for ever after, and a later call needs no more than what an earlier one kept: so it makes no difference how often a run is
-    thinned, or whether it was killed in between.
+    What is left out once is left out for ever after, and a later call needs no more than what an earlier one kept: so
+    it makes no difference how often a run is thinned, or whether it was killed in between.
 
     Args:
         steps: with records, or what is left of them.
@@ -59,7 +62,8 @@ def thin(folder: Path, kind: Literal["step", "evaluation"], newest: int, always:
             found.setdefault(int(name[2]), []).append(path)
     removed = found.keys() - kept(found, newest) - set(always)
     for step in removed:
-        # The records first: none names a picture that is gone. Nothing is set aside under a hidden name: what a kill leaves goes the next time.
+        # The records first: none names a picture that is gone. Nothing is set aside under a hidden name: what a kill
+        # leaves goes the next time.
         for path in sorted(found[step], key=Path.is_dir):
             _remove(path)
     return len(removed)

@@ -1,4 +1,6 @@
-"""One optimiser step: a plan from global counts, micro-batches of whole members, one summed and clipped gradient, one update or none."""
+"""One optimiser step: a plan from global counts, micro-batches of whole members, one summed and clipped gradient, one
+update or none.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +56,13 @@ class Updates:
         return {name: _mean([each[name] for each in self.metrics if name in each]) for name in names}
 
 
-def update_policy(domain: Domain, recipe: Recipe, state: TrainState, collected: Collected | None, streams: Streams, world: World) -> Updates:
+def update_policy(
+    domain: Domain, recipe: Recipe, state: TrainState, collected: Collected | None, streams: Streams, world: World
+) -> Updates:
     """All optimiser steps of one step of the loop.
 
-    `updates_per_batch` passes over the rollouts, each in `minibatches` parts of whole groups; without rollouts, one step of the auxiliary terms alone.
+    `updates_per_batch` passes over the rollouts, each in `minibatches` parts of whole groups; without rollouts, one
+    step of the auxiliary terms alone.
     """
     updates = Updates(torch.zeros(0) if collected is None else torch.zeros_like(collected.samples.old_log_prob))
     if collected is None or collected.batch is None:
@@ -71,8 +76,12 @@ def update_policy(domain: Domain, recipe: Recipe, state: TrainState, collected: 
     return updates
 
 
-def _minibatches(collected: Collected, recipe: Recipe, state: TrainState, number: int, streams: Streams, world: World) -> list[Tensor]:
-    """This process's rows of each minibatch; groups are dealt by their place in the step, the same for any number of processes."""
+def _minibatches(
+    collected: Collected, recipe: Recipe, state: TrainState, number: int, streams: Streams, world: World
+) -> list[Tensor]:
+    """This process's rows of each minibatch; groups are dealt by their place in the step, the same for any number of
+    processes.
+    """
     places = sorted({place for part in world.gather(collected.place.unique().tolist()) for place in part})
     if recipe.train.minibatches == 1:
         return [torch.arange(len(collected.place), device=collected.place.device)]
@@ -80,7 +89,9 @@ def _minibatches(collected: Collected, recipe: Recipe, state: TrainState, number
     bounds = [round(part * len(places) / recipe.train.minibatches) for part in range(recipe.train.minibatches + 1)]
     parts = []
     for start, end in itertools.pairwise(bounds):
-        chosen = torch.tensor([places[index] for index in order[start:end]], dtype=collected.place.dtype, device=collected.place.device)
+        chosen = torch.tensor(
+            [places[index] for index in order[start:end]], dtype=collected.place.dtype, device=collected.place.device
+        )
         if len(chosen):
             parts.append(torch.isin(collected.place, chosen).nonzero()[:, 0])
     return parts
@@ -101,15 +112,23 @@ def _step(
     state.optimiser.zero_grad(set_to_none=True)
     accumulate: list[Callable[[], Parts]] = []
     if collected is not None and rows is not None:
-        accumulate.append(lambda: policy_gradient(domain, recipe, state, collected, rows, updates.log_ratio, world, on_policy=on_policy))
+        accumulate.append(
+            lambda: policy_gradient(
+                domain, recipe, state, collected, rows, updates.log_ratio, world, on_policy=on_policy
+            )
+        )
     if (shown := shown_now(domain, recipe, state, streams, len(updates.metrics))) is not None:
-        measured = fit_micro_batch(domain, recipe, state, shown, shown.auxiliary_count["supervised"], frozenset({"log_prob"}), world)
+        measured = fit_micro_batch(
+            domain, recipe, state, shown, shown.auxiliary_count["supervised"], frozenset({"log_prob"}), world
+        )
         updates.remarks += [measured] if measured else []
         accumulate.append(lambda: supervised_gradient(domain, recipe, state, shown, world))
     parts = retrying(accumulate, recipe, state, world, updates.remarks.append)
     parameters = trained_parameters(domain.module)
     world.sum_gradients(parameters)
-    pulled = state.reference.pull(recipe.train.l2_to_reference) if recipe.train.l2_to_reference and recipe.samples else None
+    pulled = (
+        state.reference.pull(recipe.train.l2_to_reference) if recipe.train.l2_to_reference and recipe.samples else None
+    )
     norm = gradient_norm(parameters)
     size = float(norm)
     metrics = finish(world.sum_statistics(add(parts)))
@@ -119,13 +138,16 @@ def _step(
         metrics["loss"] = metrics.get("loss", 0.0) + pulled
     broken = metrics.get(_NOT_FINITE, 0.0)
     if broken:
-        updates.remarks.append(f"{broken:.0f} decisions had a log-prob under the policy that was not finite and were left out")
+        updates.remarks.append(
+            f"{broken:.0f} decisions had a log-prob under the policy that was not finite and were left out"
+        )
     # Where nothing is left of an update but decisions without a number, its gradient is 0.
     if not math.isfinite(size) or (broken and size == 0.0):
         updates.not_finite += 1
         metrics = {_NOT_FINITE: broken} if broken else {}
     elif size == 0.0:
-        # Nothing would change but the optimiser's own momentum and decay: every group was flat, and no other term is active.
+        # Nothing would change but the optimiser's own momentum and decay: every group was flat, and no other term is
+        # active.
         updates.skipped += 1
     else:
         if recipe.train.max_grad_norm is not None:
@@ -141,12 +163,21 @@ def _step(
 
 
 def policy_gradient(
-    domain: Domain, recipe: Recipe, state: TrainState, collected: Collected, rows: Tensor, log_ratio: Tensor, world: World, *, on_policy: bool
+    domain: Domain,
+    recipe: Recipe,
+    state: TrainState,
+    collected: Collected,
+    rows: Tensor,
+    log_ratio: Tensor,
+    world: World,
+    *,
+    on_policy: bool,
 ) -> Parts:
     """Accumulates the gradient of the policy's terms over `rows` and returns their statistics.
 
-    Two ways to the same gradient. Scored with gradient, micro-batch by micro-batch. Or through cotangents: the loss's gradient by each scored field is known
-    before the model runs, which the sampler's own fields allow for the first update, and scope `batch` requires.
+    Two ways to the same gradient. Scored with gradient, micro-batch by micro-batch. Or through cotangents: the loss's
+    gradient by each scored field is known before the model runs, which the sampler's own fields allow for the first
+    update, and scope `batch` requires.
     """
     assert collected.batch is not None
     objective, size = recipe.objective, members_at_once(recipe, state)
@@ -155,7 +186,9 @@ def policy_gradient(
     plan = objective.plan(update, state.objective, world.sum, not_finite="counted")
     recorded = samples.recorded
     if on_policy and recorded is not None and objective.requires <= set(recorded.tensors()) and not plan.auxiliary:
-        return parts + _by_cotangents(domain, objective, samples, rows, recorded.select(rows).detach(), plan, size, on_policy=on_policy)
+        return parts + _by_cotangents(
+            domain, objective, samples, rows, recorded.select(rows).detach(), plan, size, on_policy=on_policy
+        )
     if objective.scope == "batch":
         scored = _scored(domain, samples, rows, objective.requires, size)
         _note_log_ratio(log_ratio, rows, scored, update)
@@ -181,7 +214,8 @@ def _by_loss(
     count = world.max(num_micro_batches(len(alive), size))
     parts: Parts = [{"scored_share": _share(alive, plan)}]
     for chosen in micro_batches(lengths[alive], size, count):
-        # Filler repeats this process's first member with weight 0; a process that has no member at all has nothing to repeat.
+        # Filler repeats this process's first member with weight 0; a process that has no member at all has nothing to
+        # repeat.
         if len(rows) == 0:
             break
         places = torch.where(chosen >= 0, alive[chosen.clamp(min=0)], chosen) if len(alive) else chosen
@@ -192,15 +226,33 @@ def _by_loss(
         real = places[places >= 0]
         live = scored.detach().select(torch.arange(len(real), device=rows.device))
         _note_log_ratio(log_ratio, rows[real], live, update.select(real))
-        parts.append({**loss.statistics, "padding_share/update": _padding(lengths[real]), **_rescored(live, update, real, on_policy=on_policy)})
+        parts.append(
+            {
+                **loss.statistics,
+                "padding_share/update": _padding(lengths[real]),
+                **_rescored(live, update, real, on_policy=on_policy),
+            }
+        )
     return parts
 
 
 def _by_cotangents(
-    domain: Domain, objective: Objective, samples: Samples, rows: Tensor, scored: Scored, plan: Plan, size: int | None, *, on_policy: bool
+    domain: Domain,
+    objective: Objective,
+    samples: Samples,
+    rows: Tensor,
+    scored: Scored,
+    plan: Plan,
+    size: int | None,
+    *,
+    on_policy: bool,
 ) -> Parts:
     found = objective.cotangents(scored, plan)
-    wanted = {name: value for name, value in found.scored.tensors().items() if name in objective.requires or name.startswith("auxiliary.")}
+    wanted = {
+        name: value
+        for name, value in found.scored.tensors().items()
+        if name in objective.requires or name.startswith("auxiliary.")
+    }
     # A member whose cotangents are all zero (a flat group) adds nothing to the gradient: the model never runs on it.
     moves = torch.stack([(value != 0).any(1) if value.dim() > 1 else value != 0 for value in wanted.values()]).any(0)
     alive = moves.nonzero()[:, 0]
@@ -208,8 +260,12 @@ def _by_cotangents(
     parts: Parts = [{**found.loss.statistics, "scored_share": _share(plan.mask, plan)}]
     for chosen in micro_batches(lengths[alive], size):
         places = alive[chosen]
-        live = domain.backward(samples, rows[places], Scored.from_tensors({name: value[places] for name, value in wanted.items()}))
-        parts.append({"padding_share/update": _padding(lengths[places]), **_rescored(live, plan, places, on_policy=on_policy)})
+        live = domain.backward(
+            samples, rows[places], Scored.from_tensors({name: value[places] for name, value in wanted.items()})
+        )
+        parts.append(
+            {"padding_share/update": _padding(lengths[places]), **_rescored(live, plan, places, on_policy=on_policy)}
+        )
     return parts
 
 
@@ -237,7 +293,8 @@ def shown_now(domain: Domain, recipe: Recipe, state: TrainState, streams: Stream
     schedule = recipe.objective.auxiliary.get("supervised")
     if schedule is None or schedule.at(state.objective.step) == 0:
         return None
-    # Every optimiser step of the run draws others, the one after a stage's start too; the objective's own count begins anew there.
+    # Every optimiser step of the run draws others, the one after a stage's start too; the objective's own count begins
+    # anew there.
     step = state.progress.num_attempts + number
     samples = domain.demonstrations(recipe.train.demonstrations_per_step, streams=streams, step=step)
     assert samples is not None, "checked before the first step"
@@ -282,7 +339,9 @@ def _note_log_ratio(log_ratio: Tensor, rows: Tensor, scored: Scored, update: Bat
 
 
 def _rescored(live: Scored, update: Batch | Plan, rows: Tensor, *, on_policy: bool) -> dict[str, Statistic]:
-    """How far the policy, scored again before its first update, is from what was recorded while it sampled: rounding, where they are one policy."""
+    """How far the policy, scored again before its first update, is from what was recorded while it sampled: rounding,
+    where they are one policy.
+    """
     if not on_policy:
         return {}
     gap = (live.log_prob - update.old_log_prob[rows]).abs()

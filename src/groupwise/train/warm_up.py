@@ -1,8 +1,9 @@
-"""A warm-up's result kept between runs: the state after a supervised stage, under a hash of everything it depends on, and of nothing else.
+"""A warm-up's result kept between runs: the state after a supervised stage, under a hash of everything it depends on,
+and of nothing else.
 
-A stage that samples nothing is trained by demonstrations alone. Its method, its rewards, its sampling settings and its group size are of no account, so
-another run that differs only in those finds the result of this one. What evaluations measure depends on the rewards: it is kept under a hash of its own, and
-measured anew where that has changed.
+A stage that samples nothing is trained by demonstrations alone. Its method, its rewards, its sampling settings and its
+group size are of no account, so another run that differs only in those finds the result of this one. What evaluations
+measure depends on the rewards: it is kept under a hash of its own, and measured anew where that has changed.
 """
 
 from __future__ import annotations
@@ -16,23 +17,54 @@ from typing import Any, final
 
 import torch
 
-from groupwise.checkpoint import Cache, StorageError, code_version, content_key, imported_code, load_tree, named_code, save_tree
+from groupwise.checkpoint import (
+    Cache,
+    StorageError,
+    code_version,
+    content_key,
+    imported_code,
+    load_tree,
+    named_code,
+    save_tree,
+)
 from groupwise.domain.base import Domain
 from groupwise.train.distributed import World
 from groupwise.train.job import Recipe
 
-# What accumulates and applies the gradient of a supervised term, beside the domain's own code. Slots of the objective take no part in it.
+# What accumulates and applies the gradient of a supervised term, beside the domain's own code. Slots of the objective
+# take no part in it.
 _CODE = (
-    *(f"train/{name}.py" for name in ("activation_checkpointing", "distributed", "fitting", "loop", "micro_batches", "optimiser", "stages", "update")),
+    *(
+        f"train/{name}.py"
+        for name in (
+            "activation_checkpointing",
+            "distributed",
+            "fitting",
+            "loop",
+            "micro_batches",
+            "optimiser",
+            "stages",
+            "update",
+        )
+    ),
     *(f"train/{name}.py" for name in ("weight_average", "warm_up")),
     *(f"objective/{name}.py" for name in ("loss", "objective", "plan")),
     *("records.py", "schedule", "statistics.py", "streams.py"),
 )
 _NOT_THE_DOMAINS = ("objective", "schedule", "train", "experiment", "cli", "config", "checkpoint", "processes.py")
 
-# What such a stage reads of its `train` table. Early stopping looks at the numbers of evaluations, and so at all that they depend on.
+# What such a stage reads of its `train` table. Early stopping looks at the numbers of evaluations, and so at all that
+# they depend on.
 _TRAIN = {
-    *("num_steps", "demonstrations_per_step", "micro_batch_members", "memory_limit_gib", "max_grad_norm", "weight_average", "autocast"),
+    *(
+        "num_steps",
+        "demonstrations_per_step",
+        "micro_batch_members",
+        "memory_limit_gib",
+        "max_grad_norm",
+        "weight_average",
+        "autocast",
+    ),
     *("gradient_checkpointing", "num_threads"),
 }
 
@@ -56,9 +88,11 @@ class WarmUp:
 
 
 def warm_up_key(domain: Domain, recipes: Sequence[Recipe], seed: int, device: torch.device, world: World) -> str | None:
-    """Hash of what the state after these stages depends on: model and corpus, the stages' own settings, seed, code, torch, kind of device, number of processes.
+    """Hash of what the state after these stages depends on: model and corpus, the stages' own settings, seed, code,
+    torch, kind of device, number of processes.
 
-    `None` where a result may not be kept: a stage samples, is not to be kept, or depends on more than its settings (a time limit, callbacks).
+    `None` where a result may not be kept: a stage samples, is not to be kept, or depends on more than its settings (a
+    time limit, callbacks).
 
     Args:
         domain: built, untrained.
@@ -70,7 +104,9 @@ def warm_up_key(domain: Domain, recipes: Sequence[Recipe], seed: int, device: to
     Returns:
         32 hexadecimal digits.
     """
-    if any(recipe.samples or not recipe.cache or recipe.train.max_seconds or recipe.train.callbacks for recipe in recipes):
+    if any(
+        recipe.samples or not recipe.cache or recipe.train.max_seconds or recipe.train.callbacks for recipe in recipes
+    ):
         return None
     stages = []
     for recipe in recipes:
@@ -81,7 +117,9 @@ def warm_up_key(domain: Domain, recipes: Sequence[Recipe], seed: int, device: to
             "optimiser": recipe.optimiser.model_dump(mode="json"),
         }
         if recipe.train.early_stopping is not None:
-            stage["stops"] = recipe.train.model_dump(mode="json", include={"early_stopping", "evaluate_every", "metric", "metric_goal"})
+            stage["stops"] = recipe.train.model_dump(
+                mode="json", include={"early_stopping", "evaluate_every", "metric", "metric_goal"}
+            )
             stage["measured"] = measured_key(domain, [recipe])
         stages.append(stage)
     return content_key(
@@ -99,7 +137,8 @@ def warm_up_key(domain: Domain, recipes: Sequence[Recipe], seed: int, device: to
 
 
 def measured_key(domain: Domain, recipes: Sequence[Recipe]) -> str:
-    """Hash of what the numbers of evaluations of these stages depend on beside the weights: every setting of the domain, its rewards, their code.
+    """Hash of what the numbers of evaluations of these stages depend on beside the weights: every setting of the
+    domain, its rewards, their code.
 
     Args:
         domain: of the last stage.
@@ -110,13 +149,22 @@ def measured_key(domain: Domain, recipes: Sequence[Recipe]) -> str:
     """
     settings = [dict(recipe.measures) for recipe in recipes]
     every = [recipe.train.evaluate_every for recipe in recipes]
-    return content_key({"settings": settings, "every": every, "code": code_version(*_code_of(domain, "measures", recipes)), "named": named_code(settings)})
+    return content_key(
+        {
+            "settings": settings,
+            "every": every,
+            "code": code_version(*_code_of(domain, "measures", recipes)),
+            "named": named_code(settings),
+        }
+    )
 
 
 def _code_of(domain: Domain, settings: str, recipes: Sequence[Recipe]) -> list[str]:
     """The domain's own code with what it imports; that of rewards only where the settings name some."""
     reads_rewards = any("rewards" in getattr(recipe, settings).get("domain", {}) for recipe in recipes)
-    return imported_code(type(domain).__module__, without=_NOT_THE_DOMAINS if reads_rewards else (*_NOT_THE_DOMAINS, "reward"))
+    return imported_code(
+        type(domain).__module__, without=_NOT_THE_DOMAINS if reads_rewards else (*_NOT_THE_DOMAINS, "reward")
+    )
 
 
 def load_warm_up(key: str, cache: Cache | None = None) -> WarmUp | None:
@@ -133,7 +181,9 @@ def load_warm_up(key: str, cache: Cache | None = None) -> WarmUp | None:
     return WarmUp(load_tree(folder), rows, folder / "rollouts", (folder / "measured").read_text(encoding="utf-8"))
 
 
-def keep_warm_up(key: str, measured: str, record: dict[str, Any], metrics: Path, rollouts: Path, cache: Cache | None = None) -> str | None:
+def keep_warm_up(
+    key: str, measured: str, record: dict[str, Any], metrics: Path, rollouts: Path, cache: Cache | None = None
+) -> str | None:
     """Keeps a warm-up for later runs; returns what went wrong, which harms nothing but the time of the next run.
 
     Args:

@@ -11,10 +11,11 @@ from groupwise.config import Config
 
 @final
 class WeightAverage(Config):
-    """After every update: `average <- d average + (1 - d) theta`, `d = min(decay, (1 + n) / (10 + n))` after `n` updates.
+    """After every update: `average <- d average + (1 - d) theta`, `d = min(decay, (1 + n) / (10 + n))` after `n`
+    updates.
 
-    Training goes on with the weights themselves; evaluation, the best model and the final one take the average. The rising decay lets the average
-    forget where it began. With an adapter only its weights are averaged.
+    Training goes on with the weights themselves; evaluation, the best model and the final one take the average. The
+    rising decay lets the average forget where it began. With an adapter only its weights are averaged.
 
     Args:
         decay: the average's share in the long run; about `1 / (1 - decay)` updates are remembered.

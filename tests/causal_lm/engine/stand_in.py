@@ -14,7 +14,9 @@ from groupwise.causal_lm.sampler import sample
 
 
 class StandIn(ThreadingHTTPServer):
-    """Answers /v1/completions like a vLLM server with processed log-probs, by sampling from a real model one request at a time."""
+    """Answers /v1/completions like a vLLM server with processed log-probs, by sampling from a real model one request at
+    a time.
+    """
 
     def __init__(self, backbone):
         super().__init__(("127.0.0.1", 0), Handler)
@@ -50,7 +52,10 @@ class Handler(BaseHTTPRequestHandler):
         log_prob = out.log_prob if out.behaviour_log_prob is None else out.behaviour_log_prob
         choice = {
             "finish_reason": "length" if out.truncated[0] else "stop",
-            "logprobs": {"tokens": [f"token_id:{t}" for t in out.token_lists()[0]], "token_logprobs": log_prob[0].tolist()},
+            "logprobs": {
+                "tokens": [f"token_id:{t}" for t in out.token_lists()[0]],
+                "token_logprobs": log_prob[0].tolist(),
+            },
         }
         answer = json.dumps(server.spoil({"choices": [choice]})).encode()
         self.send_response(200)

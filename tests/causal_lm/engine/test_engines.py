@@ -1,4 +1,6 @@
-"""Engines give what the built-in sampler gives: rows that a rescoring confirms. The vLLM client speaks to a small server that runs a real model."""
+"""Engines give what the built-in sampler gives: rows that a rescoring confirms. The vLLM client speaks to a small
+server that runs a real model.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def check_rows(model, out, temperature, group_size, atol=1e-10):
             logits = model(torch.tensor([prompt + tokens])).logits[0, len(prompt) - 1 : -1]
         expected = torch.log_softmax(logits / temperature, -1).gather(1, torch.tensor(tokens)[:, None])[:, 0]
         mask = out.mask[member, : len(tokens)]
-        torch.testing.assert_close(out.log_prob[member, : len(tokens)], (expected * mask).to(out.log_prob.dtype), rtol=0, atol=atol)
+        torch.testing.assert_close(
+            out.log_prob[member, : len(tokens)], (expected * mask).to(out.log_prob.dtype), rtol=0, atol=atol
+        )
 
 
 @pytest.mark.parametrize("config", [BuiltinEngine(max_members=2), TransformersEngine(max_members=3)])
@@ -53,7 +57,10 @@ def test_local_engines_sample_rows_that_a_rescoring_confirms(model_of, config):
 def test_generate_agrees_with_the_builtin_sampler_when_greedy(model_of):
     backbone = Backbone(model_of("qwen3"))
     settings = SamplingConfig(max_new_tokens=10, greedy=True)
-    ours, theirs = (open_engine(config, backbone, None).sample(PROMPTS, 1, settings, [0, 1]) for config in (BuiltinEngine(), TransformersEngine()))
+    ours, theirs = (
+        open_engine(config, backbone, None).sample(PROMPTS, 1, settings, [0, 1])
+        for config in (BuiltinEngine(), TransformersEngine())
+    )
     assert ours.token_lists() == theirs.token_lists()
     torch.testing.assert_close(ours.log_prob, theirs.log_prob, rtol=0, atol=1e-4)
 
@@ -61,9 +68,13 @@ def test_generate_agrees_with_the_builtin_sampler_when_greedy(model_of):
 def test_a_family_that_keeps_a_state_is_sampled_by_generate_or_refused():
     ids = {"vocab_size": 31, "eos_token_id": 1, "bos_token_id": None, "pad_token_id": 0}
     state = MambaForCausalLM(MambaConfig(hidden_size=16, num_hidden_layers=2, state_size=4, **ids)).eval()
-    with pytest.raises(ConfigError, match=r'MambaForCausalLM keeps a recurrent state .*write domain.engine.kind = "transformers"'):
+    with pytest.raises(
+        ConfigError, match=r'MambaForCausalLM keeps a recurrent state .*write domain.engine.kind = "transformers"'
+    ):
         open_engine(BuiltinEngine(), Backbone(state), None)
-    out = open_engine(TransformersEngine(), Backbone(state), None).sample(PROMPTS, 2, SamplingConfig(max_new_tokens=6), range(4))
+    out = open_engine(TransformersEngine(), Backbone(state), None).sample(
+        PROMPTS, 2, SamplingConfig(max_new_tokens=6), range(4)
+    )
     check_rows(state, out, 1.0, 2, atol=1e-5)
     recurrent = RwkvForCausalLM(RwkvConfig(hidden_size=16, num_hidden_layers=2, **ids)).eval()
     with torch.no_grad():
@@ -97,7 +108,9 @@ def test_generate_names_the_member_whose_numbers_break(model_of, changes):
     # Only the second prompt is as long as this position, which it reaches with its second token.
     with torch.no_grad():
         model.transformer.wpe.weight[8] = float("nan")
-    with pytest.raises(DistributionError, match=r"for 2 of 2 members \(first: prompt 1 of the batch, member 0, token 2,"):
+    with pytest.raises(
+        DistributionError, match=r"for 2 of 2 members \(first: prompt 1 of the batch, member 0, token 2,"
+    ):
         engine.sample([[12, 13], [5, 6, 7, 8, 9, 10, 11]], 2, SamplingConfig(max_new_tokens=3, **changes), range(4))
 
 
@@ -119,7 +132,9 @@ def test_the_client_asks_by_token_ids_and_keeps_what_was_sampled(model_of, serve
     torch.testing.assert_close(out.behaviour_log_prob, direct.behaviour_log_prob, rtol=0, atol=1e-10)
     assert torch.equal(out.truncated, direct.truncated)
     assert all(isinstance(token, int) for request in server.requests for token in request["prompt"])
-    assert {request["repetition_penalty"] for request in server.requests} == {1.0}, "or the server takes the model folder's"
+    assert {request["repetition_penalty"] for request in server.requests} == {1.0}, (
+        "or the server takes the model folder's"
+    )
 
 
 def test_a_conversation_over_the_server(model_of, server):
@@ -127,7 +142,11 @@ def test_a_conversation_over_the_server(model_of, server):
     engine = open_engine(VllmEngine(address=server.address, model="served"), Backbone(model), None)
     answers = {0: [[20, 21]], 1: [[22] * 40]}
     out = engine.sample(
-        PROMPTS, 1, SamplingConfig(max_new_tokens=14, max_turn_tokens=3), range(2), continue_with=lambda m, turn: answers[m].pop(0) if answers[m] else None
+        PROMPTS,
+        1,
+        SamplingConfig(max_new_tokens=14, max_turn_tokens=3),
+        range(2),
+        continue_with=lambda m, turn: answers[m].pop(0) if answers[m] else None,
     )
     check_rows(model, out, 1.0, 1)
     first = out.mask[0].tolist().index(False)
@@ -142,7 +161,9 @@ def test_a_server_that_fails_is_asked_again_then_named(model_of, server):
     settings = SamplingConfig(max_new_tokens=2)
 
     def engine(**changes):
-        return open_engine(VllmEngine(**{"address": server.address, "model": "served", "concurrency": 1, **changes}), backbone, None)
+        return open_engine(
+            VllmEngine(**{"address": server.address, "model": "served", "concurrency": 1, **changes}), backbone, None
+        )
 
     server.fail = 2
     engine().sample(PROMPTS[:1], 1, settings, [0])
@@ -156,8 +177,22 @@ def test_a_server_that_fails_is_asked_again_then_named(model_of, server):
         engine(address="http://127.0.0.1:9", num_retries=0).sample(PROMPTS[:1], 1, settings, [0])
     for spoil, message in (
         (lambda a: {"choices": [{**a["choices"][0], "logprobs": None}]}, "without token ids"),
-        (lambda a: {"choices": [{**a["choices"][0], "logprobs": {"tokens": ["token_id:3"], "token_logprobs": [float("-inf")]}}]}, "not finite"),
-        (lambda a: {"choices": [{**a["choices"][0], "logprobs": {"tokens": ["token_id:3"] * 9, "token_logprobs": [0.0] * 9}}]}, "gave 9 tokens"),
+        (
+            lambda a: {
+                "choices": [
+                    {**a["choices"][0], "logprobs": {"tokens": ["token_id:3"], "token_logprobs": [float("-inf")]}}
+                ]
+            },
+            "not finite",
+        ),
+        (
+            lambda a: {
+                "choices": [
+                    {**a["choices"][0], "logprobs": {"tokens": ["token_id:3"] * 9, "token_logprobs": [0.0] * 9}}
+                ]
+            },
+            "gave 9 tokens",
+        ),
     ):
         server.spoil = spoil
         with pytest.raises(EngineError, match=message):

@@ -1,4 +1,6 @@
-"""A remedy never feeds what is wrong: what the rules say of truncation and of flat groups depends on whether answers grew and on what judges measure."""
+"""A remedy never feeds what is wrong: what the rules say of truncation and of flat groups depends on whether answers
+grew and on what judges measure.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +51,25 @@ def test_answers_that_grew_into_the_limit_want_no_more_room() -> None:
     ("metrics", "settings", "severity", "sentence"),
     [
         pytest.param({}, None, "note", "the run has no judge", id="no judge"),
-        pytest.param({"completions__mean_length": (20, 64)}, None, "warning", "perhaps length is what was learnt", id="answers grew"),
-        pytest.param({"completions__clipped_ratio": (0.0, 1.0)}, None, "warning", "perhaps length is what was learnt", id="answers are cut off"),
+        pytest.param(
+            {"completions__mean_length": (20, 64)},
+            None,
+            "warning",
+            "perhaps length is what was learnt",
+            id="answers grew",
+        ),
+        pytest.param(
+            {"completions__clipped_ratio": (0.0, 1.0)},
+            None,
+            "warning",
+            "perhaps length is what was learnt",
+            id="answers are cut off",
+        ),
     ],
 )
-def test_a_risen_reward_alone_is_not_called_learnt(metrics: dict[str, Any], settings: Any, severity: str, sentence: str) -> None:
+def test_a_risen_reward_alone_is_not_called_learnt(
+    metrics: dict[str, Any], settings: Any, severity: str, sentence: str
+) -> None:
     said = finding("all_flat", flat_at_the_end(course(reward=(0.2, 1.0), **metrics)), settings)
     assert (said.severity, sentence in said.means) == (severity, True)
     assert "Stop here" not in said.advice

@@ -1,4 +1,6 @@
-"""A diffusion domain small enough for thousandths of a second, in fp64: a one-layer DiT on digits, with a reward that a random model earns in part."""
+"""A diffusion domain small enough for thousandths of a second, in fp64: a one-layer DiT on digits, with a reward that a
+random model earns in part.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +55,16 @@ def domain(changes: dict[str, Any] | None = None) -> DiffusionDomain:
     return DiffusionDomain(config(changes), streams=Streams(0))
 
 
-def sampled(given: DiffusionDomain, num_prompts: int = 2, group_size: int = 3, requires: frozenset[str] = EVERYTHING, step: int = 0) -> Any:
-    samples = given.sample(given.prompts(range(num_prompts)), group_size, streams=Streams(0), step=step, settings={}, requires=requires)
+def sampled(
+    given: DiffusionDomain,
+    num_prompts: int = 2,
+    group_size: int = 3,
+    requires: frozenset[str] = EVERYTHING,
+    step: int = 0,
+) -> Any:
+    samples = given.sample(
+        given.prompts(range(num_prompts)), group_size, streams=Streams(0), step=step, settings={}, requires=requires
+    )
     return given.with_reference(samples) if "exact_divergence" in requires else samples
 
 

@@ -39,11 +39,13 @@ with Rewards({name: Classifier(function=module + name, probabilities=True) for n
     table = rewards.score(["3"] * 4, list(torch.randint(0, 256, (4, 8, 8), dtype=torch.uint8)), {"label": [3] * 4})
 assert all(0 <= value <= 1 for values in table.values.values() for value in values)
 print([name for name in Noted.elsewhere if name.split(".")[0] in ("sklearn", "scipy", "joblib", "numpy")])
-"""
+"""  # noqa: E501
 
 
 def test_both_read_at_once_and_neither_thread_imports_a_part_of_a_library() -> None:
-    """Two threads that import parts of scikit-learn for the first time can wait for each other for ever: whoever opens a reader imports what it needs."""
+    """Two threads that import parts of scikit-learn for the first time can wait for each other for ever: whoever opens
+    a reader imports what it needs.
+    """
     done = subprocess.run([sys.executable, "-c", IMPORTS], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "[]"

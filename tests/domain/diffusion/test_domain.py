@@ -40,7 +40,9 @@ def test_is_a_domain(small: DiffusionDomain) -> None:
 
 @pytest.mark.parametrize("reduce", ["mean", "sum", "sqrt", "per_element"])
 @pytest.mark.parametrize(
-    "sampler", [{"kind": "auto"}, {"kind": "cps"}, {"kind": "flow_sde"}, {"kind": "dance_sde"}, {"kind": "ddim", "eta": 0.5}], ids=lambda each: each["kind"]
+    "sampler",
+    [{"kind": "auto"}, {"kind": "cps"}, {"kind": "flow_sde"}, {"kind": "dance_sde"}, {"kind": "ddim", "eta": 0.5}],
+    ids=lambda each: each["kind"],
 )
 def test_rescoring_at_unchanged_weights_gives_what_the_sampler_recorded(sampler: dict[str, Any], reduce: str) -> None:
     given = domain({"sampler": sampler, "reduce": reduce})
@@ -78,11 +80,17 @@ def test_log_probs_are_those_of_a_plain_loop(small: DiffusionDomain) -> None:
             mean, std = (1 - after) * clean + after * angle.cos() * noise, after * angle.sin()
             normal = torch.distributions.Normal(mean, std)
             taken = samples.payload["visited"][member, decision + 1][None]
-            assert float(scored.log_prob[member, decision]) == pytest.approx(float(normal.log_prob(taken).mean()), abs=1e-9)
+            assert float(scored.log_prob[member, decision]) == pytest.approx(
+                float(normal.log_prob(taken).mean()), abs=1e-9
+            )
             old = samples.payload["mean"][member, decision]
-            assert float(scored.mean_shift[member, decision]) == pytest.approx(float(((taken - old) / std * (mean - old)).mean()), abs=1e-9)
+            assert float(scored.mean_shift[member, decision]) == pytest.approx(
+                float(((taken - old) / std * (mean - old)).mean()), abs=1e-9
+            )
             # The reference was the policy before it was moved.
-            assert float(scored.exact_divergence[member, decision]) == pytest.approx(float(((mean - old) ** 2 / (2 * std**2)).mean()), abs=1e-9)
+            assert float(scored.exact_divergence[member, decision]) == pytest.approx(
+                float(((mean - old) ** 2 / (2 * std**2)).mean()), abs=1e-9
+            )
             assert float(samples.step_size[member, decision]) == pytest.approx(0.25)
 
 
@@ -95,14 +103,20 @@ def test_the_exact_divergence_is_from_the_reference_and_not_from_the_sampler(sma
     for parameter, value in zip(small.module.parameters(), before, strict=True):
         parameter.data.copy_(value)
     assert float(samples.recorded.exact_divergence.min()) > 0
-    assert torch.allclose(small.score(samples, ROWS, EVERYTHING - {"mean_shift"}).exact_divergence, samples.recorded.exact_divergence, atol=1e-12)
+    assert torch.allclose(
+        small.score(samples, ROWS, EVERYTHING - {"mean_shift"}).exact_divergence,
+        samples.recorded.exact_divergence,
+        atol=1e-12,
+    )
 
 
 def test_the_last_transition_is_never_trained(small: DiffusionDomain) -> None:
     samples = sampled(small)
     asked: list[float] = []
     predict = small.denoiser.predict
-    small.denoiser.predict = lambda x, timestep, *rest: (asked.extend(timestep.tolist()), predict(x, timestep, *rest))[1]  # type: ignore[method-assign]
+    small.denoiser.predict = lambda x, timestep, *rest: (asked.extend(timestep.tolist()), predict(x, timestep, *rest))[
+        1
+    ]  # type: ignore[method-assign]
     small.score(samples, ROWS, EVERYTHING)
     assert set(asked) == {1000.0, 750.0, 500.0}, "the transition from 250 is not scored"
     asked.clear()
@@ -119,7 +133,10 @@ def test_slices_have_the_gradient_of_the_whole(reduce: str, at_once: int) -> Non
     generator = torch.Generator().manual_seed(0)
     shape = samples.mask.shape
     cotangents = Scored(*(torch.randn(shape, generator=generator, dtype=torch.float64) for _ in range(1)))
-    more = {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name in ("mean_shift", "exact_divergence", "entropy", "score_norm")}
+    more = {
+        name: torch.randn(shape, generator=generator, dtype=torch.float64)
+        for name in ("mean_shift", "exact_divergence", "entropy", "score_norm")
+    }
     cotangents = Scored(cotangents.log_prob, **more)
     fields = whole.score(samples, ROWS, EVERYTHING).tensors()
     sum((fields[name] * value).sum() for name, value in cotangents.tensors().items()).backward()  # type: ignore[union-attr]
@@ -150,7 +167,9 @@ def test_no_forward_pass_is_larger_than_a_slice() -> None:
 
 def test_a_member_depends_on_nothing_but_its_own_key(small: DiffusionDomain) -> None:
     whole = sampled(small, 3, 3)
-    alone = small.sample(small.prompts([1]), 2, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"}))
+    alone = small.sample(
+        small.prompts([1]), 2, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"})
+    )
     assert torch.allclose(whole.payload["visited"][3:5], alone.payload["visited"], atol=1e-12)
     other = sampled(small, 3, 3, step=1)
     assert not torch.allclose(whole.payload["visited"][0, 0], other.payload["visited"][0, 0])
@@ -174,7 +193,9 @@ def test_a_window_trains_its_transitions_and_the_others_have_no_noise() -> None:
     noise = Streams(0).generator("path", 0, samples.prompts[0].key, 0)
     x = torch.randn(3, 1, 8, 8, generator=noise, dtype=torch.float32).double()[:1]
     for index in range(2):
-        v = given.module(x, torch.tensor([1000 * (1 - index / 6)]), class_labels=torch.tensor([0]), return_dict=False)[0]
+        v = given.module(x, torch.tensor([1000 * (1 - index / 6)]), class_labels=torch.tensor([0]), return_dict=False)[
+            0
+        ]
         x = x - v / 6
     assert torch.allclose(samples.payload["visited"][0, 0], x[0], atol=1e-6)
 
@@ -183,7 +204,9 @@ def test_a_random_window_moves_between_steps_and_is_one_for_all_rounds() -> None
     given = domain({"num_steps": 6, "window": {"size": 1}})
     starts = [sampled(given, 1, 2, step=step).settings["first_transition"] for step in range(12)]
     assert len(set(starts)) > 2
-    again = given.sample(given.prompts([0]), 2, streams=Streams(99), step=3, settings={}, requires=frozenset({"log_prob"}))
+    again = given.sample(
+        given.prompts([0]), 2, streams=Streams(99), step=3, settings={}, requires=frozenset({"log_prob"})
+    )
     assert again.settings["first_transition"] == starts[3]
 
 
@@ -200,10 +223,16 @@ def test_guidance_is_part_of_the_policy_that_is_rescored() -> None:
     assert torch.allclose(given.score(samples, ROWS, EVERYTHING).log_prob, samples.old_log_prob, atol=1e-12)
     x, timestep = samples.payload["visited"][:1, 0], torch.tensor([1000.0])
     condition = given.denoiser.encode([samples.prompts[0].columns])
-    asked, without = (given.module(x, timestep, class_labels=torch.tensor([label]), return_dict=False)[0] for label in (0, 10))
-    assert torch.allclose(given.denoiser.predict(x, timestep, condition, 3.0), without + 3 * (asked - without), atol=1e-12)
+    asked, without = (
+        given.module(x, timestep, class_labels=torch.tensor([label]), return_dict=False)[0] for label in (0, 10)
+    )
+    assert torch.allclose(
+        given.denoiser.predict(x, timestep, condition, 3.0), without + 3 * (asked - without), atol=1e-12
+    )
     # A value from a schedule is stored with the members it was used for.
-    other = given.sample(given.prompts([0]), 2, streams=Streams(0), step=0, settings={"guidance": 1.5}, requires=EVERYTHING)
+    other = given.sample(
+        given.prompts([0]), 2, streams=Streams(0), step=0, settings={"guidance": 1.5}, requires=EVERYTHING
+    )
     mixed = Samples.concatenate([given.with_reference(other), samples])
     assert torch.allclose(given.score(mixed, torch.arange(8), EVERYTHING).log_prob, mixed.old_log_prob, atol=1e-12)
 
@@ -219,7 +248,9 @@ def test_rewards_see_images_and_columns(small: DiffusionDomain) -> None:
     images = samples.payload["images"]
     assert images.dtype == torch.uint8
     assert images.shape == (6, 8, 8)
-    assert small.reward(samples).values["bright"] == [pytest.approx(float(image.double().mean()) / 255) for image in images]
+    assert small.reward(samples).values["bright"] == [
+        pytest.approx(float(image.double().mean()) / 255) for image in images
+    ]
     records = small.describe(samples, torch.tensor([4]))
     assert records[0]["prompt"] == "the digit 1"
     assert torch.equal(records[0]["image"], images[4])
@@ -227,7 +258,14 @@ def test_rewards_see_images_and_columns(small: DiffusionDomain) -> None:
 
 def test_a_typed_prompt_is_the_known_one_that_reads_the_same(small: DiffusionDomain) -> None:
     def labels(text: str) -> Samples:
-        return small.sample([Prompt("typed", {"prompt": text})], 1, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"}))
+        return small.sample(
+            [Prompt("typed", {"prompt": text})],
+            1,
+            streams=Streams(0),
+            step=0,
+            settings={},
+            requires=frozenset({"log_prob"}),
+        )
 
     assert labels("the digit 7").prompts[0].columns["label"] == 7
     with pytest.raises(ConfigError, match="'label'"):
@@ -250,12 +288,23 @@ def test_what_is_saved_is_a_diffusers_folder_that_predicts_the_same(small: Diffu
 
     nudge(small)
     small.save(tmp_path / "model")
-    assert sorted(path.suffix for path in (tmp_path / "model").rglob("*") if path.is_file()) == [".json", ".json", ".safetensors"]
-    plain = DiTTransformer2DModel.from_pretrained(tmp_path / "model", subfolder="transformer", torch_dtype=torch.float64)
-    assert FlowMatchEulerDiscreteScheduler.from_pretrained(tmp_path / "model", subfolder="scheduler").config.shift == 1.0
+    assert sorted(path.suffix for path in (tmp_path / "model").rglob("*") if path.is_file()) == [
+        ".json",
+        ".json",
+        ".safetensors",
+    ]
+    plain = DiTTransformer2DModel.from_pretrained(
+        tmp_path / "model", subfolder="transformer", torch_dtype=torch.float64
+    )
+    assert (
+        FlowMatchEulerDiscreteScheduler.from_pretrained(tmp_path / "model", subfolder="scheduler").config.shift == 1.0
+    )
     x, t, label = torch.ones(1, 1, 8, 8, dtype=torch.float64), torch.tensor([300.0]), torch.tensor([2])
     assert torch.equal(plain.eval()(x, t, class_labels=label).sample, small.module(x, t, class_labels=label).sample)
-    again = DiffusionDomain(config({"model": {"kind": "pretrained", "path": str(tmp_path / "model"), "dtype": "float64"}}), streams=Streams(9))
+    again = DiffusionDomain(
+        config({"model": {"kind": "pretrained", "path": str(tmp_path / "model"), "dtype": "float64"}}),
+        streams=Streams(9),
+    )
     assert again.evaluate(streams=Streams(0)).metrics == small.evaluate(streams=Streams(0)).metrics
 
 
@@ -290,12 +339,22 @@ def test_what_diffusers_notes_for_itself_is_no_setting(small: DiffusionDomain) -
 
 @pytest.mark.slow
 def test_the_fingerprint_is_the_same_in_every_process(tmp_path: Path, small: DiffusionDomain) -> None:
-    """diffusers keeps a list of what was left at its default in the order of a set, which every process has its own of."""
+    """diffusers keeps a list of what was left at its default in the order of a set, which every process has
+    its own of.
+    """
     path = str(saved("StableDiffusionPipeline", tmp_path))
     pipeline = open_pipeline(Pretrained(path=path, size=(16, 8)), "uniform", torch.device("cpu"))
     root = Path(__file__).resolve().parents[3]
     command = [sys.executable, "-c", ELSEWHERE.format(path=path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=root, env=os.environ | {"PYTHONHASHSEED": "7"}, timeout=120)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=root,
+        env=os.environ | {"PYTHONHASHSEED": "7"},
+        timeout=120,
+    )
     assert done.stdout.split()[-2:] == [small.fingerprint(), pipeline.fingerprint()]
 
 
@@ -316,8 +375,17 @@ def test_a_stage_may_change_all_but_the_model(small: DiffusionDomain) -> None:
         ({"window": {"size": 4}}, "smaller size"),
         ({"num_steps": 1}, "num_steps"),
         ({"rewards": {"bright": {"role": "judge"}}}, "nothing to train on"),
-        ({"model": {"scheduler": {"name": "DDIMScheduler"}}, "sampler": {"kind": "flow_sde"}}, "write auto, ddim or cps"),
-        ({"model": {"scheduler": {"name": "DDIMScheduler", "settings": {"clip_sample": True}}}, "sampler": {"kind": "ddim"}}, "clip_sample = false"),
+        (
+            {"model": {"scheduler": {"name": "DDIMScheduler"}}, "sampler": {"kind": "flow_sde"}},
+            "write auto, ddim or cps",
+        ),
+        (
+            {
+                "model": {"scheduler": {"name": "DDIMScheduler", "settings": {"clip_sample": True}}},
+                "sampler": {"kind": "ddim"},
+            },
+            "clip_sample = false",
+        ),
         ({"model": {"shape": {"num_embeds_ada_norm": 5}}}, "classes 0 to 4"),
         ({"model": {"shape": {"sample_size": 16}}}, "images to learn from"),
         ({"model": {"shape": {"patch_sise": 2}}}, "patch_sise"),
@@ -332,13 +400,26 @@ def test_what_cannot_work_is_refused_with_what_to_write(changes: dict[str, Any],
 
 def test_a_reward_that_needs_an_absent_column_is_refused() -> None:
     with pytest.raises(RewardError, match="answer"):
-        domain({"rewards": {"seen": {"kind": "classifier", "function": "groupwise.reward.classifier:brightness", "column": "answer"}}})
+        domain(
+            {
+                "rewards": {
+                    "seen": {
+                        "kind": "classifier",
+                        "function": "groupwise.reward.classifier:brightness",
+                        "column": "answer",
+                    }
+                }
+            }
+        )
 
 
 def test_a_clip_in_every_unit() -> None:
     # What is set is not known here, so no number stands where a reader takes it for the clip of the run.
     for reduce, shift, flow_grpo in (("mean", "128 c", "0.0001"), ("sum", "0.00781 c", "1.6"), ("sqrt", "c", "0.013")):
-        assert f"a clip of c holds shifts of {shift} standard deviations (Flow-GRPO holds shifts of 0.0128: here c = {flow_grpo})" in clip_remark(reduce, 16384)
+        assert (
+            f"a clip of c holds shifts of {shift} standard deviations (Flow-GRPO holds shifts of 0.0128: here c ="
+            f" {flow_grpo})" in clip_remark(reduce, 16384)
+        )
 
 
 def test_a_noise_predicting_model_trains_by_ddim() -> None:

@@ -14,9 +14,16 @@ def images(*levels: int, colour: bool = False) -> torch.Tensor:
 
 
 def test_means_leave_out_what_is_missing() -> None:
-    table = RewardTable({"seen": [1.0, None, 0.0, 1.0], "judge": [0.0, 0.0, 0.0, 1.0]}, {"seen": 2.0}, judges=frozenset({"judge"}))
+    table = RewardTable(
+        {"seen": [1.0, None, 0.0, 1.0], "judge": [0.0, 0.0, 0.0, 1.0]}, {"seen": 2.0}, judges=frozenset({"judge"})
+    )
     found = metrics("ode", images(0, 255, 0, 0), 2, table)
-    assert found == {"ode/reward": pytest.approx(4 / 3), "ode/seen": pytest.approx(2 / 3), "ode/judge": 0.25, "ode/diversity": pytest.approx(0.5)}
+    assert found == {
+        "ode/reward": pytest.approx(4 / 3),
+        "ode/seen": pytest.approx(2 / 3),
+        "ode/judge": 0.25,
+        "ode/diversity": pytest.approx(0.5),
+    }
 
 
 def test_diversity_is_within_a_prompt() -> None:

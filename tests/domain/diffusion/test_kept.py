@@ -30,7 +30,9 @@ def test_the_gradient_is_that_of_a_second_forward_pass(rows: list[int]) -> None:
     plain, kept = domain({"transitions_at_once": 18}), domain()
     expected, found = [], []
     for given, gathered in ((plain, expected), (kept, found)):
-        samples = given.with_reference(given.sample(given.prompts(range(2)), 3, streams=Streams(0), step=0, settings={}, requires=REQUIRES))
+        samples = given.with_reference(
+            given.sample(given.prompts(range(2)), 3, streams=Streams(0), step=0, settings={}, requires=REQUIRES)
+        )
         # A reference that differs, so that the divergence has a gradient.
         samples.payload["reference_mean"].mul_(0.9)
         sizes = forwards(given)

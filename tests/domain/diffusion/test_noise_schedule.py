@@ -42,23 +42,33 @@ def test_dynamic_shifting_takes_its_mu() -> None:
     assert float(schedule.noise[1]) == pytest.approx(float(e / (e + (3 / 2 - 1))), abs=1e-6)
 
 
-@pytest.mark.parametrize("settings", [{}, {"steps_offset": 1, "set_alpha_to_one": False}, {"timestep_spacing": "trailing"}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"steps_offset": 1, "set_alpha_to_one": False}, {"timestep_spacing": "trailing"}]
+)
 def test_other_schedules_are_read_as_ddim_reads_them(settings: dict[str, object]) -> None:
     scheduler = DDIMScheduler(clip_sample=False, **settings)
     schedule = read_schedule(scheduler, 10)
     scheduler.set_timesteps(10)
     assert schedule.timestep.tolist() == scheduler.timesteps.tolist()
-    assert schedule.signal[:-1].square().tolist() == pytest.approx(scheduler.alphas_cumprod[scheduler.timesteps].tolist(), abs=1e-7)
+    assert schedule.signal[:-1].square().tolist() == pytest.approx(
+        scheduler.alphas_cumprod[scheduler.timesteps].tolist(), abs=1e-7
+    )
     assert float(schedule.signal[-1] ** 2) == pytest.approx(float(scheduler.final_alpha_cumprod), abs=1e-7)
     assert (schedule.signal**2 + schedule.noise**2).tolist() == pytest.approx([1.0] * 11)
 
 
-@pytest.mark.parametrize("family", [PNDMScheduler, UniPCMultistepScheduler, EulerAncestralDiscreteScheduler, DPMSolverMultistepScheduler])
+@pytest.mark.parametrize(
+    "family", [PNDMScheduler, UniPCMultistepScheduler, EulerAncestralDiscreteScheduler, DPMSolverMultistepScheduler]
+)
 def test_schedulers_of_pipelines_lend_their_noise_levels(family: type) -> None:
     scheduler = family(beta_schedule="scaled_linear", beta_start=0.00085, beta_end=0.012)
     schedule = read_schedule(scheduler, 10)
     expected = DDIMScheduler(
-        beta_schedule="scaled_linear", beta_start=0.00085, beta_end=0.012, clip_sample=False, timestep_spacing=scheduler.config.timestep_spacing
+        beta_schedule="scaled_linear",
+        beta_start=0.00085,
+        beta_end=0.012,
+        clip_sample=False,
+        timestep_spacing=scheduler.config.timestep_spacing,
     )
     assert schedule.noise.tolist() == pytest.approx(read_schedule(expected, 10).noise.tolist())
 
@@ -66,12 +76,19 @@ def test_schedulers_of_pipelines_lend_their_noise_levels(family: type) -> None:
 def test_levels_that_are_made_from_more_than_the_betas_are_the_schedulers_own() -> None:
     scheduler = CogVideoXDDIMScheduler(clip_sample=False, snr_shift_scale=3.0)
     schedule = read_schedule(scheduler, 4)
-    assert schedule.signal[:-1].square().tolist() == pytest.approx(scheduler.alphas_cumprod[schedule.timestep.long()].tolist())
-    assert schedule.signal[0] ** 2 != pytest.approx(float(DDIMScheduler(clip_sample=False).alphas_cumprod[750]), rel=1e-3)
+    assert schedule.signal[:-1].square().tolist() == pytest.approx(
+        scheduler.alphas_cumprod[schedule.timestep.long()].tolist()
+    )
+    assert schedule.signal[0] ** 2 != pytest.approx(
+        float(DDIMScheduler(clip_sample=False).alphas_cumprod[750]), rel=1e-3
+    )
 
 
 def test_heuns_levels_are_eulers_each_once() -> None:
-    heun, euler = (read_schedule(family(shift=3.0), 4) for family in (FlowMatchHeunDiscreteScheduler, FlowMatchEulerDiscreteScheduler))
+    heun, euler = (
+        read_schedule(family(shift=3.0), 4)
+        for family in (FlowMatchHeunDiscreteScheduler, FlowMatchEulerDiscreteScheduler)
+    )
     assert torch.equal(heun.noise, euler.noise)
     assert read_parametrisation(FlowMatchHeunDiscreteScheduler()) == "flow"
 
@@ -82,16 +99,30 @@ def test_a_start_at_pure_noise_tells_a_prediction_of_noise_nothing() -> None:
         read_schedule(DDIMScheduler(**settings), 5)
     assert float(read_schedule(DDIMScheduler(**settings, prediction_type="v_prediction"), 5).signal[0]) == 0
     # As diffusers' own: its first level is not quite noise.
-    assert 0 < float(read_schedule(EulerDiscreteScheduler(rescale_betas_zero_snr=True, timestep_spacing="trailing"), 5).signal[0]) < 1e-3
+    assert (
+        0
+        < float(
+            read_schedule(EulerDiscreteScheduler(rescale_betas_zero_snr=True, timestep_spacing="trailing"), 5).signal[0]
+        )
+        < 1e-3
+    )
 
 
 def test_what_a_model_predicts() -> None:
-    assert [read_parametrisation(DDPMScheduler(prediction_type=kind)) for kind in ("epsilon", "v_prediction", "sample")] == [
+    assert [
+        read_parametrisation(DDPMScheduler(prediction_type=kind)) for kind in ("epsilon", "v_prediction", "sample")
+    ] == [
         "epsilon",
         "v_prediction",
         "sample",
     ]
-    with pytest.raises(ConfigError, match=r"prediction_type = 'flow_prediction'; allowed: .* FlowMatchEulerDiscreteScheduler into the model's scheduler/"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"prediction_type = 'flow_prediction'; allowed: .* FlowMatchEulerDiscreteScheduler into the model's"
+            r" scheduler/"
+        ),
+    ):
         read_parametrisation(DPMSolverMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True))
 
 

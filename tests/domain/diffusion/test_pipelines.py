@@ -55,9 +55,13 @@ def test_every_pipeline_trains_and_is_saved_as_one(name: str, tmp_path: Path) ->
     pipe = diffusers.DiffusionPipeline.from_pretrained(tmp_path / "run" / "model")
     assert type(pipe).__name__ == name
     part = "unet" if hasattr(pipe, "unet") else "transformer"
-    before, after = (load_file(next((folder / part).glob("*.safetensors"))) for folder in (model, tmp_path / "run" / "model"))
+    before, after = (
+        load_file(next((folder / part).glob("*.safetensors"))) for folder in (model, tmp_path / "run" / "model")
+    )
     assert any(not torch.equal(value, after[key]) for key, value in before.items())
-    records = [json.loads(line) for line in next((tmp_path / "run" / "rollouts").glob("step-*.jsonl")).read_text().splitlines()]
+    records = [
+        json.loads(line) for line in next((tmp_path / "run" / "rollouts").glob("step-*.jsonl")).read_text().splitlines()
+    ]
     assert len(records) == 4
     assert all((tmp_path / "run" / record["image"]).is_file() for record in records)
 
@@ -75,7 +79,13 @@ def test_a_finished_run_is_opened_again_as_it_ended(more: tuple[str, ...], tmp_p
 def test_an_adapter_its_average_and_a_mixed_reference_resume_to_the_bit(tmp_path: Path) -> None:
     name = "StableDiffusionPipeline"
     model = saved(name, tmp_path / "base")
-    more = ("domain.model.lora.rank=2", "train.weight_average.decay=0.5", "method=source_002", "reference.kind=periodic", "reference.sync_steps=2")
+    more = (
+        "domain.model.lora.rank=2",
+        "train.weight_average.decay=0.5",
+        "method=source_002",
+        "reference.kind=periodic",
+        "reference.sync_steps=2",
+    )
     chosen = experiment(tmp_path, name, model, *more, "train.num_steps=4", "checkpoint.every=1")
     run(chosen, tmp_path / "whole")
     # The same run, with everything after its second step lost.
@@ -99,7 +109,9 @@ def test_rescoring_gives_the_sampled_log_probs_whatever_the_mode(tmp_path: Path)
     for name in PIPELINES:
         chosen = experiment(tmp_path, name, saved(name, tmp_path / name))
         domain = open_domain(chosen)
-        samples = domain.sample(domain.prompts([0, 1]), 2, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"}))
+        samples = domain.sample(
+            domain.prompts([0, 1]), 2, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"})
+        )
         assert samples.old_log_prob.dtype == torch.float32
         domain.module.train()
         again = domain.score(samples, torch.arange(4), frozenset({"log_prob"})).log_prob
@@ -111,7 +123,9 @@ def test_half_precision_weights_give_fp32_log_probs(tmp_path: Path) -> None:
     for name in ("StableDiffusionPipeline", "FluxPipeline"):
         chosen = experiment(tmp_path, name, saved(name, tmp_path / name), "domain.model.dtype=bfloat16")
         domain = open_domain(chosen)
-        samples = domain.sample(domain.prompts([0, 1]), 2, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"}))
+        samples = domain.sample(
+            domain.prompts([0, 1]), 2, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"})
+        )
         again = domain.score(samples, torch.arange(4), frozenset({"log_prob"})).log_prob
         assert (samples.old_log_prob.dtype, again.dtype, samples.payload["visited"].dtype) == (torch.float32,) * 3
         # The same latents, rounded by the weights' dtype on the way in, at other places of a batch.
@@ -121,7 +135,10 @@ def test_half_precision_weights_give_fp32_log_probs(tmp_path: Path) -> None:
 
 def test_fewer_prompts_than_a_step_takes_are_refused_before_anything_is_computed(tmp_path: Path) -> None:
     chosen = experiment(tmp_path, "DiTPipeline", saved("DiTPipeline", tmp_path / "base"), "train.prompts_per_step=3")
-    with pytest.raises(ConfigError, match=r"train.prompts_per_step = 3: the training set has 2 prompts; write train.prompts_per_step = 2 or less"):
+    with pytest.raises(
+        ConfigError,
+        match=r"train.prompts_per_step = 3: the training set has 2 prompts; write train.prompts_per_step = 2 or less",
+    ):
         run(chosen, tmp_path / "run")
 
 

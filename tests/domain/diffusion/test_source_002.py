@@ -68,15 +68,26 @@ def test_the_reference_takes_part_in_the_loss(tmp_path: Path) -> None:
     weights = {name: load_file(next(path.rglob("model/transformer/*.safetensors"))) for name, path in runs.items()}
     for one, other in (("none", "frozen"), ("frozen", "mixed")):
         assert any(not torch.equal(value, weights[other][key]) for key, value in weights[one].items())
-    kl = {name: [row["kl"] for row in read_metrics(path / "metrics.jsonl") if "kl" in row] for name, path in runs.items()}
+    kl = {
+        name: [row["kl"] for row in read_metrics(path / "metrics.jsonl") if "kl" in row] for name, path in runs.items()
+    }
     assert not kl["none"]
     assert kl["frozen"][-1] > kl["mixed"][-1] > 0
 
 
 def test_the_kl_of_the_source_is_available_and_is_k1_against_the_policy_that_sampled() -> None:
-    objective = Objective.preset("grpo", **{"divergence.kind": "k1", "divergence.against": "behaviour", "divergence.beta": 0.04})
+    objective = Objective.preset(
+        "grpo", **{"divergence.kind": "k1", "divergence.against": "behaviour", "divergence.beta": 0.04}
+    )
     old, new = torch.tensor([[-1.0], [-2.0]]), torch.tensor([[-1.5], [-1.75]], requires_grad=True)
-    rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), old, {"r": [1.0, 1.0]}, behaviour_log_prob=old, density=True)
+    rollouts = Rollouts(
+        torch.tensor([0, 0]),
+        torch.ones(2, 1, dtype=torch.bool),
+        old,
+        {"r": [1.0, 1.0]},
+        behaviour_log_prob=old,
+        density=True,
+    )
     loss = objective.loss(Scored(new), objective.plan(objective.prepare(rollouts, objective.init())))
     loss.total.backward()
     # Its code: beta * mean(old - new) = .04 * (.5 - .25) / 2; a gradient of -beta / N whatever the distance.

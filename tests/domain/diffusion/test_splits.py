@@ -43,7 +43,9 @@ def test_too_few_prompts(tmp_path: Path) -> None:
 
 def test_what_asks_the_same_in_other_columns_is_held_out_with_it(tmp_path: Path) -> None:
     file = tmp_path / "prompts.jsonl"
-    file.write_text("".join(json.dumps({"prompt": f"prompt {number // 2}", "style": number % 2}) + "\n" for number in range(40)))
+    file.write_text(
+        "".join(json.dumps({"prompt": f"prompt {number // 2}", "style": number % 2}) + "\n" for number in range(40))
+    )
     found = split(DataConfig(source=PromptFile(path=str(file)), num_held_out=5))
     train, held_out = ({prompt.columns["prompt"] for prompt in part} for part in (found.train, found.evaluated))
     assert held_out

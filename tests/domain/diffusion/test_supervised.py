@@ -25,7 +25,9 @@ def test_the_loss_of_flow_matching_written_down_anew() -> None:
 @pytest.mark.parametrize("prediction_type", ["epsilon", "v_prediction", "sample"])
 def test_the_loss_of_other_parametrisations(prediction_type: str) -> None:
     settings = {"prediction_type": prediction_type}
-    given = domain({"model": {"scheduler": {"name": "DDIMScheduler", "settings": settings}}, "sampler": {"kind": "ddim"}})
+    given = domain(
+        {"model": {"scheduler": {"name": "DDIMScheduler", "settings": settings}}, "sampler": {"kind": "ddim"}}
+    )
     shown = given.demonstrations(3, streams=Streams(0), step=0)
     assert shown is not None
     loss = given.score(shown, torch.arange(3), frozenset({"log_prob"})).auxiliary["supervised"]
@@ -47,7 +49,9 @@ def test_a_share_is_shown_without_its_prompt() -> None:
     dropped = shown.payload["dropped"]
     assert 70 < int(dropped.sum()) < 130
     labels: list[int] = []
-    given.module.register_forward_pre_hook(lambda module, inputs, named: labels.extend(named["class_labels"].tolist()), with_kwargs=True)
+    given.module.register_forward_pre_hook(
+        lambda module, inputs, named: labels.extend(named["class_labels"].tolist()), with_kwargs=True
+    )
     given.score(shown, torch.arange(200), frozenset({"log_prob"}))
     assert [label == 10 for label in labels] == dropped.tolist()
 

@@ -46,20 +46,27 @@ def test_the_normalised_shift_is_what_grpo_guard_defines() -> None:
 
 
 def test_the_units_spread_a_shift_as_documented() -> None:
-    # A shift of delta sigmas in all of D elements: the log-ratio's mean is -delta^2 / 2, -D delta^2 / 2, -sqrt(D) delta^2 / 2.
+    # A shift of delta sigmas in all of D elements: the log-ratio's mean is -delta^2 / 2, -D delta^2 / 2, -sqrt(D)
+    # delta^2 / 2.
     size, delta = 64, 0.01
-    old = Transition(torch.zeros(20000, size, dtype=torch.float64), torch.ones(20000, dtype=torch.float64), torch.ones(20000))
+    old = Transition(
+        torch.zeros(20000, size, dtype=torch.float64), torch.ones(20000, dtype=torch.float64), torch.ones(20000)
+    )
     now = Transition(old.mean + delta, old.std, old.step_size)
     after = old.draw(torch.randn(20000, size, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
     for unit, scale in (("mean", 1 / size), ("sum", 1.0), ("sqrt", size**-0.5)):
         ratio = now.log_prob(after, unit) - old.log_prob(after, unit)
         assert float(ratio.std()) == pytest.approx(delta * scale * math.sqrt(size), rel=0.02)
-        assert float(ratio.mean()) == pytest.approx(-scale * size * delta**2 / 2, abs=4 * float(ratio.std()) / math.sqrt(20000))
+        assert float(ratio.mean()) == pytest.approx(
+            -scale * size * delta**2 / 2, abs=4 * float(ratio.std()) / math.sqrt(20000)
+        )
 
 
 def test_an_action_is_no_function_of_the_policy_and_a_mean_is() -> None:
     prediction = torch.ones(1, 1, 2, 2, requires_grad=True)
-    now = transition(CPS(), "flow", torch.ones(1, 1, 2, 2), prediction, Step.of(flow_schedule([1.0, 0.5, 0.0]), torch.tensor([0])))
+    now = transition(
+        CPS(), "flow", torch.ones(1, 1, 2, 2), prediction, Step.of(flow_schedule([1.0, 0.5, 0.0]), torch.tensor([0]))
+    )
     assert not now.draw(torch.ones(1, 1, 2, 2)).requires_grad
     after = now.draw(torch.ones(1, 1, 2, 2))
     (gradient,) = torch.autograd.grad(now.log_prob(after, "sum").sum(), prediction)
@@ -74,7 +81,8 @@ def test_scoring_a_drawn_latent_gives_its_log_prob_bit_for_bit() -> None:
     first, again = (transition(CPS(), "flow", latents, prediction, step) for _ in range(2))
     after = first.draw(noise)
     assert torch.equal(first.log_prob(after, "mean"), again.log_prob(after, "mean"))
-    # The stored latent is rounded to fp32, and it is that number which is scored: the noise it stands for differs from what was drawn.
+    # The stored latent is rounded to fp32, and it is that number which is scored: the noise it stands for differs from
+    # what was drawn.
     assert torch.allclose(first.standardised(after), noise, atol=1e-4)
 
 

@@ -26,7 +26,10 @@ def test_a_fixed_window_stays() -> None:
     assert {Window(size=1, low=2, place="fixed").start(step, 6, 0.7) for step in range(50)} == {2}
 
 
-@pytest.mark.parametrize(("window", "said"), [({"size": 6}, "fit into the 5"), ({"size": 1, "high": 6}, "never trained"), ({"size": 2, "low": 4}, "fit")])
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [({"size": 6}, "fit into the 5"), ({"size": 1, "high": 6}, "never trained"), ({"size": 2, "low": 4}, "fit")],
+)
 def test_what_does_not_fit_is_said(window: dict[str, int], said: str) -> None:
     assert said in Window(**window).problem(6)
     assert Window(size=5).problem(6) == ""

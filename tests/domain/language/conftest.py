@@ -15,7 +15,14 @@ from groupwise.streams import Streams
 TINY = {
     "model": {
         "kind": "scratch",
-        "shape": {"hidden_size": 16, "num_layers": 1, "num_heads": 2, "num_key_value_heads": 1, "intermediate_size": 32, "max_positions": 64},
+        "shape": {
+            "hidden_size": 16,
+            "num_layers": 1,
+            "num_heads": 2,
+            "num_key_value_heads": 1,
+            "intermediate_size": 32,
+            "max_positions": 64,
+        },
         "dtype": "float64",
     },
     "data": {"source": {"kind": "cups", "num_cups": 3, "num_swaps": 3}, "num_train": 8, "num_held_out": 6},

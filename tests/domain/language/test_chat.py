@@ -15,7 +15,9 @@ TEMPLATE = (
 
 @pytest.fixture
 def tokenizer():
-    made = build_tokenizer("characters", ["[]()<|end|>\n system user assistant tool Be brief. 2 + 2? 4 result ab happy X!"])
+    made = build_tokenizer(
+        "characters", ["[]()<|end|>\n system user assistant tool Be brief. 2 + 2? 4 result ab happy X!"]
+    )
     made.chat_template = TEMPLATE
     return made
 
@@ -27,7 +29,10 @@ def written(tokenizer, ids):
 def test_texts_stay_texts_unless_the_template_is_always_used(tokenizer):
     assert written(tokenizer, Chat(tokenizer, ChatConfig()).encode_prompt("2 + 2?")) == "2 + 2?"
     always = Chat(tokenizer, ChatConfig(use="always", system="Be brief.", template_arguments={"mood": "happy"}))
-    assert written(tokenizer, always.encode_prompt("2 + 2?")) == "[system]Be brief.<|end|>\n[user]2 + 2?<|end|>\n[assistant](happy)"
+    assert (
+        written(tokenizer, always.encode_prompt("2 + 2?"))
+        == "[system]Be brief.<|end|>\n[user]2 + 2?<|end|>\n[assistant](happy)"
+    )
 
 
 def test_messages_are_rendered_and_keep_their_own_system_message(tokenizer):

@@ -12,9 +12,12 @@ from groupwise.domain.language.config import LanguageConfig
 
 def test_reading_it_imports_neither_torch_nor_transformers():
     code = (
-        "import sys, groupwise.domain.language.config; print([name for name in ('torch', 'transformers', 'reasoning_gym', 'datasets') if name in sys.modules])"
+        "import sys, groupwise.domain.language.config; print([name for name in ('torch', 'transformers',"
+        " 'reasoning_gym', 'datasets') if name in sys.modules])"
     )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    )
 
 
 def test_it_survives_json(config):
@@ -25,7 +28,10 @@ def test_it_survives_json(config):
 @pytest.mark.parametrize(
     ("over", "message"),
     [
-        ({"data": {"num_train": None}}, r"data: num_train is missing: a source of kind 'cups' makes as many prompts as it is asked for"),
+        (
+            {"data": {"num_train": None}},
+            r"data: num_train is missing: a source of kind 'cups' makes as many prompts as it is asked for",
+        ),
         ({"rewards": {"correct": {"weight": 0.0}}}, r"rewards names nothing to train on"),
         ({"rewards": {"environment": {"kind": "exact_answer"}}}, r"rewards.environment: the name is taken"),
         ({"sampling": {"greedy": True}}, r"sampling.greedy = true gives a group of equal members"),
@@ -38,7 +44,10 @@ def test_it_survives_json(config):
             {"sampling_schedule": {"temperature": {"kind": "linear", "start": 1.0, "end": -1.0, "num_steps": 9}}},
             r"sampling_schedule.temperature comes to -1: must be greater than 0",
         ),
-        ({"sampling_schedule": {"top_p": 1.5}}, r"sampling_schedule.top_p comes to 1.5: must be less than or equal to 1"),
+        (
+            {"sampling_schedule": {"top_p": 1.5}},
+            r"sampling_schedule.top_p comes to 1.5: must be less than or equal to 1",
+        ),
         ({"sampling_schedule": {"max_new_tokens": 0.5}}, r"sampling_schedule.max_new_tokens comes to 0.5"),
     ],
 )

@@ -11,7 +11,10 @@ from groupwise.domain.language.tokenizer import build_tokenizer
 
 @pytest.fixture
 def chat():
-    return Chat(build_tokenizer("words", ["between 1 and 9 ?", "1 2 3 4 5 6 7 8 9", "higher", "lower", "number ?"]), ChatConfig())
+    return Chat(
+        build_tokenizer("words", ["between 1 and 9 ?", "1 2 3 4 5 6 7 8 9", "higher", "lower", "number ?"]),
+        ChatConfig(),
+    )
 
 
 def test_every_member_has_a_game_of_its_own(chat):
@@ -24,12 +27,18 @@ def test_every_member_has_a_game_of_its_own(chat):
     assert talk.answer(0, say("7")) is None
     assert talk.answer(1, say("4")) is None
     assert talk.rewards == [1.0, 0.0]
-    assert talk.messages[0] == [{"role": "assistant", "content": "5"}, {"role": "user", "content": "higher"}, {"role": "assistant", "content": "7"}]
+    assert talk.messages[0] == [
+        {"role": "assistant", "content": "5"},
+        {"role": "user", "content": "higher"},
+        {"role": "assistant", "content": "7"},
+    ]
 
 
 def test_an_answer_that_leaves_no_room_ends_the_conversation(chat):
     eos = chat.tokenizer.eos_token_id
-    talk = Conversations(GuessTheNumber(), [{"prompt": "between 1 and 9 ?", "secret": 7}], chat, [eos], max_new_tokens=3)
+    talk = Conversations(
+        GuessTheNumber(), [{"prompt": "between 1 and 9 ?", "secret": 7}], chat, [eos], max_new_tokens=3
+    )
     # Two tokens of its own and one of the answer: the next guess would not fit.
     assert talk.answer(0, [*chat.encode_text("5"), eos]) is None
     assert talk.rewards == [None]

@@ -47,7 +47,10 @@ def test_a_file_of_its_own_to_hold_out(tmp_path):
 
 def test_demonstrations_come_from_the_training_prompts_a_column_or_a_writer(tmp_path):
     data = DataConfig(source=files(tmp_path, numbered(1, 2, 3)), num_held_out=1, prompt_column="question")
-    assert [each.turns for each in split(data, DemonstrationsConfig(column="work")).demonstrations] == [("it is 2",), ("it is 3",)]
+    assert [each.turns for each in split(data, DemonstrationsConfig(column="work")).demonstrations] == [
+        ("it is 2",),
+        ("it is 3",),
+    ]
     shown = split(data, DemonstrationsConfig(num=1, writer=f"{__name__}:write"))
     assert [each.turns for each in shown.demonstrations] == [("3", "right", "good")]
     assert [prompt.columns["solution"] for prompt in shown.train] == ["2"]
@@ -59,7 +62,10 @@ def test_demonstrations_come_from_the_training_prompts_a_column_or_a_writer(tmp_
 
 def test_repeats_are_different_texts_for_the_same_prompt():
     data = DataConfig(source=HiddenNumber(), num_train=5, num_held_out=5)
-    once, often = split(data, DemonstrationsConfig()).demonstrations, split(data, DemonstrationsConfig(repeats=4)).demonstrations
+    once, often = (
+        split(data, DemonstrationsConfig()).demonstrations,
+        split(data, DemonstrationsConfig(repeats=4)).demonstrations,
+    )
     assert len(often) == 20
     assert often[::4] == once
     assert len({each.turns for each in often[:4]}) > 1
@@ -78,7 +84,10 @@ def test_a_template_fills_in_columns_and_names_what_it_lacks(tmp_path):
     source = files(tmp_path, numbered(1, 2))
     splits = split(DataConfig(source=source, num_held_out=1, prompt_template="Q: {question}\nA:"))
     assert splits.train[0].columns["prompt"] == "Q: 2 ?\nA:"
-    unfilled = r"data.prompt_template = 'Q: \{query\}' cannot be filled in for the row .*: KeyError: 'query'; columns present: question, solution, work"
+    unfilled = (
+        r"data.prompt_template = 'Q: \{query\}' cannot be filled in for the row .*: KeyError: 'query'; columns present:"
+        r" question, solution, work"
+    )
     with pytest.raises(ConfigError, match=unfilled):
         split(DataConfig(source=source, num_held_out=1, prompt_template="Q: {query}"))
 
@@ -97,9 +106,13 @@ def test_a_function_may_change_rows_and_what_fails_in_it_is_said(tmp_path):
     assert [prompt.columns for prompt in splits.held_out] == [{"question": "one ?", "prompt": "ONE ?", "answer": "yes"}]
     assert [prompt.columns["prompt"] for prompt in splits.train] == ["TWO ?"]
     assert splits.num_removed == 1, "what is the same after the change is the same prompt"
-    with pytest.raises(ConfigError, match=r"data.map = '.*:forget' gives str for the row .*; write a function that returns the row"):
+    with pytest.raises(
+        ConfigError, match=r"data.map = '.*:forget' gives str for the row .*; write a function that returns the row"
+    ):
         split(DataConfig(source=source, num_held_out=1, map=f"{__name__}:forget"))
-    with pytest.raises(ConfigError, match=r"data.map = '.*' fails for the row .*KeyError: 'metadata'; columns present: question"):
+    with pytest.raises(
+        ConfigError, match=r"data.map = '.*' fails for the row .*KeyError: 'metadata'; columns present: question"
+    ):
         split(DataConfig(source=source, num_held_out=1, map="groupwise.domain.language.writer.countdown:sort_numbers"))
     demonstrations = DemonstrationsConfig(writer="groupwise.domain.language.writer.countdown:write")
     with pytest.raises(ConfigError, match=r"demonstrations.writer = '.*' fails for the row"):
@@ -113,12 +126,27 @@ def test_a_function_may_change_rows_and_what_fails_in_it_is_said(tmp_path):
         (
             numbered(1, 2),
             {"prompt_column": "questions"},
-            "data.prompt_column = 'questions': the data have no such column; columns present: question, solution, work; did you mean question?",
+            (
+                "data.prompt_column = 'questions': the data have no such column; columns present: question, solution,"
+                " work; did you mean question?"
+            ),
         ),
-        (numbered(1, 2), {"prompt_column": "question", "answer_column": "answer"}, "data.answer_column = 'answer': the data have no such column"),
-        (numbered(1, 2), {"prompt_column": "question", "num_held_out": 2}, "ask for more different prompts than there are: the 2 rows"),
+        (
+            numbered(1, 2),
+            {"prompt_column": "question", "answer_column": "answer"},
+            "data.answer_column = 'answer': the data have no such column",
+        ),
+        (
+            numbered(1, 2),
+            {"prompt_column": "question", "num_held_out": 2},
+            "ask for more different prompts than there are: the 2 rows",
+        ),
         ([{"prompt": " "}], {}, "the prompt is empty in the row"),
-        ([{"prompt": 3}], {}, r"the prompt is 3 \(of type int\) in the row \{'prompt': 3\}; a prompt is a text, or a list of messages"),
+        (
+            [{"prompt": 3}],
+            {},
+            r"the prompt is 3 \(of type int\) in the row \{'prompt': 3\}; a prompt is a text, or a list of messages",
+        ),
         ([{"prompt": [{"text": "hi"}]}], {}, "a prompt is a text, or a list of messages"),
     ],
 )
@@ -133,14 +161,22 @@ def test_a_task_that_has_too_few_prompts_is_an_error():
 
 
 def test_a_template_that_makes_one_prompt_of_several_rows_still_gives_as_many_as_asked():
-    """Only the first swap is left of a game, so most games share their prompt: more are drawn until the prompts differ."""
+    """Only the first swap is left of a game, so most games share their prompt: more are drawn until the
+    prompts differ.
+    """
     settings = DataConfig(source=Cups(num_cups=4), num_train=6, num_held_out=3, prompt_template="{prompt:.15}")
     splits = split(settings, DemonstrationsConfig(num=4))
-    shown = [each.columns["prompt"] for each in (*splits.train, *splits.held_out, *(told.prompt for told in splits.demonstrations))]
+    shown = [
+        each.columns["prompt"]
+        for each in (*splits.train, *splits.held_out, *(told.prompt for told in splits.demonstrations))
+    ]
     assert len(shown) == len(set(shown)) == 13
 
 
 def test_an_evaluation_file_that_is_the_training_file_leaves_nothing_to_train_on(tmp_path):
     source = files(tmp_path, numbered(1, 2, 3, 4), held_out_paths=(str(tmp_path / "train.json"),))
-    with pytest.raises(ConfigError, match=r"all 4 rows of data\.source = .* ask what is held out too, .* write a smaller data\.num_held_out"):
+    with pytest.raises(
+        ConfigError,
+        match=r"all 4 rows of data\.source = .* ask what is held out too, .* write a smaller data\.num_held_out",
+    ):
         split(DataConfig(source=source, num_held_out=4, prompt_column="question"))

@@ -24,7 +24,9 @@ GAME = {
 
 
 def sample(domain, prompts=2, group=3, step=0, **settings):
-    return domain.sample(domain.prompts(range(prompts)), group, streams=Streams(0), step=step, settings=settings, requires=ALL)
+    return domain.sample(
+        domain.prompts(range(prompts)), group, streams=Streams(0), step=step, settings=settings, requires=ALL
+    )
 
 
 def everything(samples):
@@ -67,9 +69,13 @@ def test_a_members_text_depends_on_its_own_seed_alone(build):
     domain = build()
     whole = sample(domain, prompts=4, group=3)
     alone = domain.sample(domain.prompts([2]), 2, streams=Streams(0), step=0, settings={}, requires=ALL)
-    whole_texts, alone_texts = ([each["text"] for each in domain.describe(samples, everything(samples))] for samples in (whole, alone))
+    whole_texts, alone_texts = (
+        [each["text"] for each in domain.describe(samples, everything(samples))] for samples in (whole, alone)
+    )
     assert alone_texts == whole_texts[6:8]
-    assert [each["text"] for each in domain.describe(sample(domain, prompts=4, step=1), torch.arange(12))] != whole_texts
+    assert [
+        each["text"] for each in domain.describe(sample(domain, prompts=4, step=1), torch.arange(12))
+    ] != whole_texts
 
 
 def test_seeds_are_keyed_by_purpose_step_prompt_and_member(build):
@@ -79,11 +85,17 @@ def test_seeds_are_keyed_by_purpose_step_prompt_and_member(build):
 
     def tokens(seeds):
         ids = [domain.tokenizer.encode(prompt.columns["prompt"])]
-        return sampler.sample(domain.backbone, ids, len(seeds), settings, seeds, tokenizer=domain.tokenizer).token_lists()
+        return sampler.sample(
+            domain.backbone, ids, len(seeds), settings, seeds, tokenizer=domain.tokenizer
+        ).token_lists()
 
-    samples = domain.sample([other, prompt], 2, streams=Streams(0), step=5, settings={}, requires=ALL).select(torch.tensor([2, 3]))
+    samples = domain.sample([other, prompt], 2, streams=Streams(0), step=5, settings={}, requires=ALL).select(
+        torch.tensor([2, 3])
+    )
     expected = tokens([Streams(0).seed("sample", 5, prompt.key, member) for member in range(2)])
-    assert [row[:length].tolist() for row, length in zip(samples.payload["tokens"], samples.payload["length"], strict=True)] == expected
+    assert [
+        row[:length].tolist() for row, length in zip(samples.payload["tokens"], samples.payload["length"], strict=True)
+    ] == expected
     domain = build(data={"num_held_out": 3})
     prompt = Prompt(domain.evaluate(streams=Streams(0)).records[-1]["key"], domain._held_out.prompts[-1].columns)
     text = domain.tokenizer.decode(tokens([Streams(0).seed("evaluate", prompt.key, 0)])[0], skip_special_tokens=True)
@@ -126,14 +138,18 @@ def test_demonstrations_are_the_cross_entropy_of_their_targets(build):
     expected_gradient = [parameter.grad.clone() for parameter in domain.module.parameters()]
     domain.module.zero_grad()
     zero = torch.zeros_like(samples.old_log_prob, dtype=torch.float64)
-    domain.backward(samples, everything(samples), Scored(zero, auxiliary={"supervised": torch.ones(5, dtype=torch.float64)}))
+    domain.backward(
+        samples, everything(samples), Scored(zero, auxiliary={"supervised": torch.ones(5, dtype=torch.float64)})
+    )
     for parameter, gradient in zip(domain.module.parameters(), expected_gradient, strict=True):
         torch.testing.assert_close(parameter.grad, gradient, atol=1e-10, rtol=1e-8)
 
 
 def test_demonstrations_of_a_step_are_a_function_of_the_step(build):
     domain = build()
-    prompts = [[prompt.key for prompt in domain.demonstrations(4, streams=Streams(0), step=step).prompts] for step in (0, 0, 1)]
+    prompts = [
+        [prompt.key for prompt in domain.demonstrations(4, streams=Streams(0), step=step).prompts] for step in (0, 0, 1)
+    ]
     assert prompts[0] == prompts[1] != prompts[2]
     assert len(domain.demonstrations(99, streams=Streams(0), step=0)) == 12
     assert build(demonstrations=None).demonstrations(4, streams=Streams(0), step=0) is None
@@ -147,7 +163,9 @@ def test_rewards_see_the_text_and_the_columns(build):
     assert table.values["short"] == [-length / 8 for length in samples.payload["length"].tolist()]
     for row, record in enumerate(domain.describe(samples, everything(samples))):
         answer = record["text"].rpartition("answer")[2].split("\n")[0].strip() if "answer" in record["text"] else None
-        assert table.values["correct"][row] == float(answer == samples.prompts[int(samples.group[row])].columns["answer"])
+        assert table.values["correct"][row] == float(
+            answer == samples.prompts[int(samples.group[row])].columns["answer"]
+        )
     json.dumps(domain.describe(samples, everything(samples)))
 
 
@@ -157,7 +175,11 @@ def test_a_record_holds_the_ids_that_were_forwarded(build):
     records = domain.describe(samples, everything(samples))
     for row, record in enumerate(records):
         ids = samples.payload["tokens"][row, : samples.payload["length"][row]].tolist()
-        assert record["prompt_ids"] == samples.payload["prompt_ids"][row] == domain.tokenizer(record["prompt"])["input_ids"]
+        assert (
+            record["prompt_ids"]
+            == samples.payload["prompt_ids"][row]
+            == domain.tokenizer(record["prompt"])["input_ids"]
+        )
         assert record["token_ids"] == ids
         assert len(record["tokens"]) == len(ids) == record["num_tokens"]
     json.dumps(records)
@@ -171,14 +193,18 @@ def test_a_conversations_environment_tokens_are_read_and_never_trained_on(build)
     for row, messages in enumerate(samples.payload["messages"]):
         own = [message["content"] for message in messages if message["role"] == "assistant"]
         turns = max(turns, len(own))
-        masked_out = samples.payload["tokens"][row, : samples.payload["length"][row]][~samples.mask[row, : samples.payload["length"][row]]]
+        masked_out = samples.payload["tokens"][row, : samples.payload["length"][row]][
+            ~samples.mask[row, : samples.payload["length"][row]]
+        ]
         said = [message["content"] for message in messages if message["role"] == "user"]
         # An untrained model may write such a word itself; what is masked out is exactly what the environment said.
         assert domain.tokenizer.decode(masked_out) == " ".join(said[: len(own) - 1] if len(said) == len(own) else said)
         assert set(masked_out.tolist()) <= replies
     assert turns == 3
     scored = domain.score(samples, everything(samples), frozenset({"log_prob"}))
-    torch.testing.assert_close(scored.log_prob.masked_fill(~samples.mask, 0.0), samples.old_log_prob, atol=1e-10, rtol=0)
+    torch.testing.assert_close(
+        scored.log_prob.masked_fill(~samples.mask, 0.0), samples.old_log_prob, atol=1e-10, rtol=0
+    )
     table = domain.reward(samples)
     assert table.values["environment"] == samples.payload["environment"]
     assert table.weights == {"environment": 1.0}
@@ -189,7 +215,14 @@ def test_evaluation_is_greedy_and_sampled_and_the_same_twice(build):
     first, second = domain.evaluate(streams=Streams(0)), domain.evaluate(streams=Streams(0))
     assert first == second
     assert set(domain.metric_names) == set(first.metrics)
-    assert {"greedy/correct", "greedy/worked", "sampled/correct", "sampled/worked", "sampled/pass@2", "greedy/length"} <= set(first.metrics)
+    assert {
+        "greedy/correct",
+        "greedy/worked",
+        "sampled/correct",
+        "sampled/worked",
+        "sampled/pass@2",
+        "greedy/length",
+    } <= set(first.metrics)
     assert len(first.records) == 6 * 3
     greedy = [record for record in first.records if record["mode"] == "greedy"]
     assert first.metrics["greedy/correct"] == sum(record["rewards"]["correct"] for record in greedy) / 6
@@ -203,10 +236,15 @@ def test_every_engine_gives_members_that_are_rescored_alike(build, engine):
     domain = build(engine=engine)
     samples = sample(domain)
     scored = domain.score(samples, everything(samples), ALL)
-    torch.testing.assert_close(scored.log_prob.masked_fill(~samples.mask, 0.0), samples.old_log_prob, atol=1e-10, rtol=0)
+    torch.testing.assert_close(
+        scored.log_prob.masked_fill(~samples.mask, 0.0), samples.old_log_prob, atol=1e-10, rtol=0
+    )
     if engine["kind"] == "builtin":
         assert torch.equal(samples.payload["tokens"], sample(build()).payload["tokens"])
-    assert build(engine=engine).evaluate(streams=Streams(0)).metrics["greedy/length"] == build().evaluate(streams=Streams(0)).metrics["greedy/length"]
+    assert (
+        build(engine=engine).evaluate(streams=Streams(0)).metrics["greedy/length"]
+        == build().evaluate(streams=Streams(0)).metrics["greedy/length"]
+    )
 
 
 def test_settings_of_a_stage_keep_the_model(build, config):
@@ -226,14 +264,22 @@ def test_fresh_weights_follow_the_runs_seed_and_the_fingerprint_everything(build
     with torch.no_grad():
         next(first.module.parameters()).add_(1.0)
     assert first.fingerprint() == before, "it is of the model as it was loaded"
-    others = [config().open(streams=Streams(1)), build(demonstrations={"num": 13}), build(model={"seed": 7}), build(data={"seed": 1})]
+    others = [
+        config().open(streams=Streams(1)),
+        build(demonstrations={"num": 13}),
+        build(model={"seed": 7}),
+        build(data={"seed": 1}),
+    ]
     assert len({before, *(each.fingerprint() for each in others)}) == 5
 
 
 def test_the_saved_folder_is_plain_transformers(build, tmp_path):
     domain = build()
     domain.save(tmp_path)
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64), AutoTokenizer.from_pretrained(tmp_path)
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float64),
+        AutoTokenizer.from_pretrained(tmp_path),
+    )
     prompt = domain.prompts([0])[0].columns["prompt"]
     ids = torch.tensor([tokenizer.encode(prompt)])
     torch.testing.assert_close(model(ids).logits, domain.module(ids).logits)
@@ -243,7 +289,9 @@ def test_the_saved_folder_is_plain_transformers(build, tmp_path):
 
 
 def test_what_cannot_be_trained_is_refused(build):
-    with pytest.raises(ConfigError, match="leaves no room for a prompt in the model's context of 64 tokens; write at most 63"):
+    with pytest.raises(
+        ConfigError, match="leaves no room for a prompt in the model's context of 64 tokens; write at most 63"
+    ):
         build(sampling={"max_new_tokens": 64})
     with pytest.raises(ConfigError, match=r"sampling_schedule.max_new_tokens = 64 leaves no room"):
         build(sampling_schedule={"max_new_tokens": {"kind": "linear", "start": 8, "end": 64, "num_steps": 9}})
@@ -255,7 +303,11 @@ def test_what_cannot_be_trained_is_refused(build):
 
 def test_what_was_left_out_of_the_data_is_said(build):
     # `sort 1 2 3 ?` has five words, `sort 1 2 3 4 ?` six.
-    sorting = {"data": {"source": {"kind": "sorting", "min_length": 3, "max_length": 4}}, "max_prompt_tokens": 5, "rewards": {"worked": None}}
+    sorting = {
+        "data": {"source": {"kind": "sorting", "min_length": 3, "max_length": 4}},
+        "max_prompt_tokens": 5,
+        "rewards": {"worked": None},
+    }
     dropped, cut = (build(**sorting, overlong=overlong) for overlong in ("drop", "truncate"))
     num = dropped.counts["num_dropped"]
     assert num == cut.counts["num_truncated"] > 0
@@ -268,17 +320,24 @@ def held_out(folder):
     """Held-out metrics by step of a run folder."""
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return {
-        row["step"]: {key.removeprefix("eval/"): value for key, value in row.items() if key.startswith("eval/")} for row in rows if "eval/greedy/length" in row
+        row["step"]: {key.removeprefix("eval/"): value for key, value in row.items() if key.startswith("eval/")}
+        for row in rows
+        if "eval/greedy/length" in row
     }
 
 
 def trained(name, folder, controls=()):
-    """Held-out metrics of a shipped experiment: where the first sampling stage began, at the end, and at the end of the named controls."""
+    """Held-out metrics of a shipped experiment: where the first sampling stage began, at the end, and at the end of the
+    named controls.
+    """
     from groupwise.experiment.loading import load_experiment
     from groupwise.experiment.runner import run
 
     experiment = load_experiment(name)
-    result = run(experiment.model_copy(update={"controls": {each: experiment.controls[each] for each in controls}}), folder / "run")
+    result = run(
+        experiment.model_copy(update={"controls": {each: experiment.controls[each] for each in controls}}),
+        folder / "run",
+    )
     found = held_out(folder / "run")
     ends = [list(held_out(folder / "run" / "controls" / each).values())[-1] for each in controls]
     return found[result.before_step], found[result.after_step], *ends
@@ -306,19 +365,40 @@ def test_a_mixture_of_experts_says_that_nothing_balances_its_load_and_its_gradie
     from transformers import MixtralConfig, MixtralForCausalLM
 
     domain = build()
-    sizes = {"hidden_size": 16, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1, "num_local_experts": 4}
-    config = MixtralConfig(**sizes, vocab_size=len(domain.tokenizer), eos_token_id=1, bos_token_id=None, pad_token_id=0, router_aux_loss_coef=0.5)
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 8,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "num_local_experts": 4,
+    }
+    config = MixtralConfig(
+        **sizes,
+        vocab_size=len(domain.tokenizer),
+        eos_token_id=1,
+        bos_token_id=None,
+        pad_token_id=0,
+        router_aux_loss_coef=0.5,
+    )
     torch.manual_seed(0)
     MixtralForCausalLM(config).save_pretrained(tmp_path)
     domain.tokenizer.save_pretrained(tmp_path)
     # Experts are multiplied together in a product that knows no fp64.
     mixture = build(model={"kind": "pretrained", "path": str(tmp_path), "dtype": "float32"}, demonstrations=None)
-    assert any("no loss that balances the experts' load is added (router_aux_loss_coef = 0.5" in remark for remark in mixture.remarks)
-    samples = mixture.sample(mixture.prompts([0, 1]), 2, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"}))
+    assert any(
+        "no loss that balances the experts' load is added (router_aux_loss_coef = 0.5" in remark
+        for remark in mixture.remarks
+    )
+    samples = mixture.sample(
+        mixture.prompts([0, 1]), 2, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"})
+    )
     scored = mixture.score(samples, torch.arange(4), frozenset({"log_prob"}))
     assert set(scored.auxiliary) == set()
     # The router learns all the same: from the log-probs.
     scored.log_prob.sum().backward()
-    router = next(weight for name, weight in mixture.module.named_parameters() if "gate.weight" in name or "router" in name)
+    router = next(
+        weight for name, weight in mixture.module.named_parameters() if "gate.weight" in name or "router" in name
+    )
     assert router.grad is not None
     assert router.grad.abs().max() > 0

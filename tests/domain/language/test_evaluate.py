@@ -10,7 +10,9 @@ from groupwise.reward import RewardTable
 @pytest.fixture
 def written():
     table = RewardTable(
-        {"correct": [1.0, 0.0, 0.0, 0.0], "brief": [None, 0.5, None, 0.1], "judge": [1.0, 1.0, 0.0, 0.0]}, {"correct": 1.0}, judges=frozenset({"judge"})
+        {"correct": [1.0, 0.0, 0.0, 0.0], "brief": [None, 0.5, None, 0.1], "judge": [1.0, 1.0, 0.0, 0.0]},
+        {"correct": 1.0},
+        judges=frozenset({"judge"}),
     )
     prompts = [Prompt("p", {"prompt": "a"}), Prompt("q", {"prompt": "b"})]
     return Written(prompts, 2, table, ["w", "x", "y", "z"], [1, 2, 3, 6], [False, False, False, True])

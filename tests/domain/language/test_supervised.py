@@ -44,7 +44,10 @@ def test_a_demonstration_longer_than_the_context_is_refused(chat):
 
 
 def test_a_batch_counts_target_tokens_and_reinforces_none(chat):
-    examples = [encode_demonstration(Demonstration(PROMPT, turns), chat, None, 1, (), None) for turns in (("2",), ("9", " lower", "2"))]
+    examples = [
+        encode_demonstration(Demonstration(PROMPT, turns), chat, None, 1, (), None)
+        for turns in (("2",), ("9", " lower", "2"))
+    ]
     samples = as_samples(examples, torch.device("cpu"))
     assert not samples.mask.any()
     assert samples.auxiliary_count["supervised"].tolist() == [2, 4]

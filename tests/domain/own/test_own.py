@@ -1,4 +1,6 @@
-"""The domain of the guide's page, word for word: by import path, and as a kind that another package brings. It goes through the verbs that ours go through."""
+"""The domain of the guide's page, word for word: by import path, and as a kind that another package brings. It goes
+through the verbs that ours go through.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ assert REACH
 assert TOML
 
 # The page's experiment, shorter, and with a checkpoint often enough to be killed between two.
-EXPERIMENT = TOML[1].replace("num_steps = 60", "num_steps = 40") + '[checkpoint]\nevery = 2\n[track]\nconsole = "none"\n'
+EXPERIMENT = (
+    TOML[1].replace("num_steps = 60", "num_steps = 40") + '[checkpoint]\nevery = 2\n[track]\nconsole = "none"\n'
+)
 
 
 @pytest.fixture
@@ -41,8 +45,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def groupwise(*arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([path, os.environ.get("PYTHONPATH", "")])}
-    return subprocess.run([sys.executable, "-m", "groupwise", *arguments], capture_output=True, text=True, timeout=300, env=environment)
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([path, os.environ.get("PYTHONPATH", "")]),
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "groupwise", *arguments], capture_output=True, text=True, timeout=300, env=environment
+    )
 
 
 @pytest.mark.slow
@@ -70,7 +80,9 @@ def test_a_class_outside_the_package_goes_through_every_verb(place: Path) -> Non
     assert json.loads((place / "runs/b/summary.json").read_text())["before"] == pytest.approx(summary["after"])
     verb("doctor", "runs/a")
     verb("report", "runs/a")
-    verb("compare", "reach.toml", "--vary", "method=bnpo,rloo", "--seeds", "2", "--out", "compared", "train.num_steps=4")
+    verb(
+        "compare", "reach.toml", "--vary", "method=bnpo,rloo", "--seeds", "2", "--out", "compared", "train.num_steps=4"
+    )
     estimated = groupwise("estimate", "reach.toml")
     assert (estimated.returncode, estimated.stderr.count("\n")) == (2, 1)
 
@@ -78,21 +90,28 @@ def test_a_class_outside_the_package_goes_through_every_verb(place: Path) -> Non
 @pytest.mark.slow
 def test_killed_it_resumes_to_the_same_end(place: Path) -> None:
     assert groupwise("train", "reach.toml", "--out", "whole").returncode == 0
-    started = subprocess.Popen([sys.executable, "-m", "groupwise", "train", "reach.toml", "--out", "cut"], env={**os.environ, "OMP_NUM_THREADS": "1"})
+    started = subprocess.Popen(
+        [sys.executable, "-m", "groupwise", "train", "reach.toml", "--out", "cut"],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     deadline = time.monotonic() + 120
     while not (place / "cut/checkpoints/step-6").is_dir() and time.monotonic() < deadline and started.poll() is None:
         time.sleep(0.002)
     started.send_signal(signal.SIGKILL)
     started.wait()
     assert groupwise("resume", "cut").returncode == 0
-    assert (place / "cut/model/model.safetensors").read_bytes() == (place / "whole/model/model.safetensors").read_bytes()
+    assert (place / "cut/model/model.safetensors").read_bytes() == (
+        place / "whole/model/model.safetensors"
+    ).read_bytes()
 
 
 def test_it_is_opened_with_its_settings(place: Path) -> None:
     experiment = load_experiment("reach.toml", ["domain.settings.deviation=0.5"])
     domain = open_domain(experiment)
     assert domain.num_prompts == 32
-    assert domain.sample(domain.prompts([0, 1]), 3, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"})).mask.shape == (6, 5)
+    assert domain.sample(
+        domain.prompts([0, 1]), 3, streams=Streams(0), step=0, settings={}, requires=frozenset({"log_prob"})
+    ).mask.shape == (6, 5)
     assert experiment.table()["domain"]["settings"] == {"num_train": 32, "num_actions": 5, "deviation": 0.5}
 
 
@@ -102,7 +121,13 @@ def test_it_is_opened_with_its_settings(place: Path) -> None:
         (["domain.path=nowhere:Reach"], "the module 'nowhere' cannot be imported"),
         (["domain.path=reach:Reech"], "'reach' has no class 'Reech'; its classes: Raises, Reach, Unset, Unwritten"),
         (["domain.path=fractions:Fraction"], "Fraction is no domain; write class Fraction(groupwise.Domain)"),
-        (["domain.settings.num_trian=3"], "domain.settings.num_trian = 3: unknown key; allowed: num_train, num_actions, deviation; did you mean num_train?"),
+        (
+            ["domain.settings.num_trian=3"],
+            (
+                "domain.settings.num_trian = 3: unknown key; allowed: num_train, num_actions, deviation; did you mean"
+                " num_train?"
+            ),
+        ),
         (["domain.settings.num_train=a"], 'domain.settings.num_train = "a": must be a valid integer'),
         (["domain.weights=nowhere"], "domain.weights = 'nowhere': its weights are not those of Reach"),
         (["domain.path=reach:Unwritten"], "Unwritten lacks evaluate, reward; see groupwise.Domain"),
@@ -112,7 +137,10 @@ def test_it_is_opened_with_its_settings(place: Path) -> None:
 )
 def test_what_is_wrong_with_it_is_told_in_one_line(place: Path, changes: list[str], told: str) -> None:
     with (place / "reach.py").open("a") as file:
-        file.write("\n\nclass Unwritten(Reach):\n    reward = groupwise.Domain.reward\n    evaluate = groupwise.Domain.evaluate\n")
+        file.write(
+            "\n\nclass Unwritten(Reach):\n    reward = groupwise.Domain.reward\n    evaluate ="
+            " groupwise.Domain.evaluate\n"
+        )
         file.write("\n\nclass Unset(Reach):\n    unit = None\n")
         file.write("\n\nclass Raises(Reach):\n    def __init__(self, settings, **others):\n        {}['goal']\n")
     with pytest.raises(ConfigError) as caught:
@@ -134,7 +162,13 @@ def test_a_folder_of_a_strangers_runs_no_class_unasked(place: Path) -> None:
     assert groupwise("train", "reach.toml", "--out", "run", "train.num_steps=2").returncode == 0
     shutil.copytree(place / "run", place / "theirs")
     (place / "reach.py").write_text(REACH[1] + "\nopen('it-ran', 'w').close()\n")
-    for verb in (["evaluate", "theirs"], ["sample", "theirs"], ["resume", "theirs"], ["train", "theirs", "--out", "again"], ["check", "theirs"]):
+    for verb in (
+        ["evaluate", "theirs"],
+        ["sample", "theirs"],
+        ["resume", "theirs"],
+        ["train", "theirs", "--out", "again"],
+        ["check", "theirs"],
+    ):
         done = groupwise(*verb)
         assert done.returncode == 2, done.stderr
         assert "domain.path = reach:Reach" in done.stderr.replace("\n", " ")
@@ -170,7 +204,11 @@ def test_an_installed_package_brings_a_kind(place: Path) -> None:
 
     assert "unknown key" in refused("domain.num_trian=3")
     assert "did you mean num_train?" in refused("domain.num_trian=3")
-    assert "package robots (robot_broken:Reach) cannot be imported: RuntimeError: no driver" in refused("domain.kind=broken").replace("\n", " ")
-    assert "allowed: reach, broken, callable, diffusion, language, restoration, selection" in refused("domain.kind=robot").replace("\n", " ")
+    assert "package robots (robot_broken:Reach) cannot be imported: RuntimeError: no driver" in refused(
+        "domain.kind=broken"
+    ).replace("\n", " ")
+    assert "allowed: reach, broken, callable, diffusion, language, restoration, selection" in refused(
+        "domain.kind=robot"
+    ).replace("\n", " ")
     installed(site, "others", "reach = robot_broken:Reach")
     assert "brought by 2 packages, others and robots" in refused().replace("\n", " ")

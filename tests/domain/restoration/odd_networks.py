@@ -28,7 +28,10 @@ class Oddly(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.body = nn.Conv2d(1, 6, 3, padding=1), nn.ModuleDict({"a": nn.Conv2d(6, 6, 3, padding=1, groups=3), "z": nn.Conv2d(6, 1, 1)})
+        self.a, self.body = (
+            nn.Conv2d(1, 6, 3, padding=1),
+            nn.ModuleDict({"a": nn.Conv2d(6, 6, 3, padding=1, groups=3), "z": nn.Conv2d(6, 1, 1)}),
+        )
 
     def forward(self, images: Tensor) -> Any:
         return images + self.body["z"](self.body["a"](self.a(images)))
@@ -148,7 +151,9 @@ class Steered(Plain):
         mode, concentration = self.head(images.mean((2, 3))).chunk(2, dim=1)
         if self.how == "one":
             return mode.sigmoid()
-        return mode.sigmoid() + 2 * (self.how == "mode"), 10 * concentration.exp() * (-1 if self.how == "concentration" else 1)
+        return mode.sigmoid() + 2 * (self.how == "mode"), 10 * concentration.exp() * (
+            -1 if self.how == "concentration" else 1
+        )
 
     def forward(self, images: Tensor, controls: Any = None) -> Any:
         found = super().forward(images)
@@ -156,7 +161,13 @@ class Steered(Plain):
             return found
         if controls is None and self.how == "other":
             return found
-        gates = controls if controls is not None else self.controls(images)[0] if self.how != "one" else torch.ones(1, 2).to(images)
+        gates = (
+            controls
+            if controls is not None
+            else self.controls(images)[0]
+            if self.how != "one"
+            else torch.ones(1, 2).to(images)
+        )
         return found * gates[:, :1, None, None] + images * gates[:, 1:, None, None]
 
 
@@ -203,7 +214,9 @@ class Standardised(nn.Conv2d):
 
 
 class WeightNormed(Plain):
-    """One layer's weight is made anew at every call; `how` torch does it, as it did and as it does, or a layer of one's own."""
+    """One layer's weight is made anew at every call; `how` torch does it, as it did and as it does, or a layer of one's
+    own.
+    """
 
     def __init__(self, how: str) -> None:
         super().__init__()

@@ -1,4 +1,6 @@
-"""A restoration domain small enough for thousandths of a second, in fp64: digits, a few channels, a reward that a random network earns in part."""
+"""A restoration domain small enough for thousandths of a second, in fp64: digits, a few channels, a reward that a
+random network earns in part.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from groupwise.streams import Streams
 
 TABLE: dict[str, Any] = {
     "kind": "restoration",
-    "model": {"kind": "network", "dtype": "float64", "seed": 3, "network": {"kind": "residual", "width": 4, "depth": 1}},
+    "model": {
+        "kind": "network",
+        "dtype": "float64",
+        "seed": 3,
+        "network": {"kind": "residual", "width": 4, "depth": 1},
+    },
     "source": {"kind": "digits", "num_train": 12},
     "num_train": 12,
     "degradation": {"kind": "gaussian_noise", "sigma": 0.5},
@@ -55,8 +62,21 @@ def domain(changes: dict[str, Any] | None = None, table: dict[str, Any] = TABLE)
     return RestorationDomain(config(changes, table), streams=Streams(0))
 
 
-def sampled(given: RestorationDomain, group_size: int = 3, step: int = 0, requires: frozenset[str] = EVERYTHING, reference: bool = True) -> Samples:
-    samples = given.sample(given.prompts([0, 5]), group_size, streams=Streams(7), step=step, settings={}, requires=requires & given.supplies)
+def sampled(
+    given: RestorationDomain,
+    group_size: int = 3,
+    step: int = 0,
+    requires: frozenset[str] = EVERYTHING,
+    reference: bool = True,
+) -> Samples:
+    samples = given.sample(
+        given.prompts([0, 5]),
+        group_size,
+        streams=Streams(7),
+        step=step,
+        settings={},
+        requires=requires & given.supplies,
+    )
     return given.with_reference(samples) if reference else samples
 
 
@@ -69,6 +89,11 @@ def nudge(given: RestorationDomain, size: float = 0.05) -> None:
 
 
 def gradient(given: RestorationDomain) -> torch.Tensor:
-    found = torch.cat([torch.zeros(0), *(parameter.grad.flatten() for parameter in given.module.parameters() if parameter.grad is not None)])
+    found = torch.cat(
+        [
+            torch.zeros(0),
+            *(parameter.grad.flatten() for parameter in given.module.parameters() if parameter.grad is not None),
+        ]
+    )
     given.module.zero_grad()
     return found

@@ -53,7 +53,8 @@ def test_2_the_start_is_the_plain_network() -> None:
     images = torch.rand(2, 1, 8, 8, dtype=torch.float64)
     plain = network.stack(images)
     assert torch.equal(network(images), plain)
-    # What is drawn there lies around it as well: Beta(0.69, 0.69) has its peaks at 0 and 1, where a band of the correction is gone, or there twice.
+    # What is drawn there lies around it as well: Beta(0.69, 0.69) has its peaks at 0 and 1, where a band of the
+    # correction is gone, or there twice.
     gates = sampled(given, group_size=200, reference=False).payload["gates"]
     assert gates.mean() == pytest.approx(0.5, abs=0.02)
     assert gates.std() < 0.15
@@ -73,7 +74,9 @@ def test_3_actions_have_an_effect_at_every_size(size: int) -> None:
 
 
 def test_4_no_gradient_flows_through_the_sample() -> None:
-    """(4) a path gradient through a reparametrised sample inside a score-function loss: the gradient by the mean is the score alone."""
+    """(4) a path gradient through a reparametrised sample inside a score-function loss: the gradient by the mean is the
+    score alone.
+    """
     given = domain()
     samples = sampled(given)
     assert not samples.payload["action"].requires_grad
@@ -88,7 +91,11 @@ def test_5_the_ratio_leaves_one_and_the_clip_acts(tmp_path: Path) -> None:
     """(5) a ratio identically one, so that no clip can act."""
     rows = trained(
         tmp_path,
-        {"trust": {"low": 0.01, "high": 0.01}, "optimiser": {"learning_rate": 0.01}, "train": {"num_steps": 3, "prompts_per_step": 4, "updates_per_batch": 4}},
+        {
+            "trust": {"low": 0.01, "high": 0.01},
+            "optimiser": {"learning_rate": 0.01},
+            "train": {"num_steps": 3, "prompts_per_step": 4, "updates_per_batch": 4},
+        },
     )
     assert rows[-1]["clip_ratio/low_mean"] + rows[-1]["clip_ratio/high_mean"] > 0
 
@@ -97,27 +104,52 @@ def test_6_running_statistics_are_an_average_and_leave_the_groups_baseline() -> 
     """(6) global statistics that replace the group baseline, and whose initial values never fade."""
     levels, spreads = (50.0, 1.0, 2.0), (100.0, 1.0, 3.0)
     for name, key in (("reward", "global_reward_std"), ("advantage", "global_centred_std")):
-        objective = Objective.preset("grpo", **{"advantage.kind": "running_std", "advantage.decay": 0.9, "advantage.of": name, "divergence.kind": "none"})
+        objective = Objective.preset(
+            "grpo",
+            **{
+                "advantage.kind": "running_std",
+                "advantage.decay": 0.9,
+                "advantage.of": name,
+                "divergence.kind": "none",
+            },
+        )
         state = objective.init()
         for level, spread in zip(levels, spreads, strict=True):
             # Two groups five spreads apart, with members one spread apart.
             rewards = level + spread * torch.tensor([0.0, 1.0, 5.0, 6.0]).double()
-            rollouts = Rollouts(torch.tensor([0, 0, 1, 1]), torch.ones(4, 1, dtype=torch.bool), torch.zeros(4, 1).double(), {"r": rewards}, density=True)
+            rollouts = Rollouts(
+                torch.tensor([0, 0, 1, 1]),
+                torch.ones(4, 1, dtype=torch.bool),
+                torch.zeros(4, 1).double(),
+                {"r": rewards},
+                density=True,
+            )
             batch = objective.prepare(rollouts, state)
             plan = objective.plan(batch)
-            state = objective.observe(batch.state, finish(objective.loss(Scored(torch.zeros(4, 1).double()), plan).statistics))
-        # A weighted mean of what was seen and of nothing else: weights 0.81, 0.9 and 1, which make 2.71. There is no initial value in it.
-        own = torch.tensor([0.0, 1.0, 5.0, 6.0]).std() if name == "reward" else torch.tensor([-0.5, 0.5, -0.5, 0.5]).std()
+            state = objective.observe(
+                batch.state, finish(objective.loss(Scored(torch.zeros(4, 1).double()), plan).statistics)
+            )
+        # A weighted mean of what was seen and of nothing else: weights 0.81, 0.9 and 1, which make 2.71. There is no
+        # initial value in it.
+        own = (
+            torch.tensor([0.0, 1.0, 5.0, 6.0]).std() if name == "reward" else torch.tensor([-0.5, 0.5, -0.5, 0.5]).std()
+        )
         average = (0.81 * spreads[0] + 0.9 * spreads[1] + spreads[2]) / 2.71 * float(own)
         assert plan.constants[key] == pytest.approx(average, rel=1e-6)
         means = [level + 3 * spread for level, spread in zip(levels, spreads, strict=True)]
-        assert plan.constants["global_reward_mean"] == pytest.approx((0.81 * means[0] + 0.9 * means[1] + means[2]) / 2.71)
+        assert plan.constants["global_reward_mean"] == pytest.approx(
+            (0.81 * means[0] + 0.9 * means[1] + means[2]) / 2.71
+        )
         # Compared inside each group, whatever its level: half a spread on either side.
-        assert batch.advantage[:, 0].tolist() == pytest.approx([side * 0.5 * spreads[-1] / average for side in (-1, 1, -1, 1)], rel=1e-6)
+        assert batch.advantage[:, 0].tolist() == pytest.approx(
+            [side * 0.5 * spreads[-1] / average for side in (-1, 1, -1, 1)], rel=1e-6
+        )
 
 
 def test_6_the_scale_ends_where_the_rewards_are() -> None:
-    """(6) what a run began with is forgotten: after 500 batches a thousandth of the first, a hundred times as wide, is left."""
+    """(6) what a run began with is forgotten: after 500 batches a thousandth of the first, a hundred times as wide, is
+    left.
+    """
     running = Running()
     for spread in (100.0, *[1.0] * 499):
         running = running.follow(mean=0.0, std=spread, centred_std=spread, decay=0.99)
@@ -128,11 +160,19 @@ def test_7_a_group_of_two_keeps_the_size_of_its_difference() -> None:
     """(7) groups of two whose advantage is always plus and minus 0.707."""
     objective = Objective.preset("grpo", **{"advantage.kind": "running_std", "divergence.kind": "none"})
     rewards = torch.tensor([0.0, 1.0, 0.0, 4.0]).double()
-    rollouts = Rollouts(torch.tensor([0, 0, 1, 1]), torch.ones(4, 1, dtype=torch.bool), torch.zeros(4, 1).double(), {"r": rewards}, density=True)
+    rollouts = Rollouts(
+        torch.tensor([0, 0, 1, 1]),
+        torch.ones(4, 1, dtype=torch.bool),
+        torch.zeros(4, 1).double(),
+        {"r": rewards},
+        density=True,
+    )
     advantage = objective.prepare(rollouts, objective.init()).advantage[:, 0]
     assert advantage[3] / advantage[1] == pytest.approx(4)
     usual = Objective.preset("grpo", **{"divergence.kind": "none"})
-    assert usual.prepare(rollouts, usual.init()).advantage[:, 0].abs().tolist() == pytest.approx([0.5**0.5] * 4, rel=1e-3)
+    assert usual.prepare(rollouts, usual.init()).advantage[:, 0].abs().tolist() == pytest.approx(
+        [0.5**0.5] * 4, rel=1e-3
+    )
     for name in ("source_001_progressive", "source_001_improved"):
         chosen = load_experiment(name).spans[-1].objective.advantage
         assert (chosen.kind, chosen.baseline) == ("running_std", "group")
@@ -150,8 +190,9 @@ def test_8_the_divergence_is_the_kl_to_the_reference_and_no_second_consistency()
     assert torch.allclose(scored.auxiliary["consistency"], (live - other).abs().mean((1, 2, 3)))
 
 
-# (9) adapters wrapped after loading: test_loading.test_an_adapter_is_in_place_before_the_weights_are_read_so_that_none_is_dropped
-# (10) checkpoints sorted as text: test_loading.test_the_newest_checkpoint_is_found_by_number
+# (9) adapters wrapped after loading:
+# test_loading.test_an_adapter_is_in_place_before_the_weights_are_read_so_that_none_is_dropped (10) checkpoints sorted
+# as text: test_loading.test_the_newest_checkpoint_is_found_by_number
 
 
 def moved(folder: Path, step: int) -> torch.Tensor:
@@ -163,13 +204,16 @@ def moved(folder: Path, step: int) -> torch.Tensor:
 
 
 def test_11_the_gradient_is_clipped_after_it_is_there(tmp_path: Path) -> None:
-    """(11) gradient clipping before the gradient exists: with plain gradient descent the step has exactly the length that the clip allows."""
+    """(11) gradient clipping before the gradient exists: with plain gradient descent the step has exactly the length
+    that the clip allows.
+    """
     base = {"train": {"num_steps": 1, "prompts_per_step": 4}}
     sizes = []
     for limit in (0.1, 0.001):
         folder = tmp_path / str(limit)
         folder.mkdir()
-        # An eps that dwarfs the second moment leaves AdamW's step proportional to the gradient: rate times gradient over eps.
+        # An eps that dwarfs the second moment leaves AdamW's step proportional to the gradient: rate times gradient
+        # over eps.
         plain = {"learning_rate": 1.0, "eps": 1e3, "weight_decay": 0.0}
         given = merge(base, {"train": {"max_grad_norm": limit}, "optimiser": plain, "checkpoint": {"every": 1}})
         assert trained(folder, given)[0]["grad_norm"] > 0.1
@@ -183,7 +227,10 @@ def test_12_the_learning_rate_is_used(tmp_path: Path) -> None:
         folder = tmp_path / f"{rate}-{warm_up}"
         folder.mkdir()
         optimiser = {"learning_rate": rate, "warm_up_steps": warm_up, "weight_decay": 0.0, "eps": 1e-14}
-        rows = trained(folder, {"optimiser": optimiser, "train": {"num_steps": 1, "prompts_per_step": 4}, "checkpoint": {"every": 1}})
+        rows = trained(
+            folder,
+            {"optimiser": optimiser, "train": {"num_steps": 1, "prompts_per_step": 4}, "checkpoint": {"every": 1}},
+        )
         first = rate / max(warm_up, 1)
         assert rows[0]["learning_rate"] == pytest.approx(first)
         assert moved(folder, 1).abs().median() == pytest.approx(first, rel=1e-3)
@@ -193,7 +240,9 @@ def test_12_a_warm_up_longer_than_its_stage_is_said(tmp_path: Path) -> None:
     """(12) a warm-up longer than the stage, whose steps are those of the loop and not of its updates."""
     for updates, warm_up, said in ((1, 50, True), (4, 10, True), (4, 4, True), (4, 3, False)):
         train = {"num_steps": 4, "updates_per_batch": updates}
-        long = load_experiment_from(tmp_path, {**CALM, "domain": TABLE, "optimiser": {"warm_up_steps": warm_up}, "train": train})
+        long = load_experiment_from(
+            tmp_path, {**CALM, "domain": TABLE, "optimiser": {"warm_up_steps": warm_up}, "train": train}
+        )
         wanted = f"warm_up_steps = {warm_up} is no shorter than the stage (4 steps)"
         assert any(wanted in each for each in remarks(long)) is said
     for name in ("source_001_progressive", "source_001_improved"):
@@ -209,7 +258,11 @@ def test_13_the_networks_output_is_supervised_and_not_the_best_of_the_group() ->
     # The targets are scikit-learn's own digits, to the last bit.
     digits = load_digits().images / 16
     for prompt, target in zip(shown.prompts, shown.payload["target"], strict=True):
-        assert torch.equal(target[0], torch.from_numpy(digits[int(prompt.key.removeprefix("digit-"))].astype("float32")).double())
+        assert torch.equal(
+            target[0], torch.from_numpy(digits[int(prompt.key.removeprefix("digit-"))].astype("float32")).double()
+        )
     loss = given.score(shown, torch.arange(4), frozenset()).auxiliary["supervised"]
     assert isinstance(given.score(shown, torch.arange(4), frozenset()), Scored)
-    assert torch.allclose(loss, (given.module(shown.payload["degraded"]) - shown.payload["target"]).abs().mean((1, 2, 3)))
+    assert torch.allclose(
+        loss, (given.module(shown.payload["degraded"]) - shown.payload["target"]).abs().mean((1, 2, 3))
+    )

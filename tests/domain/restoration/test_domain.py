@@ -20,12 +20,16 @@ from groupwise.streams import Streams
 
 ROWS = torch.arange(6)
 TWO = {"in_channels": 1, "out_channels": 2, "kernel_size": 3}
-TABLES = pytest.mark.parametrize("table", [TABLE, merge(TABLE, {"policy": {"block": 4}}), GATED], ids=["pixels", "blocks", "gates"])
+TABLES = pytest.mark.parametrize(
+    "table", [TABLE, merge(TABLE, {"policy": {"block": 4}}), GATED], ids=["pixels", "blocks", "gates"]
+)
 
 
 def odd(name: str) -> dict[str, Any]:
     """A network of one's own."""
-    return {"model": {"network": {"kind": "custom", "path": f"tests.domain.restoration.odd_networks:{name}", "channels": 1}}}
+    return {
+        "model": {"network": {"kind": "custom", "path": f"tests.domain.restoration.odd_networks:{name}", "channels": 1}}
+    }
 
 
 def test_is_a_domain() -> None:
@@ -53,7 +57,10 @@ def test_backward_is_the_gradient_of_what_score_gives(table: dict[str, Any]) -> 
     wanted = EVERYTHING & given.supplies - {"score_norm"}
     scored = given.score(samples, ROWS, wanted)
     generator = torch.Generator().manual_seed(2)
-    cotangents = {name: torch.randn(value.shape, generator=generator, dtype=torch.float64) for name, value in scored.tensors().items()}
+    cotangents = {
+        name: torch.randn(value.shape, generator=generator, dtype=torch.float64)
+        for name, value in scored.tensors().items()
+    }
     sum((cotangents[name] * value).sum() for name, value in scored.tensors().items() if value.requires_grad).backward()  # type: ignore[union-attr]
     expected = gradient(given)
     assert expected.abs().max() > 0
@@ -66,10 +73,15 @@ def test_backward_is_the_gradient_of_what_score_gives(table: dict[str, Any]) -> 
 def test_a_member_does_not_depend_on_its_neighbours(table: dict[str, Any]) -> None:
     given = domain(table=table)
     whole = sampled(given, group_size=4, reference=False)
-    alone = given.sample(given.prompts([5]), 4, streams=Streams(7), step=0, settings={}, requires=frozenset({"log_prob"}))
+    alone = given.sample(
+        given.prompts([5]), 4, streams=Streams(7), step=0, settings={}, requires=frozenset({"log_prob"})
+    )
     assert torch.allclose(whole.old_log_prob[4:], alone.old_log_prob, atol=1e-12)
     rows = torch.tensor([5, 0, 2])
-    assert torch.allclose(given.score(whole, rows, frozenset({"log_prob"})).log_prob, given.score(whole, ROWS, frozenset({"log_prob"})).log_prob[rows])
+    assert torch.allclose(
+        given.score(whole, rows, frozenset({"log_prob"})).log_prob,
+        given.score(whole, ROWS, frozenset({"log_prob"})).log_prob[rows],
+    )
 
 
 def test_the_exact_divergence_is_that_of_torch() -> None:
@@ -83,12 +95,18 @@ def test_the_exact_divergence_is_that_of_torch() -> None:
         assert own.max() > 0
         if table is TABLE:
             live = given.module(samples.payload["degraded"])
-            gap = torch.distributions.kl_divergence(torch.distributions.Normal(live, 0.2), torch.distributions.Normal(samples.payload["reference_mean"], 0.2))
+            gap = torch.distributions.kl_divergence(
+                torch.distributions.Normal(live, 0.2),
+                torch.distributions.Normal(samples.payload["reference_mean"], 0.2),
+            )
             assert torch.allclose(own, gap.flatten(1), atol=1e-12)
 
 
 def test_maps_give_every_block_a_reward_of_its_own() -> None:
-    changes = {"policy": {"block": 4}, "rewards": {"bright": {"kind": "callable", "path": "tests.domain.restoration.small:bright_map"}}}
+    changes = {
+        "policy": {"block": 4},
+        "rewards": {"bright": {"kind": "callable", "path": "tests.domain.restoration.small:bright_map"}},
+    }
     given = domain(changes)
     samples = sampled(given, reference=False)
     table = given.reward(samples)
@@ -100,7 +118,9 @@ def test_maps_give_every_block_a_reward_of_its_own() -> None:
 
 
 def test_a_map_is_one_number_where_decisions_are_no_blocks() -> None:
-    given = domain({"rewards": {"bright": {"kind": "callable", "path": "tests.domain.restoration.small:bright_map"}}}, GATED)
+    given = domain(
+        {"rewards": {"bright": {"kind": "callable", "path": "tests.domain.restoration.small:bright_map"}}}, GATED
+    )
     table = given.reward(sampled(given, reference=False))
     assert table.maps == {}
     assert len(table.values["bright"]) == 6
@@ -118,7 +138,9 @@ def test_consistency_is_measured_against_the_reference_and_supervision_against_t
     shown = given.demonstrations(5, streams=Streams(0), step=3)
     assert not shown.mask.any()
     loss = given.score(shown, torch.arange(5), frozenset()).auxiliary["supervised"]
-    assert torch.allclose(loss, (given.module(shown.payload["degraded"]) - shown.payload["target"]).abs().mean((1, 2, 3)))
+    assert torch.allclose(
+        loss, (given.module(shown.payload["degraded"]) - shown.payload["target"]).abs().mean((1, 2, 3))
+    )
 
 
 def test_the_policys_mode_is_the_network_and_what_is_shown_is_clamped() -> None:
@@ -139,7 +161,9 @@ def test_the_policys_mode_is_the_network_and_what_is_shown_is_clamped() -> None:
 def test_asked_for_the_most_likely_it_restores_as_the_network_ships(table: dict[str, Any]) -> None:
     given = domain(table=table)
     nudge(given)
-    found = given.sample(given.prompts([0, 5]), 2, streams=Streams(7), step=0, settings={"top_k": 1}, requires=frozenset({"log_prob"})).payload
+    found = given.sample(
+        given.prompts([0, 5]), 2, streams=Streams(7), step=0, settings={"top_k": 1}, requires=frozenset({"log_prob"})
+    ).payload
     assert torch.equal(found["images"], as_pictures(given.module(found["degraded"]).clamp(0, 1)))
 
 
@@ -158,7 +182,9 @@ def test_saved_and_loaded_again(tmp_path: Path) -> None:
     again = domain(table=tree)
     assert again.evaluate(streams=Streams(0)).metrics == given.evaluate(streams=Streams(0)).metrics
     again.save(tmp_path / "again")
-    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (tmp_path / "model" / "model.safetensors").read_bytes()
+    assert (tmp_path / "again" / "model.safetensors").read_bytes() == (
+        tmp_path / "model" / "model.safetensors"
+    ).read_bytes()
 
 
 def test_concatenated_samples_keep_their_rows() -> None:
@@ -172,7 +198,13 @@ def test_concatenated_samples_keep_their_rows() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("Pair", r"gives a tuple for images of \[1, 1, 8, 8\] \(float64\); write a network that gives the restored images alone"),
+        (
+            "Pair",
+            (
+                r"gives a tuple for images of \[1, 1, 8, 8\] \(float64\); write a network that gives the restored"
+                r" images alone"
+            ),
+        ),
         ("Half", r"gives \[1, 1, 8, 8\] \(float16\) for images of .*float64.*the same shape and type"),
         ("Lost", r"gives NaN or infinity for image 'digit-\d+'"),
         ("Detached", r"output has no gradient, and nothing would be trained"),
@@ -191,11 +223,20 @@ def test_a_list_in_training_mode_is_told_before_anything_is_supervised() -> None
     given = domain(odd("Deep"))
     given.module.eval()
     sampled(given, reference=False)
-    with pytest.raises(ConfigError, match=r"gives a list for images of \[2, 1, 8, 8\] \(float64\) in training mode; write a network that gives"):
+    with pytest.raises(
+        ConfigError,
+        match=r"gives a list for images of \[2, 1, 8, 8\] \(float64\) in training mode; write a network that gives",
+    ):
         given.demonstrations(1, streams=Streams(0), step=0)
     pooled = domain(odd("Pooled"))
     shown = pooled.demonstrations(1, streams=Streams(0), step=0)
-    with pytest.raises(ConfigError, match=r"fails in training mode on images of \[1, 1, 8, 8\]: Expected more than 1 value.*train.demonstrations_per_step"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"fails in training mode on images of \[1, 1, 8, 8\]: Expected more than 1"
+            r" value.*train.demonstrations_per_step"
+        ),
+    ):
         pooled.score(shown, torch.arange(1), frozenset())
 
 
@@ -213,9 +254,17 @@ def test_an_image_that_gives_no_numbers_is_named() -> None:
     given = domain(odd("Bright"))
     dark, bright = given._train[0], given._train[1]
     bright.clean[:] = 9
-    with pytest.raises(ConfigError, match=rf"at step 3 the network gives NaN or infinity for image '{bright.key}'; its training has diverged"):
+    with pytest.raises(
+        ConfigError,
+        match=rf"at step 3 the network gives NaN or infinity for image '{bright.key}'; its training has diverged",
+    ):
         given.sample(given.prompts([0, 1]), 2, streams=Streams(7), step=3, settings={}, requires=frozenset())
-    assert given.sample(given.prompts([0]), 2, streams=Streams(7), step=3, settings={}, requires=frozenset()).prompts[0].key == dark.key
+    assert (
+        given.sample(given.prompts([0]), 2, streams=Streams(7), step=3, settings={}, requires=frozenset())
+        .prompts[0]
+        .key
+        == dark.key
+    )
     given._held_out[2].clean[:] = 9
     with pytest.raises(ConfigError, match=rf"NaN or infinity for held-out image '{given._held_out[2].key}'"):
         given.evaluate(streams=Streams(0))
@@ -226,7 +275,9 @@ def test_the_sizes_of_held_out_images_are_tried_before_anything_is_trained(tmp_p
         Image.fromarray(np.full((40, 33 + 15 * (number == 0)), 9 * number, "uint8")).save(tmp_path / f"{number}.png")
     table = merge(TABLE, odd("Halving") | {"patch": 16, "rewards": {"bright": {"kind": "psnr"}}})
     table["source"] = {"kind": "folder", "clean": str(tmp_path), "channels": 1, "num_held_out": 1}
-    with pytest.raises(ConfigError, match=r"fails on held-out images of \[1, 1, 40, 33\] \(float64\).*write it as domain.tile.multiple"):
+    with pytest.raises(
+        ConfigError, match=r"fails on held-out images of \[1, 1, 40, 33\] \(float64\).*write it as domain.tile.multiple"
+    ):
         domain(table=table)
     given = domain(table=merge(table, {"tile": {"multiple": 16}}))
     assert given.evaluate(streams=Streams(0)).metrics["restored/psnr"] > 0
@@ -237,17 +288,30 @@ def test_the_sizes_of_held_out_images_are_tried_before_anything_is_trained(tmp_p
 def test_an_image_whose_size_does_not_suit_is_named_by_its_file(tmp_path: Path) -> None:
     for number, size in enumerate([(8, 8), (8, 5), (8, 8), (8, 8)]):
         Image.fromarray(np.zeros(size, "uint8")).save(tmp_path / f"{number}.png")
-    table = merge(TABLE, {"rewards": {"bright": {"kind": "psnr"}}}) | {"source": {"kind": "folder", "clean": str(tmp_path), "channels": 1, "num_held_out": 1}}
-    with pytest.raises(ConfigError, match=r"/[03].png is \[8, 8\] pixels and .*/1.png \[8, 5\]; images of different sizes need domain.patch"):
+    table = merge(TABLE, {"rewards": {"bright": {"kind": "psnr"}}}) | {
+        "source": {"kind": "folder", "clean": str(tmp_path), "channels": 1, "num_held_out": 1}
+    }
+    with pytest.raises(
+        ConfigError,
+        match=r"/[03].png is \[8, 8\] pixels and .*/1.png \[8, 5\]; images of different sizes need domain.patch",
+    ):
         domain(table=table)
-    with pytest.raises(ConfigError, match=r"patch = 6: image .*/1.png has \[8, 5\] pixels; write at most 5, or leave the image out"):
+    with pytest.raises(
+        ConfigError, match=r"patch = 6: image .*/1.png has \[8, 5\] pixels; write at most 5, or leave the image out"
+    ):
         domain(table=table | {"patch": 6})
 
 
 @pytest.mark.parametrize("name", ["small", "channels"])
 def test_a_map_of_another_shape_is_told(name: str) -> None:
     given = domain({"rewards": {"bright": {"kind": "callable", "path": f"tests.domain.restoration.small:{name}_map"}}})
-    with pytest.raises(RewardError, match=r"gave (a map of \[4, 4\] for image 'digit-\d+' of \[8, 8\]|an array of shape \[1, 8, 8\]).*one value a pixel"):
+    with pytest.raises(
+        RewardError,
+        match=(
+            r"gave (a map of \[4, 4\] for image 'digit-\d+' of \[8, 8\]|an array of shape \[1, 8, 8\]).*one value a"
+            r" pixel"
+        ),
+    ):
         given.reward(sampled(given, reference=False))
 
 
@@ -263,7 +327,9 @@ def test_half_precision_networks_have_log_probs_of_single_precision() -> None:
 
 
 def test_what_behaves_otherwise_in_training_is_scored_as_it_sampled() -> None:
-    """Dropout and batch normalisation: the ratio of an unchanged network is 1, and its running statistics are not those of sampled groups."""
+    """Dropout and batch normalisation: the ratio of an unchanged network is 1, and its running statistics are not those
+    of sampled groups.
+    """
     given = domain(odd("Normalised"))
     before = {name: value.clone() for name, value in given.module.named_buffers()}
     assert set(before) == {"scale", "norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}
@@ -279,7 +345,9 @@ def test_what_behaves_otherwise_in_training_is_scored_as_it_sampled() -> None:
 
 
 def test_activations_that_are_computed_again_are_those_that_were_scored() -> None:
-    """Dropout and batch normalisation in a part that recomputes in the backward pass: the same gradient, and running statistics that stay."""
+    """Dropout and batch normalisation in a part that recomputes in the backward pass: the same gradient, and running
+    statistics that stay.
+    """
     gradients = []
     for name in ("Normalised", "Recomputed"):
         given = domain(odd(name))
@@ -296,18 +364,27 @@ def test_settings_show_which_rewards_are_maps() -> None:
     of_pixels = {"rewards": {"near": {"kind": "psnr", "result": "map"}}}
     assert domain(of_pixels).rewards_decisions == 'domain.rewards.near.result = "map"'
     assert domain(of_pixels, table=GATED).rewards_decisions == ""
-    assert domain({"rewards": {"near": {"kind": "psnr", "result": "map", "role": "judge"}}}).rewards_decisions == domain().rewards_decisions == ""
+    assert (
+        domain({"rewards": {"near": {"kind": "psnr", "result": "map", "role": "judge"}}}).rewards_decisions
+        == domain().rewards_decisions
+        == ""
+    )
 
 
 def test_four_gates_are_no_four_quarters_of_an_image() -> None:
     """A map has no pixel of its own for a control parameter: every gate gets the mean."""
-    changes = {"model": {"network": {"bands": 4}}, "rewards": {"bright": {"path": "tests.domain.restoration.small:bright_map"}}}
+    changes = {
+        "model": {"network": {"bands": 4}},
+        "rewards": {"bright": {"path": "tests.domain.restoration.small:bright_map"}},
+    }
     given = domain(changes, table=GATED)
     samples = sampled(given, reference=False)
     assert samples.mask.shape == (6, 4)
     table = given.reward(samples)
     assert not table.maps
-    assert table.values["bright"] == pytest.approx([float(image.float().mean()) / 255 for image in samples.payload["images"]])
+    assert table.values["bright"] == pytest.approx(
+        [float(image.float().mean()) / 255 for image in samples.payload["images"]]
+    )
 
 
 @pytest.mark.parametrize(
@@ -315,7 +392,10 @@ def test_four_gates_are_no_four_quarters_of_an_image() -> None:
     [
         ({"policy": {"block": 3}}, "policy.block = 3.*8 x 8 pixels"),
         ({"patch": 9}, r"patch = 9: image 'digit-\d+' has \[8, 8\] pixels; write at most 8"),
-        ({"model": {"network": {"kind": "custom", "path": "torch.nn:Identity", "channels": 1}}}, "no parameter that could be trained"),
+        (
+            {"model": {"network": {"kind": "custom", "path": "torch.nn:Identity", "channels": 1}}},
+            "no parameter that could be trained",
+        ),
         (
             {"model": {"network": {"kind": "custom", "path": "torch.nn:Conv2d", "arguments": TWO, "channels": 1}}},
             r"gives \[1, 2, 6, 6\] \(float64\) for images of \[1, 1, 8, 8\]",
@@ -332,7 +412,10 @@ def test_what_cannot_be_used_is_named(changes: dict[str, Any], message: str) -> 
     [
         ({"policy": {"kind": "gates"}}, "no control parameters; write network.kind"),
         ({"model": {"network": {"channels": 3}}}, "model.network.channels = 3, and the images have 1"),
-        ({"sampling_schedule": {"sigma": {"kind": "linear", "start": 0.2, "end": 0.0, "num_steps": 5}}}, "comes to 0: it must be above 0"),
+        (
+            {"sampling_schedule": {"sigma": {"kind": "linear", "start": 0.2, "end": 0.0, "num_steps": 5}}},
+            "comes to 0: it must be above 0",
+        ),
         ({"tile": {"size": 16, "overlap": 9}}, "overlap = 9 is more than half"),
         ({"rewards": {"bright": {"kind": "psnr", "weight": 0.0}}}, "rewards names nothing to train on"),
     ],

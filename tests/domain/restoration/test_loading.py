@@ -57,7 +57,9 @@ def test_a_checkpoint_fills_the_network(checkpoint: Path) -> None:
 
 
 def test_an_adapter_is_in_place_before_the_weights_are_read_so_that_none_is_dropped(checkpoint: Path) -> None:
-    """Defect 9 of the original: adapters wrapped after loading, so that names no longer fit and weights are silently left out."""
+    """Defect 9 of the original: adapters wrapped after loading, so that names no longer fit and weights are silently
+    left out.
+    """
     plain, adapted = opened(checkpoint=str(checkpoint)), opened(checkpoint=str(checkpoint), lora=LORA)
     images = torch.rand(2, 1, 8, 8, dtype=torch.float64)
     assert torch.allclose(plain(images), adapted(images), atol=1e-14)
@@ -105,9 +107,14 @@ def test_a_checkpoint_in_parts_is_read_whole(tmp_path: Path) -> None:
         save_file({name: weights[name] for name in share}, part)
     (tmp_path / "model.safetensors.index.json").write_text("{}")
     for given in (tmp_path, parts[0]):
-        assert all(torch.equal(value, weights[name]) for name, value in opened(checkpoint=str(given)).state_dict().items())
+        assert all(
+            torch.equal(value, weights[name]) for name, value in opened(checkpoint=str(given)).state_dict().items()
+        )
     parts[0].unlink()
-    with pytest.raises(ConfigError, match=r"it lacks its other parts \(model-00001-of-00002.safetensors\); put them into the same folder"):
+    with pytest.raises(
+        ConfigError,
+        match=r"it lacks its other parts \(model-00001-of-00002.safetensors\); put them into the same folder",
+    ):
         opened(checkpoint=str(tmp_path))
 
 
@@ -122,16 +129,28 @@ def test_the_newest_checkpoint_is_found_by_number(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file, and no folder with"):
         newest(tmp_path / "nothing")
     (tmp_path / "optimiser.pt").touch()
-    with pytest.raises(ConfigError, match=r"files of several names \(epoch_21.safetensors, optimiser.pt\), none of them the newest; name the file"):
+    with pytest.raises(
+        ConfigError,
+        match=r"files of several names \(epoch_21.safetensors, optimiser.pt\), none of them the newest; name the file",
+    ):
         newest(tmp_path)
 
 
 def test_pt_files_are_read_as_tensors_alone(tmp_path: Path) -> None:
     module = opened(seed=5)
-    torch.save({"state_dict": {f"module.{name}": value for name, value in module.state_dict().items()}, "epoch": 3}, tmp_path / "a.pt")
+    torch.save(
+        {"state_dict": {f"module.{name}": value for name, value in module.state_dict().items()}, "epoch": 3},
+        tmp_path / "a.pt",
+    )
     assert torch.equal(opened(checkpoint=str(tmp_path / "a.pt")).last.bias, module.last.bias)
     torch.save({"state_dict": module}, tmp_path / "b.pt")
-    with pytest.raises(ConfigError, match=r"it holds code or objects \(groupwise.*\), none of which is run; where it was made, save network.state_dict"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"it holds code or objects \(groupwise.*\), none of which is run; where it was made, save"
+            r" network.state_dict"
+        ),
+    ):
         read_weights(tmp_path / "b.pt")
     marker = tmp_path / "marker"
     (tmp_path / "e.pt").write_bytes(pickle.dumps({"weight": Touch(marker)}))
@@ -145,10 +164,21 @@ def test_pt_files_are_read_as_tensors_alone(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="it holds a list and no table of tensors by name"):
         read_weights(tmp_path / "c.pt")
     torch.save({"generator": {"a": torch.zeros(1)}, "epoch": 3}, tmp_path / "d.pt")
-    with pytest.raises(ConfigError, match=r"it holds \['generator', 'epoch'\] and no table.*under one of state_dict, model_state_dict.*save network"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"it holds \['generator', 'epoch'\] and no table.*under one of state_dict, model_state_dict.*save network"
+        ),
+    ):
         read_weights(tmp_path / "d.pt")
     torch.save({"state_dict": module.state_dict(), "args": Namespace(rate=1)}, tmp_path / "g.pt")
-    with pytest.raises(ConfigError, match=r"it holds code or objects \(argparse.Namespace\), none of which is run; where it was made, save network.state_dict"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"it holds code or objects \(argparse.Namespace\), none of which is run; where it was made, save"
+            r" network.state_dict"
+        ),
+    ):
         read_weights(tmp_path / "g.pt")
     for content in (b"", b"some text", (tmp_path / "a.pt").read_bytes()[:700]):
         (tmp_path / "h.pt").write_bytes(content)
@@ -171,7 +201,15 @@ OPTIMISER = {"state": {0: {"step": torch.tensor(3.0)}}, "param_groups": [{"lr": 
         ("module.", lambda weights: {"params": weights}),
         ("_orig_mod.", lambda weights: weights),
         ("module._orig_mod.", lambda weights: weights),
-        ("model.", lambda weights: {"state_dict": weights, "optimizer_states": [OPTIMISER], "pytorch-lightning_version": "2.5", "loops": {}}),
+        (
+            "model.",
+            lambda weights: {
+                "state_dict": weights,
+                "optimizer_states": [OPTIMISER],
+                "pytorch-lightning_version": "2.5",
+                "loops": {},
+            },
+        ),
     ],
 )
 def test_checkpoints_as_training_scripts_write_them(tmp_path: Path, begins: str, around: Any) -> None:
@@ -188,8 +226,13 @@ def test_weights_of_a_whole_and_of_a_part_find_their_place(tmp_path: Path, caplo
     # A network with a part called `module` keeps its names.
     for number, names in enumerate(({f"module.{name}": value for name, value in weights.items()}, weights)):
         torch.save(names, tmp_path / f"{number}.pt")
-        assert torch.equal(opened(**wrapped, checkpoint=str(tmp_path / f"{number}.pt")).module.first.weight, weights["first.weight"])
-    torch.save({"state_dict": {**{f"net.{name}": value for name, value in weights.items()}, "loss.weight": torch.zeros(2)}}, tmp_path / "2.pt")
+        assert torch.equal(
+            opened(**wrapped, checkpoint=str(tmp_path / f"{number}.pt")).module.first.weight, weights["first.weight"]
+        )
+    torch.save(
+        {"state_dict": {**{f"net.{name}": value for name, value in weights.items()}, "loss.weight": torch.zeros(2)}},
+        tmp_path / "2.pt",
+    )
     with pytest.raises(ConfigError, match=r"unexpected loss.weight \(1 names\); write strict = false"):
         opened(**plain, checkpoint=str(tmp_path / "2.pt"))
     assert torch.equal(opened(**plain, checkpoint=str(tmp_path / "2.pt"), strict=False).last.bias, weights["last.bias"])
@@ -199,13 +242,21 @@ def test_weights_of_a_whole_and_of_a_part_find_their_place(tmp_path: Path, caplo
     torch.save({**{f"net.{name}": value for name, value in weights.items()}, **stray}, tmp_path / "4.pt")
     with pytest.raises(ConfigError, match=r"unexpected first.weight \(1 names\)"):
         opened(**plain, checkpoint=str(tmp_path / "4.pt"))
-    assert torch.equal(opened(**plain, checkpoint=str(tmp_path / "4.pt"), strict=False).first.weight, weights["first.weight"])
-    torch.save({f"{part}.{name}": value for name, value in weights.items() for part in ("net", "net_ema")}, tmp_path / "3.pt")
-    with pytest.raises(ConfigError, match=r"under net. and under net_ema. fit equally well; write those of one network alone"):
+    assert torch.equal(
+        opened(**plain, checkpoint=str(tmp_path / "4.pt"), strict=False).first.weight, weights["first.weight"]
+    )
+    torch.save(
+        {f"{part}.{name}": value for name, value in weights.items() for part in ("net", "net_ema")}, tmp_path / "3.pt"
+    )
+    with pytest.raises(
+        ConfigError, match=r"under net. and under net_ema. fit equally well; write those of one network alone"
+    ):
         opened(**plain, checkpoint=str(tmp_path / "3.pt"), strict=False)
 
 
-def test_a_trained_plain_network_gets_gates_that_begin_as_it(checkpoint: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_trained_plain_network_gets_gates_that_begin_as_it(
+    checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     gated = {"network": {"kind": "gated", "width": 4, "depth": 1}, "checkpoint": str(checkpoint)}
     with pytest.raises(ConfigError, match=r"missing head.weight, missing head.bias \(2 names\); write strict = false"):
         opened(**gated)
@@ -234,17 +285,29 @@ def test_a_folder_without_weights_is_named(tmp_path: Path) -> None:
 
 def test_an_adapter_finds_the_layers_of_any_network() -> None:
     custom = {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Oddly", "channels": 1}
-    trained = [name for name, parameter in opened(network=custom, lora=LORA).named_parameters() if parameter.requires_grad]
+    trained = [
+        name for name, parameter in opened(network=custom, lora=LORA).named_parameters() if parameter.requires_grad
+    ]
     assert {name.split(".lora_")[0].removeprefix("base_model.model.") for name in trained} == {"a", "body.z"}
 
 
 def test_an_adapter_needs_layers(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"lora.target_modules = 'nothing' names no layer; layers that can have an adapter are \['features.0"):
+    with pytest.raises(
+        ConfigError,
+        match=r"lora.target_modules = 'nothing' names no layer; layers that can have an adapter are \['features.0",
+    ):
         opened(lora={**LORA, "target_modules": "nothing"})
-    with pytest.raises(ConfigError, match=r"lora.target_modules = '\('.*write a regular expression, or a list of endings"):
+    with pytest.raises(
+        ConfigError, match=r"lora.target_modules = '\('.*write a regular expression, or a list of endings"
+    ):
         opened(lora={**LORA, "target_modules": "("})
     grouped = {"network": {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Grouped", "channels": 1}}
-    with pytest.raises(ConfigError, match="depthwise is a grouped convolution, whose adapter peft cannot merge; layers that can have an adapter are"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            "depthwise is a grouped convolution, whose adapter peft cannot merge; layers that can have an adapter are"
+        ),
+    ):
         opened(**grouped, lora={**LORA, "target_modules": ["depthwise", "first"]})
     with pytest.raises(ConfigError, match="one shares its weight with another layer"):
         opened(**grouped, lora=LORA)
@@ -259,7 +322,9 @@ def test_an_adapter_needs_layers(tmp_path: Path) -> None:
 
 
 def test_an_adapter_on_a_transformer_counts_when_it_is_drawn_as_when_it_is_scored() -> None:
-    attending = {"network": {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Attending", "channels": 1}}
+    attending = {
+        "network": {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Attending", "channels": 1}
+    }
     adapted = opened(**attending, lora=LORA).eval()
     shift(adapted)
     images = torch.rand(2, 1, 8, 8, dtype=torch.float64)
@@ -267,22 +332,40 @@ def test_an_adapter_on_a_transformer_counts_when_it_is_drawn_as_when_it_is_score
         drawn = adapted(images)
     assert torch.allclose(drawn, adapted(images), atol=1e-12)
     # What attention reads without calling it has none.
-    assert {name.split(".lora_")[0].rpartition("model.")[2] for name, _ in adapted.named_parameters() if "lora_A" in name} == {
+    assert {
+        name.split(".lora_")[0].rpartition("model.")[2] for name, _ in adapted.named_parameters() if "lora_A" in name
+    } == {
         "first",
         "inside.linear1",
         "inside.linear2",
     }
-    with pytest.raises(ConfigError, match=r"inside.self_attn.out_proj is read by its MultiheadAttention, which would pass an adapter by; layers that can"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"inside.self_attn.out_proj is read by its MultiheadAttention, which would pass an adapter by; layers"
+            r" that can"
+        ),
+    ):
         opened(**attending, lora={**LORA, "target_modules": ["out_proj"]})
 
 
 @pytest.mark.parametrize("how", ["old", "new", "own"])
 def test_no_adapter_is_put_where_it_could_not_be_merged(tmp_path: Path, how: str) -> None:
-    normed = {"network": {"kind": "custom", "path": "tests.domain.restoration.odd_networks:WeightNormed", "arguments": {"how": how}, "channels": 1}}
+    normed = {
+        "network": {
+            "kind": "custom",
+            "path": "tests.domain.restoration.odd_networks:WeightNormed",
+            "arguments": {"how": how},
+            "channels": 1,
+        }
+    }
     adapted = opened(**normed, lora=LORA).eval()
     shift(adapted)
     save(adapted, network(**normed), tmp_path)
     images = torch.rand(2, 1, 8, 8, dtype=torch.float64)
     assert torch.allclose(load(tmp_path)(images), adapted(images), atol=1e-12)
-    with pytest.raises(ConfigError, match=r"first is one (whose weight is computed|with a forward of its own), .*; layers that .* \['last'\]"):
+    with pytest.raises(
+        ConfigError,
+        match=r"first is one (whose weight is computed|with a forward of its own), .*; layers that .* \['last'\]",
+    ):
         opened(**normed, lora={**LORA, "target_modules": ["first"]})

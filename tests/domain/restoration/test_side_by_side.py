@@ -26,7 +26,9 @@ def test_rows_hold_the_images_enlarged_with_names_and_numbers_beside_them(shape:
         top = row * (factor * height + 16)
         for column, place in enumerate((0, 2)):
             left = 52 + column * (factor * width + 2)
-            assert torch.equal(found[top : top + factor * height : factor, left : left + factor * width : factor], images[place])
+            assert torch.equal(
+                found[top : top + factor * height : factor, left : left + factor * width : factor], images[place]
+            )
         assert (found[top : top + factor * height, :52] < 128).any(), "its name"
         below = found[top + factor * height : top + factor * height + 14, 52:]
         assert bool((below < 128).any()) == (row < 2), "its numbers"
@@ -52,6 +54,10 @@ def test_decibels_are_reported_beside_a_reward_on_another_scale() -> None:
     assert fidelity_names({"psnr": Psnr(scale=2.0), "ssim": None}) == {"psnr": "psnr_db"}
     given = domain({"rewards": {"psnr": {"kind": "psnr", "scale": 0.025}}})
     found = given.evaluate(streams=Streams(0)).metrics
-    assert set(found) == set(given.metric_names) == {"restored/reward", "restored/bright", "restored/psnr", "restored/psnr_db", "restored/ssim"}
+    assert (
+        set(found)
+        == set(given.metric_names)
+        == {"restored/reward", "restored/bright", "restored/psnr", "restored/psnr_db", "restored/ssim"}
+    )
     # The reward sees 8 bits.
     assert found["restored/psnr_db"] == pytest.approx(found["restored/psnr"] / 0.025, rel=1e-3)

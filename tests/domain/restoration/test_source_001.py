@@ -2,7 +2,8 @@
 
     loss = lambda_pg loss_pg + lambda_sup L1(mu, target) + lambda_cons L1(mu, mu_ref) + beta KL(mu || mu_ref)
 
-Nothing here calls the objective, the policy or the losses of the product: images, actions and rewards' inputs are all that is taken from a batch.
+Nothing here calls the objective, the policy or the losses of the product: images, actions and rewards' inputs are all
+that is taken from a batch.
 """
 
 from __future__ import annotations
@@ -35,9 +36,14 @@ from groupwise.train.update import shown_now, update_policy
 
 SIGMA, BLOCK, RATE = 0.2, 4, 0.02
 PAST = {"mean": 0.4, "std": 0.2, "centred_std": 0.005, "decay": 0.99}
-"""What earlier batches were like, as one: with the tight spread that it had, advantages are large enough for their clip."""
+"""What earlier batches were like, as one: with the tight spread that it had, advantages are large enough for their
+clip.
+"""
 REWARDS = {
-    "scalar": {"bright": {"kind": "callable", "path": "tests.domain.restoration.small:bright", "weight": 0.4}, "psnr": {"kind": "psnr", "scale": 0.025}},
+    "scalar": {
+        "bright": {"kind": "callable", "path": "tests.domain.restoration.small:bright", "weight": 0.4},
+        "psnr": {"kind": "psnr", "scale": 0.025},
+    },
     "map": {
         "bright": {"kind": "callable", "path": "tests.domain.restoration.small:bright_map", "weight": 0.4},
         "psnr": {"kind": "psnr", "scale": 0.025, "weight": 0.6},
@@ -69,14 +75,36 @@ class Steps:
 
 def stepped(rewards: str, block: int, size: int | None, **train: Any) -> Steps:
     """The full stage of `source_001_progressive` on tiny digits: one batch, two optimiser steps."""
-    changes = {"policy": {"sigma": SIGMA, "block": block}, "rewards": REWARDS[rewards], "consistency": "l1", "supervised": "l1"}
+    changes = {
+        "policy": {"sigma": SIGMA, "block": block},
+        "rewards": REWARDS[rewards],
+        "consistency": "l1",
+        "supervised": "l1",
+    }
     given = domain(changes)
     full = full_stage()
-    recipe = replace(full, train=full.train.model_copy(update={"micro_batch_members": size, "prompts_per_step": 4, "demonstrations_per_step": 5, **train}))
+    recipe = replace(
+        full,
+        train=full.train.model_copy(
+            update={"micro_batch_members": size, "prompts_per_step": 4, "demonstrations_per_step": 5, **train}
+        ),
+    )
     reference = ReferencePolicy(stage_reference(recipe), given.module)
     optimiser = build_optimiser(recipe.optimiser, given.module)
-    state = TrainState(Progress(), recipe.objective.init().model_copy(update={"running": Running().follow(**PAST)}), optimiser, reference, given.module)
-    configure_optimiser(optimiser, recipe.optimiser.model_copy(update={"learning_rate": recipe.optimiser.learning_rate.model_copy(update={"value": RATE})}), 20)
+    state = TrainState(
+        Progress(),
+        recipe.objective.init().model_copy(update={"running": Running().follow(**PAST)}),
+        optimiser,
+        reference,
+        given.module,
+    )
+    configure_optimiser(
+        optimiser,
+        recipe.optimiser.model_copy(
+            update={"learning_rate": recipe.optimiser.learning_rate.model_copy(update={"value": RATE})}
+        ),
+        20,
+    )
     # The reference is where the stage began; the batch comes later.
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -86,10 +114,19 @@ def stepped(rewards: str, block: int, size: int | None, **train: Any) -> Steps:
     collected = collect(given, recipe, state, streams, world)
     shown = [shown_now(given, recipe, state, streams, number) for number in range(2)]
     seen: list[tuple[Weights, Tensor]] = []
-    optimiser.register_step_pre_hook(lambda *_: seen.append((copied(given), torch.cat([p.grad.flatten() for p in given.module.parameters()]))))
+    optimiser.register_step_pre_hook(
+        lambda *_: seen.append((copied(given), torch.cat([p.grad.flatten() for p in given.module.parameters()])))
+    )
     updates = update_policy(given, recipe, state, collected, streams, world)
     assert len(seen) == len(updates.metrics) == updates.taken == 2
-    return Steps(given, recipe, collected, shown, [Step(*each, metrics) for each, metrics in zip(seen, updates.metrics, strict=True)], copied(given))
+    return Steps(
+        given,
+        recipe,
+        collected,
+        shown,
+        [Step(*each, metrics) for each, metrics in zip(seen, updates.metrics, strict=True)],
+        copied(given),
+    )
 
 
 @cache
@@ -107,7 +144,9 @@ def copied(given: RestorationDomain) -> Weights:
 def network(weights: Weights, images: Tensor) -> Tensor:
     value = images
     for layer in ("features.0", "features.2"):
-        value = functional.gelu(functional.conv2d(value, weights[f"{layer}.weight"], weights[f"{layer}.bias"], padding=1))
+        value = functional.gelu(
+            functional.conv2d(value, weights[f"{layer}.weight"], weights[f"{layer}.bias"], padding=1)
+        )
     return images + functional.conv2d(value, weights["last.weight"], weights["last.bias"], padding=1)
 
 
@@ -181,8 +220,13 @@ def terms(steps: Steps, number: int, advantage: Tensor, side: int, reference: We
     return found, torch.cat([each.flatten() for each in gradient])
 
 
-@pytest.mark.parametrize(("rewards", "block", "size"), [("scalar", 1, None), ("scalar", BLOCK, 1), ("map", BLOCK, None), ("map", BLOCK, 5), ("map", 1, 1)])
-def test_two_optimiser_steps_have_the_loss_and_the_gradient_of_the_source(rewards: str, block: int, size: int | None) -> None:
+@pytest.mark.parametrize(
+    ("rewards", "block", "size"),
+    [("scalar", 1, None), ("scalar", BLOCK, 1), ("map", BLOCK, None), ("map", BLOCK, 5), ("map", 1, 1)],
+)
+def test_two_optimiser_steps_have_the_loss_and_the_gradient_of_the_source(
+    rewards: str, block: int, size: int | None
+) -> None:
     steps = stepped(rewards, block, size, max_grad_norm=None)
     reference = copied(domain({"policy": {"sigma": SIGMA, "block": block}}))
     assert len(steps.collected.samples) == 12
@@ -190,7 +234,8 @@ def test_two_optimiser_steps_have_the_loss_and_the_gradient_of_the_source(reward
     batch = steps.collected.batch
     assert batch is not None
     assert 0 < bound < 0.5
-    # Rewards are measured on 8-bit images in single precision; what follows is exact, from the advantages as they were found.
+    # Rewards are measured on 8-bit images in single precision; what follows is exact, from the advantages as they were
+    # found.
     torch.testing.assert_close(batch.advantage, advantage, rtol=0, atol=1e-6)
     advantage = batch.advantage
     clipped = []
@@ -218,13 +263,16 @@ def test_the_divergence_is_no_second_consistency() -> None:
     gap = network(weights, degraded) - network(reference, degraded)
     values = list(weights.values())
     one, other = (
-        torch.cat([each.flatten() for each in torch.autograd.grad(term, values, retain_graph=True)]) for term in (gap.abs().mean(), gap.square().mean())
+        torch.cat([each.flatten() for each in torch.autograd.grad(term, values, retain_graph=True)])
+        for term in (gap.abs().mean(), gap.square().mean())
     )
     assert torch.cosine_similarity(one, other, dim=0) < 0.999
 
 
 def test_the_gradient_is_clipped_and_the_step_is_adams() -> None:
-    """`--grpo_max_grad_norm 0.5`: what the optimiser is given is no longer than that, and the weights move by AdamW's rule at the rate that was set."""
+    """`--grpo_max_grad_norm 0.5`: what the optimiser is given is no longer than that, and the weights move by AdamW's
+    rule at the rate that was set.
+    """
     plain, held = stepped("map", BLOCK, 5, max_grad_norm=None), stepped("map", BLOCK, 5)
     assert held.recipe.train.max_grad_norm == 0.5
     assert plain.steps[0].gradient.norm() > 1.0
@@ -232,10 +280,17 @@ def test_the_gradient_is_clipped_and_the_step_is_adams() -> None:
     for step in held.steps:
         assert step.gradient.norm() <= 0.5
         assert step.gradient.norm() == pytest.approx(0.5, rel=1e-5)
-    torch.testing.assert_close(held.steps[0].gradient / 0.5, plain.steps[0].gradient / plain.steps[0].gradient.norm(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        held.steps[0].gradient / 0.5, plain.steps[0].gradient / plain.steps[0].gradient.norm(), rtol=0, atol=1e-5
+    )
     own = [value.clone().requires_grad_() for value in held.steps[0].weights.values()]
     decayed, rest = [each for each in own if each.dim() > 1], [each for each in own if each.dim() == 1]
-    adam = torch.optim.AdamW([{"params": decayed, "weight_decay": 1e-4}, {"params": rest, "weight_decay": 0.0}], lr=RATE, betas=(0.9, 0.999), eps=1e-8)
+    adam = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": 1e-4}, {"params": rest, "weight_decay": 0.0}],
+        lr=RATE,
+        betas=(0.9, 0.999),
+        eps=1e-8,
+    )
     for step, after in zip(held.steps, (held.steps[1].weights, held.last), strict=True):
         for parameter, part in zip(own, step.gradient.split([each.numel() for each in own]), strict=True):
             parameter.grad = part.view_as(parameter).clone()

@@ -35,9 +35,14 @@ def test_a_network_that_sees_a_quarter_of_the_overlap_gives_what_it_gives_for_th
     image = torch.rand(3, *size, dtype=torch.float64)
     with torch.no_grad():
         whole = network(image[None])[0]
-        assert torch.allclose(restore_tiled(network, image, TileConfig(size=24, overlap=12), batch_size=3), whole, atol=1e-12)
+        assert torch.allclose(
+            restore_tiled(network, image, TileConfig(size=24, overlap=12), batch_size=3), whole, atol=1e-12
+        )
         # With less than that the tiles' own edges are seen.
-        assert not torch.allclose(restore_tiled(network, image, TileConfig(size=16, overlap=4)), whole, atol=1e-6) or max(size) <= 16
+        assert (
+            not torch.allclose(restore_tiled(network, image, TileConfig(size=16, overlap=4)), whole, atol=1e-6)
+            or max(size) <= 16
+        )
 
 
 def test_a_network_that_halves_is_given_multiples_and_what_it_adds_at_the_edge_is_cut() -> None:

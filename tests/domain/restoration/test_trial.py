@@ -44,7 +44,9 @@ def trained(path: Path, restored: Callable[[Straight, Tensor], Tensor]) -> Path:
     ],
     ids=["plain", "residual", "noise", "bytes", "bytes both ways"],
 )
-def test_weights_that_are_meant_otherwise_are_told(tmp_path: Path, restored: Callable[[Straight, Tensor], Tensor], told: str) -> None:
+def test_weights_that_are_meant_otherwise_are_told(
+    tmp_path: Path, restored: Callable[[Straight, Tensor], Tensor], told: str
+) -> None:
     path = trained(tmp_path / "weights.safetensors", restored)
     remarks = domain({"model": {"network": NETWORK, "checkpoint": str(path)}, "degradation": {"sigma": 0.2}}).remarks
     assert len(remarks) == bool(told)

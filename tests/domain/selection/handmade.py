@@ -1,4 +1,6 @@
-"""Queries and pools by hand, and a task model of a few lines that is real: it answers what most of its demonstrations answer."""
+"""Queries and pools by hand, and a task model of a few lines that is real: it answers what most of its demonstrations
+answer.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,27 @@ def example(name: str, answer: str = "yes", *vector: float, **more: object) -> E
     return Example(name, f"{name}?", answer, unit(*(vector or (1.0, 0.0))), **more)  # type: ignore[arg-type]
 
 
-def query(name: str, pool: Sequence[Example], answers: Sequence[str] = ("yes",) * 8 + ("no",) * 2, *vector: float, **more: object) -> Query:
+def query(
+    name: str,
+    pool: Sequence[Example],
+    answers: Sequence[str] = ("yes",) * 8 + ("no",) * 2,
+    *vector: float,
+    **more: object,
+) -> Query:
     return Query(name, f"{name}?", tuple(answers), unit(*(vector or (1.0, 0.0))), tuple(pool), **more)  # type: ignore[arg-type]
 
 
 class Majority:
-    """`P(a) = (1 + demonstrations that answer a) / (2 + demonstrations)`; of equals, it says the last one shown, without any "no"."""
+    """`P(a) = (1 + demonstrations that answer a) / (2 + demonstrations)`; of equals, it says the last one shown,
+    without any "no".
+    """
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, tuple[str, ...]]] = []
 
-    def score(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]) -> list[list[float]]:
+    def score(
+        self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]
+    ) -> list[list[float]]:
         self.asked += [(each.id, tuple(shown.id for shown in own)) for each, own in zip(queries, demos, strict=True)]
         return [
             [math.log((1 + sum(each.answer == answer for each in shown)) / (2 + len(shown))) for answer in asked]
@@ -38,7 +50,9 @@ class Majority:
         ]
 
     def generate(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[str]:
-        return [Counter(each.answer for each in reversed(shown)).most_common(1)[0][0] if shown else "no" for shown in demos]
+        return [
+            Counter(each.answer for each in reversed(shown)).most_common(1)[0][0] if shown else "no" for shown in demos
+        ]
 
     def fingerprint(self) -> str:
         return "majority"

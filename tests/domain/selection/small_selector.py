@@ -31,8 +31,14 @@ def small_selector(network: PointerNetwork | None = None, order: str = "first_pi
     network = network or small_network()
     queries = SOURCE.read().train
     examples = {example.id: example for query in queries for example in query.pool}
-    table = {"policy": network.config.model_dump(mode="json"), "embedding_size": network.embedding_size, "stop": network.stops}
+    table = {
+        "policy": network.config.model_dump(mode="json"),
+        "embedding_size": network.embedding_size,
+        "stop": network.stops,
+    }
     trained = Trained(4, order, 24, SOURCE.embedder.model_dump(mode="json"), TEMPLATE.model_dump(mode="json"), "f00")
     weights = save({name: value.contiguous() for name, value in network.state_dict().items()})
-    policy = NumpyPointer({name: value.numpy() for name, value in network.state_dict().items()}, network.config.num_heads)
+    policy = NumpyPointer(
+        {name: value.numpy() for name, value in network.state_dict().items()}, network.config.num_heads
+    )
     return Selector(policy, json.loads(json.dumps(table)), trained, list(examples.values()), weights, SOURCE.embedder)

@@ -31,4 +31,6 @@ def test_clusters_widen_an_interval_and_no_cluster_gives_the_plain_bootstrap() -
 
 
 def test_the_same_every_time() -> None:
-    assert (resampled_weights([{"rule": "a"}, {"rule": "b"}], 5) == resampled_weights([{"rule": "a"}, {"rule": "b"}], 5)).all()
+    assert (
+        resampled_weights([{"rule": "a"}, {"rule": "b"}], 5) == resampled_weights([{"rule": "a"}, {"rule": "b"}], 5)
+    ).all()

@@ -1,4 +1,6 @@
-"""The domain: groups of ordered choices, the same picks scored again, exact divergence, evaluation, files; in fp64 on a tiny pool."""
+"""The domain: groups of ordered choices, the same picks scored again, exact divergence, evaluation, files; in fp64 on a
+tiny pool.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ def test_backward_is_the_gradient_of_score() -> None:
     moved(made)
     samples = made.with_reference(sampled(made))
     rows = torch.arange(8)
-    one, two, three = (torch.randn(8, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) for seed in (1, 2, 3))
+    one, two, three = (
+        torch.randn(8, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) for seed in (1, 2, 3)
+    )
     cotangents = Scored(one, entropy=two, exact_divergence=three)
     made.backward(samples, rows, cotangents)
     own = [parameter.grad.clone() for parameter in made.module.parameters() if parameter.grad is not None]
@@ -130,7 +134,10 @@ def test_an_example_added_after_training_can_be_picked(tmp_path: Path) -> None:
     made = domain_of()
     moved(made)
     made.save(tmp_path / "model")
-    larger = domain_of(model={"kind": "pretrained", "path": str(tmp_path / "model")}, source={"kind": "digit_rules", "pool_size": 6, "bank_size": 9})
+    larger = domain_of(
+        model={"kind": "pretrained", "path": str(tmp_path / "model")},
+        source={"kind": "digit_rules", "pool_size": 6, "bank_size": 9},
+    )
     samples = sampled(larger, size=30)
     assert samples.payload["picks"].max() > 3
     assert all(len(set(picks)) == 2 for picks in samples.payload["picks"].tolist())
@@ -156,7 +163,9 @@ def test_evaluation_reports_every_number_of_demonstrations(domain: SelectionDoma
     found = domain.evaluate(streams=Streams(0))
     assert set(found.metrics) <= set(domain.metric_names)
     assert next(iter(found.metrics)) == "selected/accuracy"
-    assert found.metrics["selected/accuracy"] == pytest.approx((found.metrics["selected/accuracy_1"] + found.metrics["selected/accuracy_2"]) / 2)
+    assert found.metrics["selected/accuracy"] == pytest.approx(
+        (found.metrics["selected/accuracy_1"] + found.metrics["selected/accuracy_2"]) / 2
+    )
     assert len(found.records) == 4
     assert "demonstrations" in found.records[0]
     mean = sum(record["rewards"]["accuracy_2"] for record in found.records) / 4
@@ -185,8 +194,12 @@ def test_tables_stand_beside_every_baseline() -> None:
 def test_held_out_queries_with_one_pool_are_refused_unless_that_is_meant() -> None:
     made = domain_of()
     same = made._questions.held_out[0].pool
-    made._questions = replace(made._questions, held_out=[replace(query, pool=same) for query in made._questions.held_out])
-    with pytest.raises(ConfigError, match=r"all 4 held-out queries have one and the same pool.*evaluation\.shared_pool = true"):
+    made._questions = replace(
+        made._questions, held_out=[replace(query, pool=same) for query in made._questions.held_out]
+    )
+    with pytest.raises(
+        ConfigError, match=r"all 4 held-out queries have one and the same pool.*evaluation\.shared_pool = true"
+    ):
         made.evaluate(streams=Streams(0))
 
 
@@ -195,9 +208,15 @@ def test_held_out_queries_with_one_pool_are_refused_unless_that_is_meant() -> No
     [
         ({"shots": 5}, r"field pool has 4 examples, and shots = 5"),
         ({"sampling_schedule": {"temperature": 0.0}}, "above 0 at every step"),
-        ({"rewards": {"j": {"kind": "callable", "path": "tests.domain.selection.tiny:graded", "role": "judge"}}}, "nothing to train on"),
+        (
+            {"rewards": {"j": {"kind": "callable", "path": "tests.domain.selection.tiny:graded", "role": "judge"}}},
+            "nothing to train on",
+        ),
         ({"shots": 9}, "shots = 9: this task model has places for 8 demonstrations; write 1 to 8"),
-        ({"source": {"kind": "tickets"}}, 'task_model.kind = "digit_rules" reads the digits of .* the source is "tickets"; write a model of your own'),
+        (
+            {"source": {"kind": "tickets"}},
+            'task_model.kind = "digit_rules" reads the digits of .* the source is "tickets"; write a model of your own',
+        ),
         ({"model": {"stop_probability": 0.6}}, "stop_probability = 0.6"),
         ({"model": {"width": 9}}, "width = 9 cannot be divided among num_heads = 2"),
     ],
@@ -205,7 +224,9 @@ def test_held_out_queries_with_one_pool_are_refused_unless_that_is_meant() -> No
 def test_what_cannot_work_is_said_before_anything_is_trained(changes: dict[str, Any], says: str) -> None:
     tree = merge(TABLE, {name: value for name, value in changes.items() if name != "rewards"})
     with pytest.raises(ConfigError, match=says):
-        validate(SelectionConfig, tree | ({"rewards": changes["rewards"]} if "rewards" in changes else {})).open(streams=Streams(0))
+        validate(SelectionConfig, tree | ({"rewards": changes["rewards"]} if "rewards" in changes else {})).open(
+            streams=Streams(0)
+        )
 
 
 def test_a_reward_that_needs_what_is_not_measured_is_refused() -> None:
@@ -229,7 +250,9 @@ def test_stages_share_the_policy_and_may_change_the_rest(domain: SelectionDomain
 def test_a_held_out_question_typed_by_hand_is_known(domain: SelectionDomain) -> None:
     record = domain.evaluate(streams=Streams(0)).records[0]
     asked = Prompt(record["prompt"], {"prompt": record["prompt"]})
-    found = domain.sample([asked], 1, streams=Streams(0), step=0, settings={"top_k": 1}, requires=frozenset({"log_prob"}))
+    found = domain.sample(
+        [asked], 1, streams=Streams(0), step=0, settings={"top_k": 1}, requires=frozenset({"log_prob"})
+    )
     assert domain.describe(found, torch.arange(1))[0]["prompt"] == record["prompt"]
 
 

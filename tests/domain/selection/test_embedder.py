@@ -13,7 +13,9 @@ def test_the_cosine_is_the_share_of_common_words():
     assert vectors.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     assert float(vectors[0] @ vectors[1]) == pytest.approx(3 / 4, abs=1e-6)
-    assert sorted(np.abs(vectors[2][vectors[2] != 0]).round(4).tolist()) == pytest.approx([1 / 5**0.5, 2 / 5**0.5], abs=1e-3)
+    assert sorted(np.abs(vectors[2][vectors[2] != 0]).round(4).tolist()) == pytest.approx(
+        [1 / 5**0.5, 2 / 5**0.5], abs=1e-3
+    )
     assert float(vectors[0] @ vectors[3]) == 0
 
 

@@ -1,4 +1,6 @@
-"""From a run to a selector: a whole small run on support tickets, exported by the command, selects without torch as the trained policy does."""
+"""From a run to a selector: a whole small run on support tickets, exported by the command, selects without torch as the
+trained policy does.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def finished(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def exported(finished, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("exported") / "ticket-selector"
-    ended = subprocess.run([sys.executable, "-m", "groupwise", "export", str(finished), "--out", str(out)], capture_output=True, text=True)
+    ended = subprocess.run(
+        [sys.executable, "-m", "groupwise", "export", str(finished), "--out", str(out)], capture_output=True, text=True
+    )
     assert ended.returncode == 0, ended.stderr
     assert f'Load it: groupwise.Selector.load("{out}").select(QUERY, 4)' in ended.stdout
     return out
@@ -67,11 +71,15 @@ def test_the_exported_selector_picks_as_the_trained_policy_does(finished, export
     assert float(network.out.weight.detach().abs().max()) > 0, "it was trained"
     table = QueryTable(questions.held_out, network.config.answer_size, torch.device("cpu"), torch.float32)
     with torch.no_grad():
-        choices = draw(network, network.encode(table.pools(torch.arange(6))), 4, None, torch.ones(6, dtype=torch.float64))
+        choices = draw(
+            network, network.encode(table.pools(torch.arange(6))), 4, None, torch.ones(6, dtype=torch.float64)
+        )
     selector = Selector.load(exported)
     for query, picks in zip(questions.held_out, choices.picks.tolist(), strict=True):
         pool = [example.id for example in query.pool]
-        assert [each.id for each in selector.select(query.question, 4, pool=pool)] == [pool[place] for place in picks][::-1]
+        assert [each.id for each in selector.select(query.question, 4, pool=pool)] == [pool[place] for place in picks][
+            ::-1
+        ]
 
 
 def test_it_knows_what_it_was_trained_with(exported):
@@ -121,7 +129,11 @@ def test_used_as_the_guide_says_it_scores_what_its_card_and_the_table_say(finish
     folder = trained_folder(config.task_model)
     model, words = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     selector, held_out = Selector.load(exported), config.source.read().held_out
-    scores = [sum(desk(selector.prompt(query.question, k), model, words) == query.answer for query in held_out) / len(held_out) for k in range(1, 5)]
+    scores = [
+        sum(desk(selector.prompt(query.question, k), model, words) == query.answer for query in held_out)
+        / len(held_out)
+        for k in range(1, 5)
+    ]
     row = "| as exported | " + " | ".join(f"{score:.3f}" for score in [*scores, sum(scores) / 4]) + " |"
     card = (exported / "README.md").read_text()
     assert row in card
@@ -133,7 +145,9 @@ def test_used_as_the_guide_says_it_scores_what_its_card_and_the_table_say(finish
 
 def test_evaluate_measures_the_folder_as_it_is_used(finished, exported, tmp_path, capsys, monkeypatch):
     def evaluated(folder: Path) -> dict:
-        monkeypatch.setattr(sys, "argv", ["groupwise", "evaluate", str(folder), "--experiment", str(finished), "--json"])
+        monkeypatch.setattr(
+            sys, "argv", ["groupwise", "evaluate", str(folder), "--experiment", str(finished), "--json"]
+        )
         with pytest.raises(SystemExit) as ended:
             main()
         assert ended.value.code in (0, None)
@@ -142,7 +156,9 @@ def test_evaluate_measures_the_folder_as_it_is_used(finished, exported, tmp_path
     told = evaluated(exported)
     table = json.loads((finished / "tables" / "baselines.json").read_text())
     used = next(row[1:] for row in table["rows"] if row[0] == "ours, as exported")
-    assert [told["metrics"][f"exported/accuracy_{size}"] for size in range(1, 5)] == pytest.approx([cell["mean"] for cell in used])
+    assert [told["metrics"][f"exported/accuracy_{size}"] for size in range(1, 5)] == pytest.approx(
+        [cell["mean"] for cell in used]
+    )
     assert "task model" not in " ".join(told["tables"][0]["notes"])
     # A folder whose examples all say one desk answers otherwise: it is the folder that is measured.
     selector = Selector.load(exported)
@@ -150,7 +166,9 @@ def test_evaluate_measures_the_folder_as_it_is_used(finished, exported, tmp_path
         selector.remove(example.id)
         selector.add(example.question, "elm", id=example.id)
     selector.save(tmp_path / "elms")
-    assert {each["answer"] for record in evaluated(tmp_path / "elms")["records"] for each in record["demonstrations"]} == {"elm"}
+    assert {
+        each["answer"] for record in evaluated(tmp_path / "elms")["records"] for each in record["demonstrations"]
+    } == {"elm"}
 
 
 def test_a_query_is_never_shown_its_own_solution():
@@ -173,7 +191,10 @@ def test_another_split_is_exported_when_it_is_named(finished, tmp_path, which):
 def test_a_file_of_solved_examples_is_exported(finished, tmp_path):
     config = load_experiment(finished).domain
     file = tmp_path / "solved.jsonl"
-    rows = [{"id": f"mine-{number}", "question": f"north gold web kim new {word}", "answer": "elm"} for number, word in enumerate("abcdef")]
+    rows = [
+        {"id": f"mine-{number}", "question": f"north gold web kim new {word}", "answer": "elm"}
+        for number, word in enumerate("abcdef")
+    ]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     selector = write_selector(config, finished / "model", tmp_path / "out", str(file))
     assert [example.id for example in Selector.load(tmp_path / "out").examples] == [row["id"] for row in rows]
@@ -193,7 +214,10 @@ def test_a_file_of_solved_examples_is_exported(finished, tmp_path):
 
 def test_examples_that_are_neither_a_split_nor_a_file_are_refused(finished, tmp_path):
     config = load_experiment(finished).domain
-    with pytest.raises(ConfigError, match=r"examples = 'heldout': write one of held_out, validation, train, or a file that ends in .jsonl"):
+    with pytest.raises(
+        ConfigError,
+        match=r"examples = 'heldout': write one of held_out, validation, train, or a file that ends in .jsonl",
+    ):
         write_selector(config, finished / "model", tmp_path / "no", "heldout")
 
 
@@ -204,20 +228,30 @@ def test_one_bank_that_all_pools_are_the_nearest_of_is_exported_whole(tmp_path):
 
     words = [f"{first} {second}" for first in ("red", "blue", "old") for second in ("cat", "dog", "hen", "owl")]
     examples = write(
-        "examples.jsonl", [*({"id": f"e{place}", "question": text, "answer": "yes"} for place, text in enumerate(words)), {"id": "e", "question": "?"}]
+        "examples.jsonl",
+        [
+            *({"id": f"e{place}", "question": text, "answer": "yes"} for place, text in enumerate(words)),
+            {"id": "e", "question": "?"},
+        ],
     )
     queries = [{"id": f"q{place}", "question": text, "answers": ["yes"]} for place, text in enumerate(words[:6])]
-    source = Files(queries=write("queries.jsonl", queries), examples=examples, embedder=HashedWords(), pool_size=2, num_held_out=2)
+    source = Files(
+        queries=write("queries.jsonl", queries), examples=examples, embedder=HashedWords(), pool_size=2, num_held_out=2
+    )
     questions = source.read()
     config = SelectionConfig.model_construct(source=source, shots=2)
-    assert [example.id for example in store(config, questions, "held_out")] == [f"e{place}" for place in range(12)], "without the one that has no answer"
+    assert [example.id for example in store(config, questions, "held_out")] == [f"e{place}" for place in range(12)], (
+        "without the one that has no answer"
+    )
     named = [query | {"pool": ["e0", "e1"]} for query in queries]
     questions = source.model_copy(update={"queries": write("named.jsonl", named)}).read()
     assert {example.id for example in store(config, questions, "held_out")} == {"e0", "e1"}
 
 
 def test_a_card_says_that_nothing_was_measured(finished, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["groupwise", "export", str(finished), "--out", str(tmp_path / "out"), "--no-measure"])
+    monkeypatch.setattr(
+        sys, "argv", ["groupwise", "export", str(finished), "--out", str(tmp_path / "out"), "--no-measure"]
+    )
     with pytest.raises(SystemExit):
         main()
     assert "The folder was not measured as it is used" in (tmp_path / "out" / "README.md").read_text()
@@ -231,7 +265,9 @@ def test_a_folder_without_a_policy_is_refused(finished, tmp_path):
 
 def test_a_policy_of_other_embeddings_is_refused(finished, tmp_path):
     config = load_experiment(finished, ["domain.source.embedder.size=64"]).domain
-    with pytest.raises(ConfigError, match=r"the policy reads embeddings of 128 numbers, and the source has \[\(64,\)\]"):
+    with pytest.raises(
+        ConfigError, match=r"the policy reads embeddings of 128 numbers, and the source has \[\(64,\)\]"
+    ):
         write_selector(config, finished / "model", tmp_path / "out")
 
 

@@ -41,8 +41,11 @@ def test_equal_choices_are_measured_once() -> None:
     measures = Measures(model)
     found = measures([one, other, one, one], [pool, pool, pool, pool[::-1]])
     assert found[0] == found[2]
-    assert sorted(model.asked) == sorted([("q", ()), ("r", ()), ("q", ("a", "b")), ("r", ("a", "b")), ("q", ("b", "a"))])
-    # A later call asks again: what a row gives depends in its last digits on the rows beside it, and a resumed run has no earlier call.
+    assert sorted(model.asked) == sorted(
+        [("q", ()), ("r", ()), ("q", ("a", "b")), ("r", ("a", "b")), ("q", ("b", "a"))]
+    )
+    # A later call asks again: what a row gives depends in its last digits on the rows beside it, and a resumed run has
+    # no earlier call.
     measures([one], [pool[:1]])
     assert model.asked[-2:] == [("q", ()), ("q", ("a",))]
 

@@ -1,4 +1,6 @@
-"""Reward-weighted cross-entropy: weights by hand, the loss against its formula, recorded and drawn candidates, tau's schedule."""
+"""Reward-weighted cross-entropy: weights by hand, the loss against its formula, recorded and drawn candidates, tau's
+schedule.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def test_the_loss_is_the_weighted_cross_entropy_of_whole_choices() -> None:
     last = [row[-1] for row in measured]
     rewards = [each.accuracy + each.expected for each in last if each is not None]
     weight = torch.tensor(rewards, dtype=torch.float64).view(2, 3).div(0.5).softmax(1).flatten()
-    log_prob = torch.stack([choices.log_probs[row, place, samples.payload["picks"][row, place]] for row in range(6) for place in range(2)]).view(6, 2)
+    log_prob = torch.stack(
+        [choices.log_probs[row, place, samples.payload["picks"][row, place]] for row in range(6) for place in range(2)]
+    ).view(6, 2)
     by_hand = (weight * -log_prob.detach().sum(1)).sum() / 2
     count = samples.auxiliary_count["supervised"]
     assert float(count.sum()) == pytest.approx(2.0)
@@ -82,7 +86,9 @@ def test_candidates_depend_on_step_and_seed_alone() -> None:
     assert again is not None
     assert later is not None
     assert torch.equal(first.payload["picks"], again.payload["picks"])
-    assert not torch.equal(first.payload["query"], later.payload["query"]) or not torch.equal(first.payload["picks"], later.payload["picks"])
+    assert not torch.equal(first.payload["query"], later.payload["query"]) or not torch.equal(
+        first.payload["picks"], later.payload["picks"]
+    )
 
 
 def test_without_it_there_is_nothing_to_show() -> None:
@@ -94,7 +100,11 @@ def test_without_it_there_is_nothing_to_show() -> None:
 def recorded(folder: Path, **keys: Any) -> dict[str, Any]:
     """Three candidates of every training query, as places; the middle one is the best."""
     plain = domain_of()
-    entry = [{"pointer_pos": [0, 1], "vqa_acc_score": 0.3}, {"pointer_pos": [2, 3], "vqa_acc_score": 0.9}, {"pointer_pos": [1, 0], "vqa_acc_score": 0.0}]
+    entry = [
+        {"pointer_pos": [0, 1], "vqa_acc_score": 0.3},
+        {"pointer_pos": [2, 3], "vqa_acc_score": 0.9},
+        {"pointer_pos": [1, 0], "vqa_acc_score": 0.0},
+    ]
     tree = {query.id: {"pointer_candidates": entry} for query in plain._questions.train}
     (folder / "recorded.json").write_text(json.dumps(tree))
     return {"candidates": {"kind": "recorded", "path": str(folder / "recorded.json"), **keys}, "tau": 0.1}
@@ -125,5 +135,8 @@ def test_a_field_that_was_not_recorded_is_named(tmp_path: Path) -> None:
 
 
 def test_what_a_warm_up_depends_on_changes_its_fingerprint(tmp_path: Path) -> None:
-    prints = {domain_of(**keys).fingerprint() for keys in ({}, {"rce": {}}, {"rce": {"tau": 1.0}}, {"rce": {}, "random_shots": True})}
+    prints = {
+        domain_of(**keys).fingerprint()
+        for keys in ({}, {"rce": {}}, {"rce": {"tau": 1.0}}, {"rce": {}, "random_shots": True})
+    }
     assert len(prints) == 4

@@ -19,7 +19,9 @@ POOL = [example("a", "yes"), example("b", "yes"), example("c", "no")]
 ASKED = query("q", POOL, choices=("yes", "no"))
 
 
-def chance(prompts: Sequence[Any], completions: Sequence[Any], probability: Sequence[float], shots: Sequence[int]) -> list[float]:
+def chance(
+    prompts: Sequence[Any], completions: Sequence[Any], probability: Sequence[float], shots: Sequence[int]
+) -> list[float]:
     return [value + 10 * size for value, size in zip(probability, shots, strict=True)]
 
 

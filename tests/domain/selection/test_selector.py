@@ -1,4 +1,6 @@
-"""`select(query, k)` without torch: equal to the policy, explicit in its order, and refused where something differs from training."""
+"""`select(query, k)` without torch: equal to the policy, explicit in its order, and refused where something differs
+from training.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def test_picks_equal_the_policys_over_each_querys_own_pool(folder):
         pool = [example.id for example in query.pool]
         found = selector.select(query.question, 4, pool=pool, order="first_pick_first")
         assert [example.id for example in found] == [pool[place] for place in picks]
-        assert [example.id for example in selector.select(query.embedding, 4, pool=pool)] == [pool[place] for place in picks][::-1]
+        assert [example.id for example in selector.select(query.embedding, 4, pool=pool)] == [
+            pool[place] for place in picks
+        ][::-1]
 
 
 def test_without_a_pool_it_chooses_among_the_nearest(folder):
@@ -51,7 +55,9 @@ def test_without_a_pool_it_chooses_among_the_nearest(folder):
     nearest = sorted(range(len(ids)), key=lambda place: -float(selector.examples[place].embedding @ vector))[:24]
     found = selector.select(QUESTION)
     assert len(found) == 4
-    assert [each.id for each in found] == [each.id for each in selector.select(QUESTION, pool=[ids[place] for place in sorted(nearest)])]
+    assert [each.id for each in found] == [
+        each.id for each in selector.select(QUESTION, pool=[ids[place] for place in sorted(nearest)])
+    ]
 
 
 def test_embeddings_are_stacked_once_and_again_when_examples_come_or_go(folder, monkeypatch):
@@ -76,7 +82,9 @@ def test_the_order_is_that_of_training_or_the_one_asked_for(folder, tmp_path):
     other = Selector.load(tmp_path)
     assert [each.id for each in other.select(QUESTION, 3)] == [each.id for each in selector.select(QUESTION, 3)][::-1]
     shown = selector.select(QUESTION, 2)
-    assert selector.prompt(QUESTION, 2) == "".join(f"{each.question}: {each.answer}\n" for each in shown) + f"{QUESTION}:"
+    assert (
+        selector.prompt(QUESTION, 2) == "".join(f"{each.question}: {each.answer}\n" for each in shown) + f"{QUESTION}:"
+    )
 
 
 def test_an_example_that_is_added_can_be_picked_and_saved(folder, tmp_path):
@@ -109,7 +117,9 @@ def test_importing_loading_and_selecting_import_no_torch(folder):
         f"print([each.id for each in selector.select({QUESTION!r})]); selector.save(sys.argv[2]);"
         "print(sorted({'torch', 'transformers', 'sklearn', 'scipy'} & set(sys.modules)))"
     )
-    ended = subprocess.run([sys.executable, "-c", code, str(folder), str(folder / "copy")], capture_output=True, text=True, check=True)
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(folder), str(folder / "copy")], capture_output=True, text=True, check=True
+    )
     picked, heavy = ended.stdout.splitlines()
     assert eval(picked) == [each.id for each in Selector.load(folder).select(QUESTION)]
     assert heavy == "[]"
@@ -119,7 +129,10 @@ def test_importing_loading_and_selecting_import_no_torch(folder):
     "use",
     [
         "selector.select(QUESTION)",
-        "__import__('groupwise.integrations.langchain').integrations.langchain.GroupwiseExampleSelector(selector).select_examples({'question': QUESTION})",
+        (
+            "__import__('groupwise.integrations.langchain').integrations.langchain.GroupwiseExampleSelector(selector).select_examples({'question':"
+            " QUESTION})"
+        ),
         "__import__('groupwise.integrations.dspy').integrations.dspy.SelectDemos(selector)(QUESTION)",
     ],
 )
@@ -143,11 +156,16 @@ def test_equally_near_examples_and_copies_of_one_are_taken_in_their_order(tmp_pa
     picked = [each.id for each in selector.select(QUESTION, 3, pool=[first.id, *names], order="first_pick_first")]
     vectors = np.stack([first.embedding] * 4)
     features = np.stack([answer_features(first.answer, network.config.answer_size)] * 4)
-    found = NumpyPointer({name: value.numpy() for name, value in network.state_dict().items()}, 2).picks(SOURCE.embedder([QUESTION])[0], vectors, features, 3)
+    found = NumpyPointer({name: value.numpy() for name, value in network.state_dict().items()}, 2).picks(
+        SOURCE.embedder([QUESTION])[0], vectors, features, 3
+    )
     assert picked == [[first.id, *names][place] for place in found[0]]
     assert picked == [first.id, *names[:2]]
     selector.save(tmp_path)
-    assert [each.id for each in Selector.load(tmp_path).select(QUESTION, 3, pool=[first.id, *names], order="first_pick_first")] == picked
+    assert [
+        each.id
+        for each in Selector.load(tmp_path).select(QUESTION, 3, pool=[first.id, *names], order="first_pick_first")
+    ] == picked
 
 
 def changed(folder, tmp_path, name, change):
@@ -176,16 +194,32 @@ def edited(**more):
     [
         ("model.safetensors", flip, "policy.json or model.safetensors is not what was saved"),
         ("embeddings.safetensors", flip, "examples.jsonl or embeddings.safetensors is not what was saved"),
-        ("examples.jsonl", lambda data: data.replace(b'"amber"', b'"birch"', 1), "examples.jsonl or embeddings.safetensors is not what was saved"),
-        ("examples.jsonl", lambda data: data[: len(data) // 2], "examples.jsonl or embeddings.safetensors is not what was saved"),
-        ("selector.json", edited(embedder={"kind": "hashed_words", "size": 64}), "embedder in selector.json is not what was saved"),
+        (
+            "examples.jsonl",
+            lambda data: data.replace(b'"amber"', b'"birch"', 1),
+            "examples.jsonl or embeddings.safetensors is not what was saved",
+        ),
+        (
+            "examples.jsonl",
+            lambda data: data[: len(data) // 2],
+            "examples.jsonl or embeddings.safetensors is not what was saved",
+        ),
+        (
+            "selector.json",
+            edited(embedder={"kind": "hashed_words", "size": 64}),
+            "embedder in selector.json is not what was saved",
+        ),
         ("selector.json", edited(template=None), "template in selector.json is not what was saved"),
         ("selector.json", edited(order="first_pick_first"), "settings in selector.json is not what was saved"),
         ("selector.json", edited(shots=2), "settings in selector.json is not what was saved"),
         ("selector.json", edited(hashes={}), "policy.json or model.safetensors is not what was saved"),
         ("selector.json", edited(more=1), "selector.json holds shots, .*, more, not shots"),
         ("selector.json", lambda data: data[:40], "selector.json"),
-        ("policy.json", lambda data: data.replace(b'"num_heads": 2', b'"num_heads": 4'), "policy.json or model.safetensors is not what was saved"),
+        (
+            "policy.json",
+            lambda data: data.replace(b'"num_heads": 2', b'"num_heads": 4'),
+            "policy.json or model.safetensors is not what was saved",
+        ),
     ],
 )
 def test_what_was_changed_after_saving_is_refused(folder, tmp_path, name, change, message):
@@ -194,7 +228,9 @@ def test_what_was_changed_after_saving_is_refused(folder, tmp_path, name, change
 
 
 def test_another_embedder_or_template_is_refused(folder):
-    with pytest.raises(ConfigError, match=r"the embedder gives example '.*' another vector than the one it was saved with \(cosine"):
+    with pytest.raises(
+        ConfigError, match=r"the embedder gives example '.*' another vector than the one it was saved with \(cosine"
+    ):
         Selector.load(folder, embed=lambda texts: np.roll(SOURCE.embedder(texts), 1, axis=1))
     with pytest.raises(ConfigError, match=r"its embedding has the shape \[64\], and the policy reads \[128\]"):
         Selector.load(folder, embed=HashedWords(size=64))

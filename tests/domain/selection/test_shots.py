@@ -1,4 +1,6 @@
-"""Strategies for the number of examples: weighted prefixes, numbers drawn at random, modes by number, ending early at a price."""
+"""Strategies for the number of examples: weighted prefixes, numbers drawn at random, modes by number, ending early at a
+price.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from groupwise.streams import Streams
 
 
 def sampled(domain: SelectionDomain, group_size: int = 3, step: int = 0, num: int = 5) -> Samples:
-    return domain.sample(domain.prompts(range(num)), group_size, streams=Streams(0), step=step, settings={}, requires=frozenset({"log_prob"}))
+    return domain.sample(
+        domain.prompts(range(num)),
+        group_size,
+        streams=Streams(0),
+        step=step,
+        settings={},
+        requires=frozenset({"log_prob"}),
+    )
 
 
 def test_prefixes_count_by_their_weights() -> None:
@@ -29,7 +38,9 @@ def test_prefixes_count_by_their_weights() -> None:
 
 
 def test_equal_weights_are_none() -> None:
-    assert credited([0.2, 0.9, 0.4], 3, 4, 0.3, [2.0] * 3).tolist() == pytest.approx(credited([0.2, 0.9, 0.4], 3, 4, 0.3).tolist())
+    assert credited([0.2, 0.9, 0.4], 3, 4, 0.3, [2.0] * 3).tolist() == pytest.approx(
+        credited([0.2, 0.9, 0.4], 3, 4, 0.3).tolist()
+    )
 
 
 def test_weights_belong_to_every_number_of_examples() -> None:
@@ -61,7 +72,9 @@ def test_the_number_of_examples_is_drawn_for_each_query_and_step() -> None:
         seen |= set(lengths[:, 0].tolist())
         assert bool(((samples.payload["picks"] == NOTHING) == ~samples.mask).all())
         # Only what was shown is measured.
-        assert [max(size for size, each in enumerate(row, 1) if each is not None) for row in samples.payload["measured"]] == lengths.flatten().tolist()
+        assert [
+            max(size for size, each in enumerate(row, 1) if each is not None) for row in samples.payload["measured"]
+        ] == lengths.flatten().tolist()
         again = domain.score(samples, torch.arange(15), frozenset({"log_prob"})).log_prob.detach()
         assert torch.allclose(again.masked_fill(~samples.mask, 0.0), samples.old_log_prob, atol=1e-12)
     assert seen == {1, 2, 3}

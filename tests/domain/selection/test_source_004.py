@@ -88,9 +88,13 @@ def test_its_whole_course_has_its_schedules() -> None:
 def test_every_mode_and_every_strategy_is_run_by_some_shipped_experiment() -> None:
     found = [each for name in [*NAMES, ""] for each in shipped(name)]
     union: Any = get_args(AnyMode)[0]
-    assert {mode(each) for each in found} == {model.model_fields["kind"].default for model in get_args(union) if issubclass(model, Mode)}
+    assert {mode(each) for each in found} == {
+        model.model_fields["kind"].default for model in get_args(union) if issubclass(model, Mode)
+    }
     assert {reward(each).adapt.follow for each in found if reward(each).adapt is not None} == {"spread", "informative"}  # type: ignore[union-attr]
-    assert any(domain(each).prefix is not None and domain(each).prefix.weights == [0.2, 0.3, 0.2, 0.3] for each in found)  # type: ignore[union-attr]
+    assert any(
+        domain(each).prefix is not None and domain(each).prefix.weights == [0.2, 0.3, 0.2, 0.3] for each in found
+    )  # type: ignore[union-attr]
     assert any(domain(each).random_shots for each in found)
     assert any(reward(each).per_shot for each in found)
     assert any(domain(each).stop and "cost" in domain(each).rewards for each in found)
@@ -102,7 +106,9 @@ def test_every_mode_and_every_strategy_is_run_by_some_shipped_experiment() -> No
 def test_its_z_score() -> None:
     # Mean .625, squares 1.275^2 + 2 * .325^2 + .625^2 = 2.2275, over three .7425.
     std = 0.7425**0.5
-    assert advantages(ZScore(min_std=0.1, clip=5.0), [1.9, 0.3, 0.3, 0.0]) == pytest.approx([1.275 / std, -0.325 / std, -0.325 / std, -0.625 / std])
+    assert advantages(ZScore(min_std=0.1, clip=5.0), [1.9, 0.3, 0.3, 0.0]) == pytest.approx(
+        [1.275 / std, -0.325 / std, -0.325 / std, -0.625 / std]
+    )
     # A spread below the floor of .1 is divided by the floor: .02 around .31.
     assert advantages(ZScore(min_std=0.1, clip=5.0), [0.33, 0.29]) == pytest.approx([0.2, -0.2])
     # One right of a hundred: 99 / 10 standard deviations of 1/10, cut at 5.

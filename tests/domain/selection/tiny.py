@@ -12,7 +12,15 @@ from groupwise.streams import Streams
 TABLE: dict[str, Any] = {
     "kind": "selection",
     "model": {"kind": "pointer", "width": 8, "num_heads": 2, "dtype": "float64"},
-    "source": {"kind": "digit_rules", "num_rules": 26, "num_train": 6, "num_validation": 2, "num_held_out": 4, "pool_size": 4, "bank_size": 8},
+    "source": {
+        "kind": "digit_rules",
+        "num_rules": 26,
+        "num_train": 6,
+        "num_validation": 2,
+        "num_held_out": 4,
+        "pool_size": 4,
+        "bank_size": 8,
+    },
     "task_model": {"kind": "digit_rules", "width": 8, "num_layers": 1, "num_heads": 2, "num_steps": 0, "cache": False},
     "shots": 2,
     "rewards": {"vqa": {"kind": "callable", "path": "tests.domain.selection.tiny:graded"}},

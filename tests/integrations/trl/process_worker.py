@@ -33,7 +33,15 @@ def main(folder: Path) -> None:
     keys = {"num_generations": 8, "per_device_train_batch_size": 4 // world, "num_iterations": 2, "max_steps": 2}
     gradients = {}
     for name, edits in OBJECTIVES.items():
-        trainer, steps = run(GRPOTrainer, folder, keys, [tiny.early_letters, tiny.length], rollout_func=answers(True), objective=name, edits=edits)
+        trainer, steps = run(
+            GRPOTrainer,
+            folder,
+            keys,
+            [tiny.early_letters, tiny.length],
+            rollout_func=answers(True),
+            objective=name,
+            edits=edits,
+        )
         gradients |= {f"{name}/{place}": step for place, step in enumerate(steps)}
         logged = [line for line in trainer.state.log_history if "on_policy_fraction" in line]
         names = ("loss", "entropy", "zero_gradient_fraction/positive", "rewards_mean")

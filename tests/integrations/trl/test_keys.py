@@ -31,7 +31,10 @@ PRESETS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_that_both_have_is_the_same(tmp_path: Path, name: str) -> None:
     found = objective_of(tiny.settings(tmp_path, **PRESETS[name]))
-    changed = difference(Objective.preset(name).model_dump(mode="json", exclude={"name"}), found.model_dump(mode="json", exclude={"name"}))
+    changed = difference(
+        Objective.preset(name).model_dump(mode="json", exclude={"name"}),
+        found.model_dump(mode="json", exclude={"name"}),
+    )
     # TRL sums the rewards that are there; and samples no further prompts.
     allowed = {"partial_rewards", "admission.kind", "admission.max_rounds"} if name == "dapo" else {"partial_rewards"}
     assert set(changed) == allowed
@@ -46,7 +49,11 @@ def test_keys_that_say_what_the_objective_says_are_no_contradiction(tmp_path: Pa
 @pytest.mark.parametrize(
     ("name", "keys", "expected"),
     [
-        ("grpo", {"loss_type": "cispo"}, "loss_type = 'cispo' contradicts the objective 'grpo', which says 'grpo'; trust.kind"),
+        (
+            "grpo",
+            {"loss_type": "cispo"},
+            "loss_type = 'cispo' contradicts the objective 'grpo', which says 'grpo'; trust.kind",
+        ),
         ("dapo", {"epsilon_high": 0.3}, "which says 0.28; trust.high decides: leave epsilon_high out"),
         ("dapo", {"epsilon": 0.1}, "epsilon = 0.1"),
         ("sapo", {"epsilon": 0.1}, "where nothing corresponds"),
@@ -67,15 +74,25 @@ def test_keys_that_say_what_the_objective_says_are_no_contradiction(tmp_path: Pa
         ("grpo+tis", {"vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_max": 2.0}, ""),
         ("grpo+tis", {"vllm_importance_sampling_mode": "token_mask"}, "which says 'token_truncate'"),
         ("grpo+tis", {"vllm_importance_sampling_clip_min": 0.5}, "clip_min = 0.5 contradicts"),
-        ("grpo+seq_mis", {"vllm_importance_sampling_mode": "sequence_mask", "vllm_importance_sampling_clip_max": 2.0}, ""),
+        (
+            "grpo+seq_mis",
+            {"vllm_importance_sampling_mode": "sequence_mask", "vllm_importance_sampling_clip_max": 2.0},
+            "",
+        ),
         ("grpo+mis", {"vllm_importance_sampling_mode": "sequence_truncate"}, "where nothing corresponds"),
-        ("grpo+seq_tis", {"vllm_importance_sampling_mode": "sequence_truncate", "vllm_importance_sampling_clip_max": 2.0}, ""),
+        (
+            "grpo+seq_tis",
+            {"vllm_importance_sampling_mode": "sequence_truncate", "vllm_importance_sampling_clip_max": 2.0},
+            "",
+        ),
         ("gdpo", {"multi_objective_aggregation": "normalize_then_sum"}, ""),
         ("grpo", {"multi_objective_aggregation": "normalize_then_sum"}, "multi_objective_aggregation"),
     ],
     ids=str,
 )
-def test_a_contradiction_names_key_value_and_what_decides(tmp_path: Path, name: str, keys: dict[str, Any], expected: str) -> None:
+def test_a_contradiction_names_key_value_and_what_decides(
+    tmp_path: Path, name: str, keys: dict[str, Any], expected: str
+) -> None:
     found = "; ".join(contradictions(tiny.settings(tmp_path, **keys), Objective.preset(name)))
     assert expected in found
     assert bool(found) == bool(expected)
@@ -94,8 +111,14 @@ def test_a_contradiction_names_key_value_and_what_decides(tmp_path: Path, name: 
         ({"use_adaptive_entropy": True}, "use_adaptive_entropy has no counterpart"),
         ({"top_entropy_quantile": 0.5}, "write top_entropy_quantile = 1.0"),
         ({"off_policy_mask_threshold": 0.5}, "write off_policy_mask_threshold = None"),
-        ({"use_vllm": True, "vllm_importance_sampling_mode": "word_mask"}, "write one of token_truncate, token_mask, sequence_truncate, sequence_mask"),
-        ({"use_vllm": True, "vllm_importance_sampling_mode": "token_mask", "loss_type": "vespo"}, "into its own weight"),
+        (
+            {"use_vllm": True, "vllm_importance_sampling_mode": "word_mask"},
+            "write one of token_truncate, token_mask, sequence_truncate, sequence_mask",
+        ),
+        (
+            {"use_vllm": True, "vllm_importance_sampling_mode": "token_mask", "loss_type": "vespo"},
+            "into its own weight",
+        ),
     ],
     ids=str,
 )
@@ -110,12 +133,22 @@ def test_a_correction_is_read_where_vllm_samples(tmp_path: Path) -> None:
     assert objective_of(tiny.settings(tmp_path, **keys)).correction.kind == "none"
     corrected = objective_of(tiny.settings(tmp_path, use_vllm=True, **keys)).correction
     assert (corrected.kind, corrected.lower, corrected.upper) == ("interval", 0.5, 3.0)
-    truncated = objective_of(tiny.settings(tmp_path, use_vllm=True, vllm_importance_sampling_mode="token_truncate")).correction
+    truncated = objective_of(
+        tiny.settings(tmp_path, use_vllm=True, vllm_importance_sampling_mode="token_truncate")
+    ).correction
     assert (truncated.kind, truncated.level, truncated.minimum, truncated.maximum) == ("truncate", "decision", 0.0, 3.0)
     default = objective_of(tiny.settings(tmp_path, use_vllm=True)).correction
-    assert (default.kind, default.by, default.weight, default.minimum, default.maximum) == ("mask", "product", "product", 0.0, 3.0)
+    assert (default.kind, default.by, default.weight, default.minimum, default.maximum) == (
+        "mask",
+        "product",
+        "product",
+        0.0,
+        3.0,
+    )
     bounds = {"vllm_importance_sampling_clip_min": 0.5, "vllm_importance_sampling_clip_max": None}
-    member = objective_of(tiny.settings(tmp_path, use_vllm=True, vllm_importance_sampling_mode="sequence_truncate", **bounds)).correction
+    member = objective_of(
+        tiny.settings(tmp_path, use_vllm=True, vllm_importance_sampling_mode="sequence_truncate", **bounds)
+    ).correction
     assert (member.kind, member.level, member.minimum, member.maximum) == ("truncate", "member", 0.5, float("inf"))
 
 

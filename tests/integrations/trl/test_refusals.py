@@ -27,18 +27,35 @@ def said(tmp_path: Path, name: str, edits: dict[str, Any], keys: dict[str, Any],
         ("grpo", {"credit.inverse_step": {}}, {}, "step_size"),
         ("grpo", {"auxiliary": {"supervised": 0.1}}, {}, "auxiliary.supervised needs data"),
         ("grpo", {"advantage.kind": "per_prompt"}, {}, "remembers a prompt's earlier rewards"),
-        ("grpo", {}, {"gradient_accumulation_steps": 4, "steps_per_generation": 2}, "reaches over the end of a generation"),
-        ("bnpo", {"aggregation.kind": "prompt_mean"}, {"per_device_train_batch_size": 3, "num_generations": 6, "steps_per_generation": 4}, ""),
+        (
+            "grpo",
+            {},
+            {"gradient_accumulation_steps": 4, "steps_per_generation": 2},
+            "reaches over the end of a generation",
+        ),
         (
             "bnpo",
             {"aggregation.kind": "prompt_mean"},
-            {"per_device_train_batch_size": 3, "num_generations": 4, "gradient_accumulation_steps": 4, "generation_batch_size": 12},
+            {"per_device_train_batch_size": 3, "num_generations": 6, "steps_per_generation": 4},
+            "",
+        ),
+        (
+            "bnpo",
+            {"aggregation.kind": "prompt_mean"},
+            {
+                "per_device_train_batch_size": 3,
+                "num_generations": 4,
+                "gradient_accumulation_steps": 4,
+                "generation_batch_size": 12,
+            },
             "",
         ),
     ],
     ids=str,
 )
-def test_what_trl_cannot_give_is_refused_with_a_reason(tmp_path: Path, name: str, edits: dict[str, Any], keys: dict[str, Any], expected: str) -> None:
+def test_what_trl_cannot_give_is_refused_with_a_reason(
+    tmp_path: Path, name: str, edits: dict[str, Any], keys: dict[str, Any], expected: str
+) -> None:
     found = said(tmp_path, name, edits, keys)
     assert expected in found
     assert bool(found) == bool(expected)
@@ -49,7 +66,9 @@ def test_groups_across_processes_have_no_mean_over_prompts(tmp_path: Path) -> No
     args = tiny.settings(tmp_path, num_generations=8)
     args.steps_per_generation = 1  # as with two processes, each of which holds four of the eight members
     args.gradient_accumulation_steps = 1
-    assert "cut inside a group of 8" in "; ".join(refusals(Objective.preset("bnpo", **{"aggregation.kind": "prompt_mean"}), args, False))
+    assert "cut inside a group of 8" in "; ".join(
+        refusals(Objective.preset("bnpo", **{"aggregation.kind": "prompt_mean"}), args, False)
+    )
     assert not list(refusals(Objective.preset("bnpo"), args, False))
 
 
@@ -68,8 +87,12 @@ def test_which_key_wins_is_said(tmp_path: Path) -> None:
     assert "is not corrected" in "; ".join(remarks(Objective.preset("gspo"), args))
 
 
-@pytest.mark.parametrize(("version", "expected"), [(None, "TRL 1.16, which is not installed"), ("1.15.2", "and 1.15.2 is installed")])
-def test_trl_that_is_absent_or_another_is_named_with_what_to_write(tmp_path: Path, version: str | None, expected: str) -> None:
+@pytest.mark.parametrize(
+    ("version", "expected"), [(None, "TRL 1.16, which is not installed"), ("1.15.2", "and 1.15.2 is installed")]
+)
+def test_trl_that_is_absent_or_another_is_named_with_what_to_write(
+    tmp_path: Path, version: str | None, expected: str
+) -> None:
     (tmp_path / "trl.py").write_text("raise ImportError('absent')" if version is None else f"__version__ = '{version}'")
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport groupwise.integrations.trl"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -1,4 +1,6 @@
-"""The subclass against TRL's own trainer on a tiny model: real generation, real updates, gradients of every parameter."""
+"""The subclass against TRL's own trainer on a tiny model: real generation, real updates, gradients of every
+parameter.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,24 @@ from groupwise.objective import Objective
 from groupwise.objective.preset import method_names
 
 CLIPPED = ("grpo", "bnpo", "dr_grpo", "dapo", "luspo")
-CASES = [(kind, level) for kind in (*CLIPPED, "cispo", "sapo", "vespo") for level in ("token", "sequence") if (kind, level) != ("vespo", "sequence")]
-KLS: dict[str, dict[str, Any]] = {"none": {}, "k3": {"beta": 0.3, "use_bias_correction_kl": False}, "corrected": {"beta": 0.3, "use_bias_correction_kl": True}}
+CASES = [
+    (kind, level)
+    for kind in (*CLIPPED, "cispo", "sapo", "vespo")
+    for level in ("token", "sequence")
+    if (kind, level) != ("vespo", "sequence")
+]
+KLS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "k3": {"beta": 0.3, "use_bias_correction_kl": False},
+    "corrected": {"beta": 0.3, "use_bias_correction_kl": True},
+}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick_collection() -> Iterator[None]:
-    """TRL collects garbage at the end of every run, which takes longer than the run while everything imported is looked at again."""
+    """TRL collects garbage at the end of every run, which takes longer than the run while everything imported is looked
+    at again.
+    """
     gc.collect()
     gc.freeze()
     yield
@@ -51,17 +64,29 @@ class Gradients(TrainerCallback):
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         parameters = given["model"].parameters()
-        self.steps.append(torch.cat([(torch.zeros_like(each) if each.grad is None else each.grad).flatten() for each in parameters]).clone())
+        self.steps.append(
+            torch.cat(
+                [(torch.zeros_like(each) if each.grad is None else each.grad).flatten() for each in parameters]
+            ).clone()
+        )
 
 
-def run(kind: type, folder: Path, keys: dict[str, Any], rewards: Any = tiny.early_letters, **given: Any) -> tuple[Any, list[Tensor]]:
+def run(
+    kind: type, folder: Path, keys: dict[str, Any], rewards: Any = tiny.early_letters, **given: Any
+) -> tuple[Any, list[Tensor]]:
     """A trained trainer and the gradients of its steps."""
     gradients = Gradients()
     args = tiny.settings(folder / "out", **{"optim": "sgd", "learning_rate": 0.2} | keys)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         trainer = kind(
-            tiny.model(folder / "model"), rewards, args, train_dataset=tiny.data(), processing_class=tiny.tokenizer(), callbacks=[gradients], **given
+            tiny.model(folder / "model"),
+            rewards,
+            args,
+            train_dataset=tiny.data(),
+            processing_class=tiny.tokenizer(),
+            callbacks=[gradients],
+            **given,
         )
         trainer.train()
     return trainer, gradients.steps
@@ -85,7 +110,14 @@ def test_loss_and_gradient_are_trls(folder: Path, kind: str, level: str) -> None
     """Two passes over each generation, the second off-policy; the KL settings and clips go round the cases."""
     place = CASES.index((kind, level))
     kl = list(KLS)[place % 3]
-    keys: dict[str, Any] = {"loss_type": kind, "importance_sampling_level": level, "scale_rewards": "none", "num_iterations": 2, "max_steps": 2, **KLS[kl]}
+    keys: dict[str, Any] = {
+        "loss_type": kind,
+        "importance_sampling_level": level,
+        "scale_rewards": "none",
+        "num_iterations": 2,
+        "max_steps": 2,
+        **KLS[kl],
+    }
     if level == "sequence" and kl == "corrected":
         keys["use_bias_correction_kl"] = False
     if kind == "cispo":
@@ -123,17 +155,26 @@ def test_the_mean_over_a_micro_batch_of_trls_bnpo_is_ours_over_the_step(folder: 
     assert float((ours[1][0] - theirs[1][0]).norm()) > 1e-3 * float(theirs[1][0].norm())
 
 
-@pytest.mark.parametrize("keys", [{"scale_rewards": "group"}, {"scale_rewards": "batch"}, {"multi_objective_aggregation": "normalize_then_sum"}], ids=str)
+@pytest.mark.parametrize(
+    "keys",
+    [{"scale_rewards": "group"}, {"scale_rewards": "batch"}, {"multi_objective_aggregation": "normalize_then_sum"}],
+    ids=str,
+)
 def test_advantages_are_trls_but_for_its_small_number(folder: Path, keys: dict[str, Any]) -> None:
     rewards = [tiny.early_letters, tiny.length]
-    ours, theirs = (run(kind, folder, {"max_steps": 1, "reward_weights": [1.0, 0.5], **keys}, rewards)[0] for kind in (GRPOTrainer, trl.GRPOTrainer))
+    ours, theirs = (
+        run(kind, folder, {"max_steps": 1, "reward_weights": [1.0, 0.5], **keys}, rewards)[0]
+        for kind in (GRPOTrainer, trl.GRPOTrainer)
+    )
     mine, other = (torch.tensor(list(trainer._logs["advantages"]), dtype=torch.float64) for trainer in (ours, theirs))
     assert ours._logs["completion"] == theirs._logs["completion"]
     assert mine.abs().max() > 0.5
     assert torch.allclose(mine, other, rtol=1e-3)
     if "scale_rewards" in keys:
         values = torch.tensor(list(theirs._logs["rewards"]["early_letters"]), dtype=torch.float64)
-        values = values + 0.5 * torch.tensor(list(theirs._logs["rewards"]["length"]), dtype=torch.float64).nan_to_num(0.0)
+        values = values + 0.5 * torch.tensor(list(theirs._logs["rewards"]["length"]), dtype=torch.float64).nan_to_num(
+            0.0
+        )
         std = values.view(-1, 4).std(1).repeat_interleave(4) if keys["scale_rewards"] == "group" else values.std()
         # TRL's rewards are fp32.
         assert torch.allclose(mine, other * (std + 1e-4) / std, rtol=1e-6, atol=1e-6)
@@ -160,13 +201,25 @@ def test_an_answer_that_no_reward_scores_is_compared_with_nothing(folder: Path) 
 
 
 def answers(behaviour: bool) -> Callable[..., dict[str, Any]]:
-    """A sampler of its own: answers that depend on the place of the prompt among those of all processes, with another engine's log-probs."""
+    """A sampler of its own: answers that depend on the place of the prompt among those of all processes, with another
+    engine's log-probs.
+    """
 
     def sample(prompts: list[str], trainer: Any) -> dict[str, Any]:
         first = trainer.accelerator.process_index * len(prompts)
-        completion = [[2 + (5 * place + 3 * token) % 16 for token in range(1 + (2 * place + len(prompt)) % 5)] for place, prompt in enumerate(prompts, first)]
-        away = [[-2.6 + 0.4 * ((place + token) % 3) for token in range(len(answer))] for place, answer in enumerate(completion, first)]
-        return {"prompt_ids": trainer.processing_class(prompts)["input_ids"], "completion_ids": completion, "logprobs": away if behaviour else None}
+        completion = [
+            [2 + (5 * place + 3 * token) % 16 for token in range(1 + (2 * place + len(prompt)) % 5)]
+            for place, prompt in enumerate(prompts, first)
+        ]
+        away = [
+            [-2.6 + 0.4 * ((place + token) % 3) for token in range(len(answer))]
+            for place, answer in enumerate(completion, first)
+        ]
+        return {
+            "prompt_ids": trainer.processing_class(prompts)["input_ids"],
+            "completion_ids": completion,
+            "logprobs": away if behaviour else None,
+        }
 
     return sample
 
@@ -198,33 +251,70 @@ def vllm(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], type]:
             {"correction.kind": "truncate", "correction.maximum": 1.1},
         ),
         (
-            {"vllm_importance_sampling_mode": "token_mask", "vllm_importance_sampling_clip_min": 0.5, "vllm_importance_sampling_clip_max": 1.5},
+            {
+                "vllm_importance_sampling_mode": "token_mask",
+                "vllm_importance_sampling_clip_min": 0.5,
+                "vllm_importance_sampling_clip_max": 1.5,
+            },
             {"correction.kind": "interval", "correction.lower": 0.5, "correction.upper": 1.5},
         ),
         (
-            {"vllm_importance_sampling_mode": "token_truncate", "vllm_importance_sampling_clip_min": 0.9, "vllm_importance_sampling_clip_max": 1.1},
+            {
+                "vllm_importance_sampling_mode": "token_truncate",
+                "vllm_importance_sampling_clip_min": 0.9,
+                "vllm_importance_sampling_clip_max": 1.1,
+            },
             {"correction.kind": "truncate", "correction.minimum": 0.9, "correction.maximum": 1.1},
         ),
         ({}, {"correction.kind": "mask", "correction.weight": "product", "correction.maximum": 3.0}),
         (
-            {"vllm_importance_sampling_mode": "sequence_mask", "vllm_importance_sampling_clip_min": 0.1, "vllm_importance_sampling_clip_max": 5.0},
-            {"correction.kind": "mask", "correction.weight": "product", "correction.minimum": 0.1, "correction.maximum": 5.0},
+            {
+                "vllm_importance_sampling_mode": "sequence_mask",
+                "vllm_importance_sampling_clip_min": 0.1,
+                "vllm_importance_sampling_clip_max": 5.0,
+            },
+            {
+                "correction.kind": "mask",
+                "correction.weight": "product",
+                "correction.minimum": 0.1,
+                "correction.maximum": 5.0,
+            },
         ),
         (
-            {"vllm_importance_sampling_mode": "sequence_truncate", "vllm_importance_sampling_clip_min": 0.6, "vllm_importance_sampling_clip_max": 1.4},
-            {"correction.kind": "truncate", "correction.level": "member", "correction.minimum": 0.6, "correction.maximum": 1.4},
+            {
+                "vllm_importance_sampling_mode": "sequence_truncate",
+                "vllm_importance_sampling_clip_min": 0.6,
+                "vllm_importance_sampling_clip_max": 1.4,
+            },
+            {
+                "correction.kind": "truncate",
+                "correction.level": "member",
+                "correction.minimum": 0.6,
+                "correction.maximum": 1.4,
+            },
         ),
     ],
-    ids=["truncate", "mask", "truncate between", "sequence mask, the default", "sequence mask between", "sequence truncate"],
+    ids=[
+        "truncate",
+        "mask",
+        "truncate between",
+        "sequence mask, the default",
+        "sequence mask between",
+        "sequence truncate",
+    ],
 )
-def test_the_correction_for_another_sampler_is_trls(folder: Path, vllm: Callable[[Any], type], keys: dict[str, Any], correction: dict[str, Any]) -> None:
+def test_the_correction_for_another_sampler_is_trls(
+    folder: Path, vllm: Callable[[Any], type], keys: dict[str, Any], correction: dict[str, Any]
+) -> None:
     common = {"scale_rewards": "none", "num_iterations": 2, "max_steps": 2, "loss_type": "dapo"}
     theirs = run(vllm(trl.GRPOTrainer), folder, common | keys, rollout_func=answers(True))
     edits = {"advantage.kind": "centred", **correction}
     ours = run(GRPOTrainer, folder, common | keys, rollout_func=answers(True), objective="bnpo", edits=edits)
     same(ours, theirs)
     assert ours[0].state.log_history[0]["correction/mean"] != pytest.approx(1.0, abs=1e-3)
-    plain = run(GRPOTrainer, folder, common, rollout_func=answers(True), objective="bnpo", edits={"advantage.kind": "centred"})
+    plain = run(
+        GRPOTrainer, folder, common, rollout_func=answers(True), objective="bnpo", edits={"advantage.kind": "centred"}
+    )
     assert float((plain[1][0] - ours[1][0]).norm()) > 1e-3
 
 
@@ -247,19 +337,34 @@ def test_cut_off_answers_do_not_train(folder: Path) -> None:
 
 
 def test_several_optimiser_steps_on_one_generation_take_its_parts_in_order(folder: Path) -> None:
-    keys: dict[str, Any] = {"loss_type": "grpo", "scale_rewards": "none", "per_device_train_batch_size": 2, "steps_per_generation": 4, "max_steps": 4}
+    keys: dict[str, Any] = {
+        "loss_type": "grpo",
+        "scale_rewards": "none",
+        "per_device_train_batch_size": 2,
+        "steps_per_generation": 4,
+        "max_steps": 4,
+    }
     ours, theirs = (run(kind, folder, keys, rollout_func=answers(False)) for kind in (GRPOTrainer, trl.GRPOTrainer))
     same(ours, theirs)
     # A batch's method scores the parts of a step itself: one pass over them in one piece is the same.
     edits = {"trust.share": 0.2, "trust.lower": 0.01}
     keys = {"per_device_train_batch_size": 2, "steps_per_generation": 4, "max_steps": 4}
     whole = keys | {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 1, "steps_per_generation": 2}
-    split, one = (run(GRPOTrainer, folder, each, rollout_func=answers(False), objective="clip_cov", edits=edits) for each in (keys, whole))
+    split, one = (
+        run(GRPOTrainer, folder, each, rollout_func=answers(False), objective="clip_cov", edits=edits)
+        for each in (keys, whole)
+    )
     same(split, one)
 
 
 def test_trls_token_means_count_a_generation_and_ours_a_step(folder: Path) -> None:
-    keys = {"loss_type": "dapo", "scale_rewards": "none", "per_device_train_batch_size": 2, "steps_per_generation": 4, "max_steps": 1}
+    keys = {
+        "loss_type": "dapo",
+        "scale_rewards": "none",
+        "per_device_train_batch_size": 2,
+        "steps_per_generation": 4,
+        "max_steps": 1,
+    }
     ours, theirs = (run(kind, folder, keys, rollout_func=answers(False)) for kind in (GRPOTrainer, trl.GRPOTrainer))
     tokens = ours[0]._sampled["train"].batch.mask.sum(1)
     share = float(tokens[:4].sum() / (tokens.sum() / 2))
@@ -268,7 +373,8 @@ def test_trls_token_means_count_a_generation_and_ours_a_step(folder: Path) -> No
 
 
 def test_a_divergence_in_the_reward_reads_the_policy_that_acted(folder: Path) -> None:
-    # One pass a generation, for which TRL keeps no old log-probs. Before the first step the policy is the reference: nothing is subtracted.
+    # One pass a generation, for which TRL keeps no old log-probs. Before the first step the policy is the reference:
+    # nothing is subtracted.
     edits = {"divergence.beta": 10.0}
     ours = run(GRPOTrainer, folder, {"max_steps": 1}, objective="reinforce_pp", edits=edits)[0]
     without = run(GRPOTrainer, folder, {"max_steps": 1}, objective="reinforce_pp", edits={"divergence.kind": "none"})[0]
@@ -282,17 +388,26 @@ def test_trls_reference_is_not_kept_in_step_where_there_is_none(folder: Path) ->
 
 def test_trls_own_correction_is_on_where_the_objective_reads_the_sampler(folder: Path) -> None:
     keys = {"max_steps": 1, "vllm_importance_sampling_correction": False}
-    with pytest.raises(ValueError, match="vllm_importance_sampling_correction = False contradicts the objective 'bnpo\\+tis'"):
+    with pytest.raises(
+        ValueError, match="vllm_importance_sampling_correction = False contradicts the objective 'bnpo\\+tis'"
+    ):
         run(GRPOTrainer, folder, keys, rollout_func=answers(True), objective="bnpo+tis")
     for name, expected in (("bnpo+tis", True), ("bnpo", False), ("dppo_tv", True)):
-        assert run(GRPOTrainer, folder, {"max_steps": 1}, rollout_func=answers(True), objective=name)[0].vllm_importance_sampling_correction is expected
+        assert (
+            run(GRPOTrainer, folder, {"max_steps": 1}, rollout_func=answers(True), objective=name)[
+                0
+            ].vllm_importance_sampling_correction
+            is expected
+        )
 
 
 @pytest.mark.parametrize("kind", ["dapo", "grpo", "luspo"])
 def test_a_tools_tokens_do_not_train(folder: Path, kind: str) -> None:
     def with_tool(prompts: list[str], trainer: Any) -> dict[str, Any]:
         sampled = answers(False)(prompts, trainer)
-        return sampled | {"env_mask": [[int(place != 1) for place in range(len(line))] for line in sampled["completion_ids"]]}
+        return sampled | {
+            "env_mask": [[int(place != 1) for place in range(len(line))] for line in sampled["completion_ids"]]
+        }
 
     keys = {"scale_rewards": "none", "loss_type": kind, "max_steps": 1, "num_iterations": 2}
     ours = run(GRPOTrainer, folder, keys, rollout_func=with_tool)
@@ -310,10 +425,19 @@ def served(name: str) -> dict[str, Any] | None:
 
 
 QUICK = ("all_compatible", "amic", "clip_cov", "dapo", "dppo_tv", "gmpo", "grpo", "reinforce_pp")
-"""One of each: a slice's, a member's and the whole step's scope, rewards over the batch, a KL in the loss and in the reward."""
+"""One of each: a slice's, a member's and the whole step's scope, rewards over the batch, a KL in the loss and in the
+reward.
+"""
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow) for name in method_names() if served(name) is not None])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
+        for name in method_names()
+        if served(name) is not None
+    ],
+)
 def test_every_preset_trains_and_accumulation_changes_nothing(folder: Path, name: str) -> None:
     keys = {"num_iterations": 2, "max_steps": 2, "steps_per_generation": 2}
     edits = served(name)
@@ -332,7 +456,11 @@ def test_a_preset_for_other_domains_is_refused_by_name(folder: Path, name: str) 
 
 def test_what_the_head_gives_is_what_the_logits_say(folder: Path) -> None:
     trainer, _ = run(
-        GRPOTrainer, folder, {"max_steps": 1, "temperature": 0.7}, objective="gradient_adaptive", edits={"credit.gradient_adaptive.signal": "score_norm"}
+        GRPOTrainer,
+        folder,
+        {"max_steps": 1, "temperature": 0.7},
+        objective="gradient_adaptive",
+        edits={"credit.gradient_adaptive.signal": "score_norm"},
     )
     inputs = trainer._buffered_inputs[0]
     scored, _ = trainer._score(trainer.model, inputs)
@@ -348,7 +476,14 @@ def test_what_the_head_gives_is_what_the_logits_say(folder: Path) -> None:
 
 
 def test_an_adapter_is_trained_against_the_model_below_it(folder: Path) -> None:
-    keys = {"loss_type": "grpo", "beta": 0.3, "use_bias_correction_kl": False, "scale_rewards": "none", "num_iterations": 2, "learning_rate": 2.0}
+    keys = {
+        "loss_type": "grpo",
+        "beta": 0.3,
+        "use_bias_correction_kl": False,
+        "scale_rewards": "none",
+        "num_iterations": 2,
+        "learning_rate": 2.0,
+    }
     adapter = {"peft_config": LoraConfig(r=4, target_modules="all-linear", init_lora_weights="orthogonal")}
     ours = run(GRPOTrainer, folder, keys, **adapter)
     same(ours, run(trl.GRPOTrainer, folder, keys, **adapter))
@@ -388,10 +523,20 @@ def test_schedules_follow_the_optimiser_steps_and_a_step_without_a_term_changes_
 
 def test_metrics_have_our_names_and_trls_stay(folder: Path) -> None:
     trainer, _ = run(
-        GRPOTrainer, folder, {"num_iterations": 2, "eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4}, eval_dataset=tiny.data(2)
+        GRPOTrainer,
+        folder,
+        {"num_iterations": 2, "eval_strategy": "steps", "eval_steps": 1, "per_device_eval_batch_size": 4},
+        eval_dataset=tiny.data(2),
     )
     logged = trainer.state.log_history[0]
-    assert {"zero_gradient_fraction/positive", "ratio/p50", "effective_sample_size", "groups/flat", "entropy", "clip_ratio/low_mean"} <= set(logged)
+    assert {
+        "zero_gradient_fraction/positive",
+        "ratio/p50",
+        "effective_sample_size",
+        "groups/flat",
+        "entropy",
+        "clip_ratio/low_mean",
+    } <= set(logged)
     assert {"reward", "reward_std", "completions/mean_length", "step_time", "grad_norm"} <= set(logged)
     assert not [name for name in logged if name.startswith("state/")]
     evaluated = next(line for line in trainer.state.log_history if "eval_loss" in line)
@@ -403,7 +548,11 @@ def test_metrics_have_our_names_and_trls_stay(folder: Path) -> None:
 
 def test_state_is_saved_and_restored_with_trls_checkpoints(folder: Path, tmp_path: Path) -> None:
     keys = {"max_steps": 4, "save_strategy": "steps", "save_steps": 2, "num_iterations": 1, "optim": "adamw_torch"}
-    edits = {"divergence.kind": "k3", "divergence.beta": {"kind": "adaptive", "initial": 0.1, "target": 0.01, "horizon": 2}, "advantage.kind": "running_std"}
+    edits = {
+        "divergence.kind": "k3",
+        "divergence.beta": {"kind": "adaptive", "initial": 0.1, "target": 0.01, "horizon": 2},
+        "advantage.kind": "running_std",
+    }
     (tmp_path / "model").symlink_to(tiny.model(folder / "model").config._name_or_path)
     straight = run(GRPOTrainer, tmp_path, keys, objective="grpo", edits=edits)[0]
     record = json.loads((tmp_path / "out" / "checkpoint-2" / STATE_FILE).read_text())
@@ -434,7 +583,12 @@ def test_the_arguments_that_are_given_stay_as_they_are(folder: Path) -> None:
     args = tiny.settings(folder / "out")
     before = args.to_dict()
     trainer = GRPOTrainer(
-        tiny.model(folder / "model"), tiny.early_letters, args, train_dataset=tiny.data(), processing_class=tiny.tokenizer(), objective="grpo"
+        tiny.model(folder / "model"),
+        tiny.early_letters,
+        args,
+        train_dataset=tiny.data(),
+        processing_class=tiny.tokenizer(),
+        objective="grpo",
     )
     assert args.to_dict() == before
     assert trainer.args.beta == 0.04 != args.beta
@@ -442,7 +596,14 @@ def test_the_arguments_that_are_given_stay_as_they_are(folder: Path) -> None:
 
 def test_an_objective_needs_no_preset(folder: Path) -> None:
     objective = Objective.preset("gspo", **{"trust.low": 0.1, "trust.high": 0.1, "advantage.kind": "centred"})
-    keys = {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 0.1, "epsilon_high": 0.1, "scale_rewards": "none", "num_iterations": 2}
+    keys = {
+        "loss_type": "grpo",
+        "importance_sampling_level": "sequence",
+        "epsilon": 0.1,
+        "epsilon_high": 0.1,
+        "scale_rewards": "none",
+        "num_iterations": 2,
+    }
     same(run(GRPOTrainer, folder, keys, objective=objective), run(trl.GRPOTrainer, folder, keys))
     with pytest.raises(ValueError, match="edits change a preset by its name"):
         run(GRPOTrainer, folder, {}, objective=objective, edits={"trust.low": 0.2})

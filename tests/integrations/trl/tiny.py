@@ -21,7 +21,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
     words = {"<pad>": 0, "<eos>": 1, **{letter: place + 2 for place, letter in enumerate(LETTERS)}}
     letters = Tokenizer(WordLevel(words, unk_token="<pad>"))
     letters.pre_tokenizer = Split("", "isolated")
-    return PreTrainedTokenizerFast(tokenizer_object=letters, pad_token="<pad>", eos_token="<eos>", unk_token="<pad>", padding_side="left")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=letters, pad_token="<pad>", eos_token="<eos>", unk_token="<pad>", padding_side="left"
+    )
 
 
 def model(folder: Path, seed: int = 0) -> Qwen3ForCausalLM:
@@ -49,7 +51,14 @@ def model(folder: Path, seed: int = 0) -> Qwen3ForCausalLM:
 
 def data(size: int = 16) -> Dataset:
     """Prompts of two or three letters."""
-    return Dataset.from_dict({"prompt": [LETTERS[place % 16] + LETTERS[(3 * place + 1) % 16] + ("a" if place % 2 else "") for place in range(size)]})
+    return Dataset.from_dict(
+        {
+            "prompt": [
+                LETTERS[place % 16] + LETTERS[(3 * place + 1) % 16] + ("a" if place % 2 else "")
+                for place in range(size)
+            ]
+        }
+    )
 
 
 def early_letters(prompts: list[str], completions: list[str], **columns: Any) -> list[float]:

@@ -19,22 +19,37 @@ MASK = (torch.arange(4) < torch.tensor(ANSWERS["length"])[:, None]).double()
 
 def algorithm(**keys: Any) -> SimpleNamespace:
     return SimpleNamespace(
-        **{"use_kl_in_reward": False, "kl_penalty": "kl", "kl_ctrl": SimpleNamespace(type="fixed", kl_coef=0.001), "filter_groups": None} | keys
+        **{
+            "use_kl_in_reward": False,
+            "kl_penalty": "kl",
+            "kl_ctrl": SimpleNamespace(type="fixed", kl_coef=0.001),
+            "filter_groups": None,
+        }
+        | keys
     )
 
 
 def estimated(name: str, config: SimpleNamespace | None = None, **edits: Any) -> Tensor:
     at_end = torch.zeros(9, 4, dtype=torch.float64)
-    at_end = at_end.scatter(1, torch.tensor(ANSWERS["length"])[:, None] - 1, torch.tensor(ANSWERS["reward"], dtype=torch.float64)[:, None])
+    at_end = at_end.scatter(
+        1, torch.tensor(ANSWERS["length"])[:, None] - 1, torch.tensor(ANSWERS["reward"], dtype=torch.float64)[:, None]
+    )
     estimate = advantage_estimator(Objective.preset(name, **edits))
-    advantages, returns = estimate(at_end, MASK, index=ANSWERS["uid"], config=config or algorithm(), reward_baselines=None)
+    advantages, returns = estimate(
+        at_end, MASK, index=ANSWERS["uid"], config=config or algorithm(), reward_baselines=None
+    )
     assert torch.equal(advantages, returns)
     return advantages
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [("dr_grpo", {"estimator": "grpo", "norm_adv_by_std_in_grpo": False}), ("opo", {"estimator": "opo"})])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [("dr_grpo", {"estimator": "grpo", "norm_adv_by_std_in_grpo": False}), ("opo", {"estimator": "opo"})],
+)
 def test_verls_own_numbers(ours: str, theirs: dict[str, Any]) -> None:
-    expected = next(case["advantage"] for case in GOLDEN["estimators"] if case == theirs | {"advantage": case["advantage"]})
+    expected = next(
+        case["advantage"] for case in GOLDEN["estimators"] if case == theirs | {"advantage": case["advantage"]}
+    )
     assert torch.allclose(estimated(ours), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-10)
 
 
@@ -50,7 +65,9 @@ def test_what_the_filter_of_groups_and_the_kl_of_verl_must_say() -> None:
     with pytest.raises(ValueError, match=r"write algorithm\.filter_groups\.enable=true"):
         estimated("dapo")
     estimated("dapo", algorithm(filter_groups=SimpleNamespace(enable=True)))
-    with pytest.raises(ValueError, match=r"write algorithm\.use_kl_in_reward=true.*write algorithm\.kl_ctrl\.kl_coef=0\.05"):
+    with pytest.raises(
+        ValueError, match=r"write algorithm\.use_kl_in_reward=true.*write algorithm\.kl_ctrl\.kl_coef=0\.05"
+    ):
         estimated("rloo")
     said = algorithm(use_kl_in_reward=True, kl_penalty="k1", kl_ctrl=SimpleNamespace(type="fixed", kl_coef=0.05))
     expected = next(case["advantage"] for case in GOLDEN["estimators"] if case["estimator"] == "rloo")

@@ -15,16 +15,32 @@ from groupwise.objective.preset import method_names
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "verl_0_9.json").read_text(encoding="utf-8"))
 GIVEN: dict[str, Tensor] = {name: torch.tensor(rows, dtype=torch.float64) for name, rows in GOLDEN["batch"].items()}
-MODES = {"token-mean": "token_mean", "seq-mean-token-mean": "member_mean", "seq-mean-token-sum": "member_sum", "seq-mean-token-sum-norm": "fixed_length"}
+MODES = {
+    "token-mean": "token_mean",
+    "seq-mean-token-mean": "member_mean",
+    "seq-mean-token-sum": "member_sum",
+    "seq-mean-token-sum-norm": "fixed_length",
+}
 WHOLE = [case for case in GOLDEN["losses"] if case["whole"] and case["loss"] in ("vanilla", "gspo", "gpg")]
 
 
 def actor(mode: str = "token-mean", **keys: Any) -> SimpleNamespace:
     """verl's ActorConfig, as far as a policy loss reads it."""
-    return SimpleNamespace(**{"loss_agg_mode": mode, "use_kl_loss": False, "entropy_coeff": 0, "loss_scale_factor": None, "global_batch_info": {}} | keys)
+    return SimpleNamespace(
+        **{
+            "loss_agg_mode": mode,
+            "use_kl_loss": False,
+            "entropy_coeff": 0,
+            "loss_scale_factor": None,
+            "global_batch_info": {},
+        }
+        | keys
+    )
 
 
-def called(objective: Objective, config: SimpleNamespace, rows: Tensor | None = None, weights: Tensor | None = None) -> tuple[float, Tensor, dict[str, Any]]:
+def called(
+    objective: Objective, config: SimpleNamespace, rows: Tensor | None = None, weights: Tensor | None = None
+) -> tuple[float, Tensor, dict[str, Any]]:
     rows = torch.arange(6) if rows is None else rows
     log_prob = GIVEN["log_prob"].clone().requires_grad_()
     loss, metrics = policy_loss(objective)(
@@ -44,7 +60,9 @@ def test_the_counts_of_the_whole_step_are_verls(case: dict[str, Any]) -> None:
     kind = MODES[case["loss_agg_mode"]]
     length = case["whole"].get("loss_scale_factor", 4)
     preset = {"vanilla": "dual_clip", "gspo": "gspo_token", "gpg": "opo"}[case["loss"]]
-    edits: dict[str, Any] = {"aggregation.kind": kind} | ({"aggregation.length": length} if kind == "fixed_length" else {})
+    edits: dict[str, Any] = {"aggregation.kind": kind} | (
+        {"aggregation.length": length} if kind == "fixed_length" else {}
+    )
     if case["loss"] == "gspo":
         edits |= {"trust.low": 0.2, "trust.high": 0.28}
     config = actor(case["loss_agg_mode"], global_batch_info=case["whole"], loss_scale_factor=length)
@@ -72,7 +90,9 @@ def test_micro_batches_sum_to_the_step() -> None:
 
 def test_verls_weights_for_another_sampler_multiply_each_token() -> None:
     case = next(case for case in GOLDEN["losses"] if case["weights"])
-    value, gradient, _ = called(Objective.preset("dual_clip"), actor(), weights=torch.tensor(GOLDEN["weights"], dtype=torch.float64))
+    value, gradient, _ = called(
+        Objective.preset("dual_clip"), actor(), weights=torch.tensor(GOLDEN["weights"], dtype=torch.float64)
+    )
     assert value == pytest.approx(case["value"], abs=1e-10)
     assert torch.allclose(gradient, torch.tensor(case["gradient"], dtype=torch.float64), rtol=0, atol=1e-10)
 
@@ -93,7 +113,9 @@ def test_metrics_are_plain_numbers_under_our_names() -> None:
     assert all(isinstance(value, float) for value in metrics.values())
 
 
-SERVED = [name for name in method_names() if name not in ("clip_cov", "kl_cov", "flow_grpo", "grpo_guard", "source_002")]
+SERVED = [
+    name for name in method_names() if name not in ("clip_cov", "kl_cov", "flow_grpo", "grpo_guard", "source_002")
+]
 
 
 @pytest.mark.parametrize("name", SERVED)
@@ -101,7 +123,9 @@ def test_every_other_preset_is_finite(name: str) -> None:
     from groupwise.integrations.verl.keys import keys
 
     objective = Objective.preset(name)
-    said = {key.rpartition(".")[2]: value for key, value in keys(objective).items() if key.startswith("actor_rollout_ref")}
+    said = {
+        key.rpartition(".")[2]: value for key, value in keys(objective).items() if key.startswith("actor_rollout_ref")
+    }
     value, gradient, _ = called(objective, actor(**{"mode": said.pop("loss_agg_mode"), **said}))
     assert gradient.isfinite().all()
     assert gradient.abs().max() > 0
@@ -120,7 +144,11 @@ def test_every_other_preset_is_finite(name: str) -> None:
         ("grpo+tis", {}, "write correction.kind = 'none' and algorithm.rollout_correction"),
         ("bnpo", {"aggregation.kind": "prompt_mean"}, "aggregation.kind = 'prompt_mean' needs groups"),
         ("grpo", {"auxiliary": {"supervised": 0.1}}, "auxiliary.supervised"),
-        ("grpo", {"divergence.beta": {"kind": "linear", "start": 0.1, "end": 0.0, "num_steps": 10}}, "divergence.beta follows a schedule (linear)"),
+        (
+            "grpo",
+            {"divergence.beta": {"kind": "linear", "start": 0.1, "end": 0.0, "num_steps": 10}},
+            "divergence.beta follows a schedule (linear)",
+        ),
     ],
 )
 def test_what_verl_cannot_give_is_refused(name: str, edits: dict[str, Any], expected: str) -> None:
@@ -136,8 +164,16 @@ def test_what_verl_cannot_give_is_refused(name: str, edits: dict[str, Any], expe
         ("dual_clip", actor(use_kl_loss=True), "write actor_rollout_ref.actor.use_kl_loss=false"),
         ("dual_clip", actor(entropy_coeff=0.1), "entropy_coeff is 0.1, and the objective 'dual_clip' says 0.0"),
         ("grpo", actor("seq-mean-token-mean"), "write actor_rollout_ref.actor.use_kl_loss=true"),
-        ("grpo", actor("seq-mean-token-mean", use_kl_loss=True, kl_loss_type="k3", kl_loss_coef=0.1), "kl_loss_coef is 0.1"),
-        ("grpo", actor("seq-mean-token-mean", use_kl_loss=True, kl_loss_type="k1", kl_loss_coef=0.04), "write actor_rollout_ref.actor.kl_loss_type=low_var_kl"),
+        (
+            "grpo",
+            actor("seq-mean-token-mean", use_kl_loss=True, kl_loss_type="k3", kl_loss_coef=0.1),
+            "kl_loss_coef is 0.1",
+        ),
+        (
+            "grpo",
+            actor("seq-mean-token-mean", use_kl_loss=True, kl_loss_type="k1", kl_loss_coef=0.04),
+            "write actor_rollout_ref.actor.kl_loss_type=low_var_kl",
+        ),
         ("dr_grpo", actor("seq-mean-token-sum-norm"), "write actor_rollout_ref.actor.loss_scale_factor=1024"),
     ],
 )
@@ -148,5 +184,7 @@ def test_a_key_of_verls_that_says_something_else_is_refused(name: str, config: S
 
 
 def test_keys_that_agree_pass() -> None:
-    called(Objective.preset("grpo"), actor("seq-mean-token-mean", use_kl_loss=True, kl_loss_type="k3", kl_loss_coef=0.04))
+    called(
+        Objective.preset("grpo"), actor("seq-mean-token-mean", use_kl_loss=True, kl_loss_type="k3", kl_loss_coef=0.04)
+    )
     called(Objective.preset("dr_grpo"), actor("seq-mean-token-sum-norm", loss_scale_factor=1024))

@@ -51,7 +51,10 @@ def test_both_registries_and_the_overrides_to_write() -> None:
     ]
     # Once more, in a notebook say.
     register("dapo", {"trust.high": 0.3})
-    assert register(Objective.preset("grpo"), name="mine")[:2] == ["actor_rollout_ref.actor.policy_loss.loss_mode=mine", "algorithm.adv_estimator=mine"]
+    assert register(Objective.preset("grpo"), name="mine")[:2] == [
+        "actor_rollout_ref.actor.policy_loss.loss_mode=mine",
+        "algorithm.adv_estimator=mine",
+    ]
     with pytest.raises(ValueError, match="edits change a preset by its name"):
         register(Objective.preset("grpo"), {"trust.high": 0.3})
 

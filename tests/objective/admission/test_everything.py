@@ -8,4 +8,9 @@ from groupwise.objective.admission.everything import Everything
 
 
 def test_groups_that_differ_are_flat_have_one_reward_or_none() -> None:
-    assert Everything()(grouped([0.0, 1.0, None], [0.1, 0.1], [3.0, None], [None, None])).tolist() == [True, True, True, True]
+    assert Everything()(grouped([0.0, 1.0, None], [0.1, 0.1], [3.0, None], [None, None])).tolist() == [
+        True,
+        True,
+        True,
+        True,
+    ]

@@ -14,7 +14,10 @@ def test_share_of_the_present_rewards_above_the_threshold() -> None:
 
 
 def test_threshold_is_exclusive() -> None:
-    assert PositiveShare(threshold=1.0, min_positive_ratio=0.5)(grouped([1.0, 2.0], [1.0, 0.0])).tolist() == [True, False]
+    assert PositiveShare(threshold=1.0, min_positive_ratio=0.5)(grouped([1.0, 2.0], [1.0, 0.0])).tolist() == [
+        True,
+        False,
+    ]
 
 
 def test_a_ratio_that_rounds_up_is_met() -> None:

@@ -13,12 +13,16 @@ from groupwise.objective.running import Running
 
 def test_scale_is_of_all_rewards() -> None:
     # 0, 2, 4, 4: mean 2.5, squares 6.25 + 0.25 + 2.25 + 2.25 = 11 over 3.
-    assert advantages(BatchStd(), [0.0, 2.0], [4.0, 4.0]) == pytest.approx([-1 / math.sqrt(11 / 3), 1 / math.sqrt(11 / 3), 0.0, 0.0])
+    assert advantages(BatchStd(), [0.0, 2.0], [4.0, 4.0]) == pytest.approx(
+        [-1 / math.sqrt(11 / 3), 1 / math.sqrt(11 / 3), 0.0, 0.0]
+    )
 
 
 def test_or_of_all_centred_rewards() -> None:
     # -1, 1, 0, 0: squares 2 over 3.
-    assert advantages(BatchStd(of="advantage"), [0.0, 2.0], [4.0, 4.0]) == pytest.approx([-math.sqrt(1.5), math.sqrt(1.5), 0.0, 0.0])
+    assert advantages(BatchStd(of="advantage"), [0.0, 2.0], [4.0, 4.0]) == pytest.approx(
+        [-math.sqrt(1.5), math.sqrt(1.5), 0.0, 0.0]
+    )
 
 
 def test_scale_is_over_all_processes() -> None:
@@ -29,4 +33,6 @@ def test_scale_is_over_all_processes() -> None:
 
 def test_population_deviation() -> None:
     # 0, 2, 4, 4: squares 11 over 4.
-    assert advantages(BatchStd(ddof=0), [0.0, 2.0], [4.0, 4.0])[:2] == pytest.approx([-1 / math.sqrt(11 / 4), 1 / math.sqrt(11 / 4)])
+    assert advantages(BatchStd(ddof=0), [0.0, 2.0], [4.0, 4.0])[:2] == pytest.approx(
+        [-1 / math.sqrt(11 / 4), 1 / math.sqrt(11 / 4)]
+    )

@@ -9,7 +9,9 @@ from groupwise.objective.advantage.mean_scaled import MeanScaled
 
 
 def test_the_rarer_a_success_the_more_it_weighs() -> None:
-    assert advantages(MeanScaled(), [1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0]) == pytest.approx([3.0, -1.0, -1.0, -1.0, 1 / 3, 1 / 3, 1 / 3, -1.0])
+    assert advantages(MeanScaled(), [1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 1.0, 0.0]) == pytest.approx(
+        [3.0, -1.0, -1.0, -1.0, 1 / 3, 1 / 3, 1 / 3, -1.0]
+    )
 
 
 def test_no_success_and_no_failure_are_zero() -> None:
@@ -22,7 +24,13 @@ def test_missing_rewards_and_the_bound() -> None:
 
 
 def test_negative_rewards_are_refused_with_what_to_write() -> None:
-    with pytest.raises(ValueError, match=r"'mean_scaled'.*no negative reward; the lowest is -0.5; shift the reward, or write advantage.kind = 'centred'"):
+    with pytest.raises(
+        ValueError,
+        match=(
+            r"'mean_scaled'.*no negative reward; the lowest is -0.5; shift the reward, or write advantage.kind ="
+            r" 'centred'"
+        ),
+    ):
         advantages(MeanScaled(), [1.0, -0.5])
 
 

@@ -32,7 +32,8 @@ def test_the_past_and_the_group_together() -> None:
 
 
 def test_too_short_a_past_falls_back_to_the_batch() -> None:
-    # First prompt: 3 rewards in all, below 4: batch of 0, 2, 4, 6 (mean 3, deviation sqrt 5). Second: 9, 9, 4, 6 (mean 7, squares 18).
+    # First prompt: 3 rewards in all, below 4: batch of 0, 2, 4, 6 (mean 3, deviation sqrt 5). Second: 9, 9, 4, 6 (mean
+    # 7, squares 18).
     found = advantages(PerPrompt(min_count=4), [[NAN, 8.0], [9.0, 9.0]], [0.0, 2.0], [4.0, 6.0])
     assert found == pytest.approx([-3 / math.sqrt(5), -1 / math.sqrt(5), -3 / math.sqrt(4.5), -1 / math.sqrt(4.5)])
     assert advantages(PerPrompt(), None, [0.0, 2.0], [4.0, 6.0])[3] == pytest.approx(3 / math.sqrt(5))
@@ -63,8 +64,12 @@ def test_missing_rewards_stay_at_zero_and_out_of_the_statistics() -> None:
     assert found == pytest.approx([0.0, 2 / math.sqrt(8 / 3)])
 
 
-def tracker(stats: dict[int, deque[float]], prompts: list[int], rewards: np.ndarray, size: int, least: int) -> np.ndarray:
-    """DDPO's tracker, written down from its description: one deque a prompt, the batch's moments until it is long enough."""
+def tracker(
+    stats: dict[int, deque[float]], prompts: list[int], rewards: np.ndarray, size: int, least: int
+) -> np.ndarray:
+    """DDPO's tracker, written down from its description: one deque a prompt, the batch's moments until it is long
+    enough.
+    """
     found = np.zeros_like(rewards)
     for prompt in set(prompts):
         chosen = np.array(prompts) == prompt
@@ -78,7 +83,15 @@ def test_ten_batches_equal_the_tracker() -> None:
     random = np.random.default_rng(0)
     stats: dict[int, deque[float]] = {}
     past: dict[int, list[float]] = {}
-    objective = Objective.preset("grpo", **{"advantage.kind": "per_prompt", "advantage.buffer_size": 8, "advantage.min_count": 6, "divergence.kind": "none"})
+    objective = Objective.preset(
+        "grpo",
+        **{
+            "advantage.kind": "per_prompt",
+            "advantage.buffer_size": 8,
+            "advantage.min_count": 6,
+            "divergence.kind": "none",
+        },
+    )
     assert "reward_history" in objective.requires_rollouts
     for _ in range(10):
         prompts = [int(p) for p in random.permutation(4)[:2].repeat(3)]
@@ -88,12 +101,24 @@ def test_ten_batches_equal_the_tracker() -> None:
         history = torch.tensor([[NAN] * (8 - len(row)) + row for row in rows], dtype=torch.float64)
         mask = torch.ones(6, 1, dtype=torch.bool)
         group = torch.tensor(prompts)
-        batch = objective.prepare(Rollouts(group, mask, torch.zeros(6, 1), {"r": torch.tensor(rewards)}, reward_history=history), objective.init())
+        batch = objective.prepare(
+            Rollouts(group, mask, torch.zeros(6, 1), {"r": torch.tensor(rewards)}, reward_history=history),
+            objective.init(),
+        )
         assert batch.advantage[:, 0].tolist() == pytest.approx(expected.tolist(), rel=1e-9)
         for prompt, reward in zip(prompts, rewards, strict=True):
             past.setdefault(prompt, []).append(float(reward))
 
 
 def test_a_history_of_another_shape_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"Rollouts.reward_history must be a float tensor \[B, H\] with B = 1, got torch.float32 \[2, 1\]"):
-        Rollouts(torch.tensor([0]), torch.ones(1, 1, dtype=torch.bool), torch.zeros(1, 1), {"r": [1.0]}, reward_history=torch.zeros(2, 1))
+    with pytest.raises(
+        ValueError,
+        match=r"Rollouts.reward_history must be a float tensor \[B, H\] with B = 1, got torch.float32 \[2, 1\]",
+    ):
+        Rollouts(
+            torch.tensor([0]),
+            torch.ones(1, 1, dtype=torch.bool),
+            torch.zeros(1, 1),
+            {"r": [1.0]},
+            reward_history=torch.zeros(2, 1),
+        )

@@ -16,7 +16,9 @@ from groupwise.statistics import alone
 ROOT = 1 / math.sqrt(2)
 
 
-def advantages(advantage: PerReward, weights: dict[str, float], /, reduce=alone, **rewards: Sequence[Sequence[float | None]]) -> list[float]:
+def advantages(
+    advantage: PerReward, weights: dict[str, float], /, reduce=alone, **rewards: Sequence[Sequence[float | None]]
+) -> list[float]:
     """Rewards by name, each one list a group; a member is scorable where any reward is there."""
     parts = {name: grouped(*groups, reduce=reduce) for name, groups in rewards.items()}
     first = next(iter(parts.values()))
@@ -46,14 +48,25 @@ def test_population_deviation_and_floor() -> None:
 
 
 def test_a_missing_reward_leaves_its_term_alone_and_weight_zero_never_counts() -> None:
-    found = advantages(PerReward(whiten=False), {"a": 1.0, "b": 1.0, "c": 0.0}, a=[[0.0, None, 1.0]], b=[[0.0, 5.0, 5.0]], c=[[7.0, 8.0, 9.0]])
+    found = advantages(
+        PerReward(whiten=False),
+        {"a": 1.0, "b": 1.0, "c": 0.0},
+        a=[[0.0, None, 1.0]],
+        b=[[0.0, 5.0, 5.0]],
+        c=[[7.0, 8.0, 9.0]],
+    )
     # b: mean 10/3, deviations -10/3, 5/3, 5/3, std sqrt(25/3).
     b = [-10 / 3 / math.sqrt(25 / 3), 5 / 3 / math.sqrt(25 / 3)]
     assert found == pytest.approx([-ROOT + b[0], b[1], ROOT + b[1]])
 
 
 def test_flat_in_every_reward_is_exactly_zero_and_flat_in_one_is_not() -> None:
-    found = advantages(PerReward(), {"a": 1.0, "b": 1.0}, a=[[0.1, 0.1], [1.0, 1.0], [0.0, 3.0]], b=[[0.3, 0.3], [0.0, 1.0], [1.0, 1.0]])
+    found = advantages(
+        PerReward(),
+        {"a": 1.0, "b": 1.0},
+        a=[[0.1, 0.1], [1.0, 1.0], [0.0, 3.0]],
+        b=[[0.3, 0.3], [0.0, 1.0], [1.0, 1.0]],
+    )
     assert found[:2] == [0.0, 0.0]
     assert found[2:] == pytest.approx([-1.1180339887, 1.1180339887] * 2)  # ROOT over sqrt(4 * 0.5 / 5)
 
@@ -70,4 +83,6 @@ def test_the_bound_acts_last() -> None:
 
 def test_a_reward_of_negative_weight_counts_against() -> None:
     # ROOT for the first's best, and as much again for being the second's worst.
-    assert advantages(PerReward(whiten=False), {"a": 1.0, "b": -1.0}, a=[[1.0, 0.0]], b=[[0.0, 1.0]]) == pytest.approx([2 * ROOT, -2 * ROOT])
+    assert advantages(PerReward(whiten=False), {"a": 1.0, "b": -1.0}, a=[[1.0, 0.0]], b=[[0.0, 1.0]]) == pytest.approx(
+        [2 * ROOT, -2 * ROOT]
+    )

@@ -41,7 +41,8 @@ def test_the_spread_inside_groups_gives_advantages_of_deviation_one() -> None:
     inside, running = RunningStd(of="advantage")(rewards, Running())
     assert inside[:, 0].tolist() == pytest.approx([-math.sqrt(3) / 2, math.sqrt(3) / 2] * 2)
     assert (running.mean, running.centred_std) == pytest.approx((51.0, 2 / math.sqrt(3)))
-    # Whatever scales the advantages, the rewards' own deviation is followed beside it: sqrt((51 squared * 2 + 49 squared * 2 ) / 3).
+    # Whatever scales the advantages, the rewards' own deviation is followed beside it: sqrt((51 squared * 2 + 49
+    # squared * 2 ) / 3).
     assert running.std == pytest.approx(math.sqrt((51**2 * 2 + 49**2 * 2) / 3))
     # The rewards' own deviation is that of the two groups: the comparison inside them all but vanishes.
     overall, _ = RunningStd()(rewards, Running())

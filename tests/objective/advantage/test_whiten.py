@@ -44,7 +44,9 @@ def test_a_flat_batch_is_exactly_zero_though_its_mean_rounds(reward: float, size
     def part(rank: int) -> torch.Tensor:
         mine = parts[rank]
         index, length = torch.arange(len(mine)), torch.ones(len(mine), 1, dtype=torch.float64)
-        rewards = Grouped(mine, torch.ones_like(mine, dtype=torch.bool), index, len(mine), length, reduce=together.reduce(rank))
+        rewards = Grouped(
+            mine, torch.ones_like(mine, dtype=torch.bool), index, len(mine), length, reduce=together.reduce(rank)
+        )
         return Whiten()(rewards, Running())[0]
 
     assert not torch.cat(together.run(part)).any()

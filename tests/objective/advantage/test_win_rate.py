@@ -44,6 +44,12 @@ def test_rewards_are_compared_one_by_one_and_a_missing_one_draws() -> None:
 
 def test_maps_are_compared_place_by_place() -> None:
     given = grouped([0.0, 1.0])
-    wide = replace(given, value=torch.tensor([[0.0, 5.0], [1.0, 4.0]], dtype=torch.float64), present=torch.ones(2, 2, dtype=torch.bool), parts={}, weights={})
+    wide = replace(
+        given,
+        value=torch.tensor([[0.0, 5.0], [1.0, 4.0]], dtype=torch.float64),
+        present=torch.ones(2, 2, dtype=torch.bool),
+        parts={},
+        weights={},
+    )
     actual, _ = WinRate(ddof=0)(wide, Running())
     assert actual.tolist() == [[-1.0, 1.0], [1.0, -1.0]]

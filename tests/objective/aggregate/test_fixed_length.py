@@ -19,7 +19,10 @@ def _counts(reduce: Reduce = alone) -> Counts:
 
 
 def test_one_over_sampled_members_and_the_length() -> None:
-    close(FixedLength(length=10)(_counts()), [[1 / 50] * 3, [1 / 50, 0.0, 0.0], [1 / 50, 0.0, 1 / 50], [0.0] * 3, [0.0] * 3, [0.0] * 3])
+    close(
+        FixedLength(length=10)(_counts()),
+        [[1 / 50] * 3, [1 / 50, 0.0, 0.0], [1 / 50, 0.0, 1 / 50], [0.0] * 3, [0.0] * 3, [0.0] * 3],
+    )
 
 
 def test_counts_are_global() -> None:

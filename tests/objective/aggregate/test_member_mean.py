@@ -19,7 +19,9 @@ def _counts(reduce: Reduce = alone) -> Counts:
 
 
 def test_one_over_admitted_members_and_their_decisions() -> None:
-    close(MemberMean()(_counts()), [[1 / 12] * 3, [1 / 4, 0.0, 0.0], [1 / 8, 0.0, 1 / 8], [0.0] * 3, [0.0] * 3, [0.0] * 3])
+    close(
+        MemberMean()(_counts()), [[1 / 12] * 3, [1 / 4, 0.0, 0.0], [1 / 8, 0.0, 1 / 8], [0.0] * 3, [0.0] * 3, [0.0] * 3]
+    )
 
 
 def test_counts_are_global() -> None:

@@ -19,7 +19,9 @@ def _counts(reduce: Reduce = alone) -> Counts:
 
 
 def test_one_over_admitted_members() -> None:
-    close(MemberSum()(_counts()), [[1 / 4] * 3, [1 / 4, 0.0, 0.0], [1 / 4, 0.0, 1 / 4], [0.0] * 3, [0.0] * 3, [0.0] * 3])
+    close(
+        MemberSum()(_counts()), [[1 / 4] * 3, [1 / 4, 0.0, 0.0], [1 / 4, 0.0, 1 / 4], [0.0] * 3, [0.0] * 3, [0.0] * 3]
+    )
 
 
 def test_counts_are_global() -> None:

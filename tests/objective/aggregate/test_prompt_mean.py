@@ -19,13 +19,18 @@ def _counts(reduce: Reduce = alone) -> Counts:
 
 
 def test_one_over_admitted_prompts_and_their_decisions() -> None:
-    close(PromptMean()(_counts()), [[1 / 8] * 3, [1 / 8, 0.0, 0.0], [1 / 4, 0.0, 1 / 4], [0.0] * 3, [0.0] * 3, [0.0] * 3])
+    close(
+        PromptMean()(_counts()), [[1 / 8] * 3, [1 / 8, 0.0, 0.0], [1 / 4, 0.0, 1 / 4], [0.0] * 3, [0.0] * 3, [0.0] * 3]
+    )
 
 
 def test_an_admitted_prompt_whose_decisions_are_all_masked_still_counts() -> None:
     mask = torch.tensor([[True, True], [True, False], [False, False], [False, False]])
     everyone = torch.ones(4, dtype=torch.bool)
-    close(PromptMean()(Counts(mask, everyone, everyone, torch.tensor([0, 0, 1, 1]), 2, alone)), [[1 / 6] * 2, [1 / 6, 0.0], [0.0] * 2, [0.0] * 2])
+    close(
+        PromptMean()(Counts(mask, everyone, everyone, torch.tensor([0, 0, 1, 1]), 2, alone)),
+        [[1 / 6] * 2, [1 / 6, 0.0], [0.0] * 2, [0.0] * 2],
+    )
 
 
 def test_counts_are_global() -> None:

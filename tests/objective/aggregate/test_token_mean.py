@@ -19,7 +19,9 @@ def _counts(reduce: Reduce = alone) -> Counts:
 
 
 def test_one_over_all_valid_decisions() -> None:
-    close(TokenMean()(_counts()), [[1 / 6] * 3, [1 / 6, 0.0, 0.0], [1 / 6, 0.0, 1 / 6], [0.0] * 3, [0.0] * 3, [0.0] * 3])
+    close(
+        TokenMean()(_counts()), [[1 / 6] * 3, [1 / 6, 0.0, 0.0], [1 / 6, 0.0, 1 / 6], [0.0] * 3, [0.0] * 3, [0.0] * 3]
+    )
 
 
 def test_counts_are_global() -> None:

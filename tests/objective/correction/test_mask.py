@@ -18,9 +18,14 @@ def test_a_member_is_kept_or_dropped_whole_and_survivors_keep_their_weights() ->
 
 
 def test_survivors_weigh_what_is_asked_for() -> None:
-    close(torch.where(MASK, Mask(maximum=2.0, weight="product")(WEIGHT, MASK), 0.0), [[0.0, 0.0], [0.75, 0.75], [1.9, 0.0]])
+    close(
+        torch.where(MASK, Mask(maximum=2.0, weight="product")(WEIGHT, MASK), 0.0),
+        [[0.0, 0.0], [0.75, 0.75], [1.9, 0.0]],
+    )
     close(torch.where(MASK, Mask(maximum=2.0, weight="one")(WEIGHT, MASK), 0.0), [[0.0, 0.0], [1.0, 1.0], [1.0, 0.0]])
-    close(torch.where(MASK, Mask(maximum=2.0, truncate=1.25)(WEIGHT, MASK), 0.0), [[0.0, 0.0], [1.25, 0.5], [1.25, 0.0]])
+    close(
+        torch.where(MASK, Mask(maximum=2.0, truncate=1.25)(WEIGHT, MASK), 0.0), [[0.0, 0.0], [1.25, 0.5], [1.25, 0.0]]
+    )
     close(torch.where(MASK, Mask(minimum=1.0, maximum=4.0)(WEIGHT, MASK), 0.0), [[2.0, 1.5], [0.0, 0.0], [1.9, 0.0]])
 
 

@@ -27,4 +27,7 @@ def test_a_member_s_decisions_weigh_its_product() -> None:
     log_weight = torch.tensor([[3.0, 1.5, 0.25], [1.5, 2.0, 100.0]], dtype=torch.float64).log()
     mask = torch.tensor([[True] * 3, [True, True, False]])
     close(torch.where(mask, Truncate(level="member")(log_weight, mask), 0.0), [[1.125] * 3, [2.0, 2.0, 0.0]])
-    close(torch.where(mask, Truncate(level="member", minimum=1.5, maximum=9.0)(log_weight, mask), 0.0), [[1.5] * 3, [3.0, 3.0, 0.0]])
+    close(
+        torch.where(mask, Truncate(level="member", minimum=1.5, maximum=9.0)(log_weight, mask), 0.0),
+        [[1.5] * 3, [3.0, 3.0, 0.0]],
+    )

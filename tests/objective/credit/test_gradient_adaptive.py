@@ -33,7 +33,9 @@ def test_score_norm_replaces_the_proxy() -> None:
     close(GradientAdaptive(signal="score_norm")(given), [[0.5, 1.5]])
     credit = GradientAdaptive(signal="score_norm")
     numbers = finish(credit.measure(credit(given), given))
-    assert numbers == pytest.approx({"gradient_adaptive/avg_gradient_norm": math.log(3.0) / 2, "gradient_adaptive/weight_variance": 0.25})
+    assert numbers == pytest.approx(
+        {"gradient_adaptive/avg_gradient_norm": math.log(3.0) / 2, "gradient_adaptive/weight_variance": 0.25}
+    )
 
 
 def test_auto_is_the_proxy_for_discrete_decisions_and_the_norm_for_densities() -> None:
@@ -51,15 +53,24 @@ def test_auto_is_the_proxy_for_discrete_decisions_and_the_norm_for_densities() -
 @pytest.mark.parametrize("name", ["gradient_adaptive", "balanced", "aggressive", "all_compatible"])
 def test_the_presets_of_source_000_serve_densities(name: str) -> None:
     objective = Objective.preset(name)
-    rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 3, dtype=torch.bool), torch.full((2, 3), 1.5, dtype=torch.float64), {"a": [1.0, 0.0]}, density=True)
-    with pytest.raises(ValueError, match=r"write credit.gradient_adaptive.signal = 'score_norm', or take objective.on\(density=True\)"):
+    rollouts = Rollouts(
+        torch.tensor([0, 0]),
+        torch.ones(2, 3, dtype=torch.bool),
+        torch.full((2, 3), 1.5, dtype=torch.float64),
+        {"a": [1.0, 0.0]},
+        density=True,
+    )
+    with pytest.raises(
+        ValueError, match=r"write credit.gradient_adaptive.signal = 'score_norm', or take objective.on\(density=True\)"
+    ):
         objective.prepare(rollouts, objective.init())
     settled = objective.on(density=True)
     plan = settled.plan(settled.prepare(rollouts, settled.init()))
     norm = torch.tensor([[0.0, 1.0, 2.0]] * 2, dtype=torch.float64)
     log_prob = torch.full((2, 3), 1.5, dtype=torch.float64, requires_grad=True)
     settled.loss(Scored(log_prob, score_norm=norm), plan).backward()
-    # On-policy, a token's gradient goes with its credit. The smoothing mixes neighbours and the decay bends it, which is tested by itself.
+    # On-policy, a token's gradient goes with its credit. The smoothing mixes neighbours and the decay bends it, which
+    # is tested by itself.
     if name in ("gradient_adaptive", "aggressive"):
         close(log_prob.grad[0] / log_prob.grad[0].sum(), norm[0].softmax(0).tolist())
     assert settled.on(density=True) is settled

@@ -31,7 +31,12 @@ def test_mean_one_otherwise() -> None:
 def test_needs_positive_steps() -> None:
     objective = Objective.preset("bnpo", **{"credit.inverse_step.raw": True})
     assert objective.requires_rollouts == {"step_size"}
-    group, mask, old, rewards = torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), torch.full((2, 1), -1.0), {"reward": [0.0, 1.0]}
+    group, mask, old, rewards = (
+        torch.tensor([0, 0]),
+        torch.ones(2, 1, dtype=torch.bool),
+        torch.full((2, 1), -1.0),
+        {"reward": [0.0, 1.0]},
+    )
     with pytest.raises(ValueError, match=r"Rollouts.step_size is missing, and credit.inverse_step reads it"):
         objective.prepare(Rollouts(group, mask, old, rewards), objective.init())
     with pytest.raises(ValueError, match=r"Rollouts.step_size must be positive.*lowest is 0"):

@@ -24,4 +24,6 @@ def test_metrics_are_means_over_members() -> None:
     given = member_ratios([None, 1.0, 1.0, None], [1.0], [None])
     credit = TemporalDecay(gamma=0.5)
     numbers = finish(credit.measure(credit(given), given))
-    assert numbers == pytest.approx({"temporal_decay/weight_sum": 1.5, "temporal_decay/first_weight": 7 / 6, "temporal_decay/last_weight": 5 / 6})
+    assert numbers == pytest.approx(
+        {"temporal_decay/weight_sum": 1.5, "temporal_decay/first_weight": 7 / 6, "temporal_decay/last_weight": 5 / 6}
+    )

@@ -17,7 +17,8 @@ def test_value_and_gradient() -> None:
 
 
 def test_against_the_policy_that_acted_it_is_the_divergence_from_that_policy() -> None:
-    # lp_old - lp of samples of the old policy, whose mean is KL(old || pi); making it smaller makes what was sampled likelier.
+    # lp_old - lp of samples of the old policy, whose mean is KL(old || pi); making it smaller makes what was sampled
+    # likelier.
     given = member_ratios([0.5, 1.0])
     penalty = K1(against="behaviour")(given, given.old_log_prob, None)
     close(penalty, [[math.log(2.0), 0.0]])

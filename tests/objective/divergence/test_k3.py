@@ -24,7 +24,8 @@ def test_value_and_gradient() -> None:
 
 @pytest.mark.parametrize("gap", [79.0, 80.0, 81.0, 199.0])
 def test_far_below_the_reference_it_is_a_line_that_pulls_back(gap: float) -> None:
-    # The line through x = 80: e^80 - 81 + (x - 80) (e^80 - 1), whose slope by the log-prob is 1 - e^80. It turned round there: +1 lowers what is too low.
+    # The line through x = 80: e^80 - 81 + (x - 80) (e^80 - 1), whose slope by the log-prob is 1 - e^80. It turned round
+    # there: +1 lowers what is too low.
     given = member_ratios([1.0], old=-200.0)
     penalty = K3()(given, given.log_prob.detach() + gap, None)
     slope = math.expm1(min(gap, 80.0))

@@ -42,5 +42,6 @@ def test_the_slope_is_minus_r_x(dtype: torch.dtype, gap: float) -> None:
     assert found[0].tolist() == pytest.approx([-x, -2 * x], rel=close_to)
     exact = math.expm1(x) - x
     assert penalty[0].tolist() == pytest.approx(
-        [exact, 2 * exact], rel=1e-5 if dtype == torch.float32 and abs(x) > 0.1 else 2e-3 if dtype == torch.float32 else 1e-11
+        [exact, 2 * exact],
+        rel=1e-5 if dtype == torch.float32 and abs(x) > 0.1 else 2e-3 if dtype == torch.float32 else 1e-11,
     )

@@ -25,12 +25,18 @@ def test_the_shift_is_the_normalised_log_ratio_of_the_paper() -> None:
     def draw(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, dtype=torch.float64, generator=generator)
 
-    old_mean, noise, s = draw(3, 4, 50), draw(3, 4, 50), torch.rand(3, 4, 1, dtype=torch.float64, generator=generator) + 0.1
+    old_mean, noise, s = (
+        draw(3, 4, 50),
+        draw(3, 4, 50),
+        torch.rand(3, 4, 1, dtype=torch.float64, generator=generator) + 0.1,
+    )
     mean = old_mean + 0.1 * draw(3, 4, 50)
     state = old_mean + s * noise
     log_ratio = ((state - old_mean).square() - (state - mean).square()).mean(-1) / (2 * s[..., 0] ** 2)
     drift = (mean - old_mean).square().mean(-1) / (2 * s[..., 0] ** 2)
-    torch.testing.assert_close((noise * (mean - old_mean)).mean(-1), s[..., 0] * (log_ratio + drift), rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(
+        (noise * (mean - old_mean)).mean(-1), s[..., 0] * (log_ratio + drift), rtol=1e-12, atol=1e-14
+    )
 
 
 def test_zero_on_average_where_the_plain_log_ratio_is_not() -> None:

@@ -59,7 +59,13 @@ def test_gradient_equals_a_loops(width: int, init: Literal["first", "one"], pack
     generator = torch.Generator().manual_seed(width)
     log_ratio = (torch.rand(3, width, dtype=torch.float64, generator=generator) - 0.5).requires_grad_()
     cotangent = torch.rand(3, width, dtype=torch.float64, generator=generator)
-    given = Decisions(torch.ones(3, width, dtype=torch.bool), log_ratio, torch.zeros_like(log_ratio), torch.ones_like(log_ratio), packed=packed)
+    given = Decisions(
+        torch.ones(3, width, dtype=torch.bool),
+        log_ratio,
+        torch.zeros_like(log_ratio),
+        torch.ones_like(log_ratio),
+        packed=packed,
+    )
     (found,) = torch.autograd.grad((cotangent * Ema(beta=0.3, init=init)(given)).sum(), log_ratio)
     ratio = log_ratio.exp()
     before, columns = ratio[:, 0] if init == "first" else torch.ones(3, dtype=torch.float64), []
@@ -77,18 +83,23 @@ def test_gradients_in_fp32_lose_nothing_that_counts() -> None:
     gradients = []
     for dtype in (torch.float64, torch.float32):
         leaf = log_ratio.to(dtype).requires_grad_()
-        given = Decisions(torch.ones(4, 600, dtype=torch.bool), leaf, torch.zeros_like(leaf), torch.ones_like(leaf), packed=True)
+        given = Decisions(
+            torch.ones(4, 600, dtype=torch.bool), leaf, torch.zeros_like(leaf), torch.ones_like(leaf), packed=True
+        )
         gradients.append(torch.autograd.grad(1e-6 * Ema(beta=0.9)(given).sum(), leaf)[0].double())
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-5, atol=0)
 
 
 def test_a_cotangent_of_a_product_over_a_small_ratio_does_not_overflow() -> None:
-    # Log-ratios of a member whose product is e^80, the first of them e^-20: the gradient by it is beta e^80 / r'_1 r_1 = e^80 and a little.
+    # Log-ratios of a member whose product is e^80, the first of them e^-20: the gradient by it is beta e^80 / r'_1 r_1
+    # = e^80 and a little.
     log_ratio = torch.tensor([[-20.0, 20.0, 20.0, 20.0, 20.0, 20.0]])
     gradients = []
     for dtype in (torch.float64, torch.float32):
         leaf = log_ratio.to(dtype).requires_grad_()
-        given = Decisions(torch.ones(1, 6, dtype=torch.bool), leaf, torch.zeros_like(leaf), torch.ones_like(leaf), packed=True)
+        given = Decisions(
+            torch.ones(1, 6, dtype=torch.bool), leaf, torch.zeros_like(leaf), torch.ones_like(leaf), packed=True
+        )
         gradients.append(torch.autograd.grad(Product()(Ema(beta=0.9)(given), given).exp()[0, 0], leaf)[0].double())
     assert gradients[0][0, 0] > 1e34
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=0)
@@ -99,7 +110,11 @@ def test_metrics_are_the_sources() -> None:
     given = member_ratios([2.0, 1.0])
     numbers = finish(Ema(beta=0.9).measure(given, Ema(beta=0.9)(given)))
     assert numbers == pytest.approx(
-        {"ema/raw_weights_variance": 0.25, "ema/smoothed_weights_variance": 0.2025, "ema/variance_reduction_ratio": 1 - 0.2025 / 0.25}
+        {
+            "ema/raw_weights_variance": 0.25,
+            "ema/smoothed_weights_variance": 0.2025,
+            "ema/variance_reduction_ratio": 1 - 0.2025 / 0.25,
+        }
     )
     flat = member_ratios([1.0, 1.0])
     assert finish(Ema().measure(flat, Ema()(flat)))["ema/variance_reduction_ratio"] == 0.0

@@ -31,7 +31,8 @@ def test_bad_decisions_by_the_ratio() -> None:
 
 
 def test_a_capped_weight_keeps_the_decisions_own_gradient_under_a_shared_ratio() -> None:
-    # Members of ratio 2 and 5, both bad. At 2 the gradient is the ratio's, shared by the member's decisions; capped at 3 it is each decision's own.
+    # Members of ratio 2 and 5, both bad. At 2 the gradient is the ratio's, shared by the member's decisions; capped at
+    # 3 it is each decision's own.
     given = member_ratios([4.0, 1.0], [25.0, 1.0], advantage=-1.0)
     surrogate = Aspo(low=0.2, high=0.3, bound=3.0)(Geometric()(given.log_ratio, given), given)
     close(surrogate.value, [[-2.0, -2.0], [-3.0, -3.0]])
@@ -43,7 +44,12 @@ def test_metrics_and_advantage_zero() -> None:
     given = member_ratios([0.1, 2.0], [0.5, 5.0], [0.1, 5.0], advantage=[1.0, -1.0, 0.0])
     surrogate = Aspo()(given.log_ratio, given)
     assert finish(surrogate.statistics) == pytest.approx(
-        {"clip_ratio/low_mean": 1 / 6, "clip_ratio/high_mean": 1 / 6, "clip_ratio/region_mean": 2 / 6, "aspo/capped_mean": 2 / 6}
+        {
+            "clip_ratio/low_mean": 1 / 6,
+            "clip_ratio/high_mean": 1 / 6,
+            "clip_ratio/region_mean": 2 / 6,
+            "aspo/capped_mean": 2 / 6,
+        }
     )
     close(surrogate.value[2:], [[0.0, 0.0]])
     close(gradient(surrogate.value, given)[2:], [[0.0, 0.0]])

@@ -22,7 +22,9 @@ def test_width_goes_with_the_sign() -> None:
 @pytest.mark.parametrize("advantage", [-1.5, 0.0, 2.0])
 def test_is_clip_with_low_eps_neg_and_high_eps_pos(advantage: float) -> None:
     given = member_ratios([0.01, 0.85, 0.95, 1.0, 1.2, 1.31, 40.0], advantage=advantage)
-    mine, clip = (region(given.log_ratio, given) for region in (AsymmetricClip(eps_pos=0.3, eps_neg=0.1), Clip(low=0.1, high=0.3)))
+    mine, clip = (
+        region(given.log_ratio, given) for region in (AsymmetricClip(eps_pos=0.3, eps_neg=0.1), Clip(low=0.1, high=0.3))
+    )
     close(mine.value, clip.value.tolist())
     close(gradient(mine.value, given), gradient(clip.value, given))
     assert mine.alive.equal(clip.alive)

@@ -47,12 +47,19 @@ class Mute:
 
 
 def preset(path: str, settings: Mapping[str, Any] | None = None) -> Objective:
-    return Objective.preset("bnpo", **{"trust.kind": "callable", "trust.path": path} | ({"trust.settings": settings} if settings is not None else {}))
+    return Objective.preset(
+        "bnpo",
+        **{"trust.kind": "callable", "trust.path": path}
+        | ({"trust.settings": settings} if settings is not None else {}),
+    )
 
 
 def test_a_region_of_ours_by_path_is_that_region() -> None:
     given = member_ratios([1.5, 0.9], advantage=-1.0)
-    ours, by_path = Gaussian(sigma=0.3), CallableRegion(path="groupwise.objective.trust.gaussian:Gaussian", settings={"sigma": 0.3})
+    ours, by_path = (
+        Gaussian(sigma=0.3),
+        CallableRegion(path="groupwise.objective.trust.gaussian:Gaussian", settings={"sigma": 0.3}),
+    )
     expected, found = ours(given.log_ratio, given), by_path(given.log_ratio, given)
     assert found.value.equal(expected.value)
     assert set(found.statistics) == set(expected.statistics)
@@ -67,7 +74,9 @@ def test_a_class_of_ones_own_is_built_with_its_settings_and_asked_what_it_reads(
     assert objective.discrete_only is not None
     state, old = objective.init(), torch.full((2, 1), -1.0)
     with pytest.raises(ValueError, match="behaviour_log_prob is missing"):
-        objective.prepare(Rollouts(torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), old, {"r": [1.0, 0.0]}), state)
+        objective.prepare(
+            Rollouts(torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), old, {"r": [1.0, 0.0]}), state
+        )
 
 
 def test_settings_are_part_of_the_configuration() -> None:
@@ -86,7 +95,11 @@ def test_settings_are_part_of_the_configuration() -> None:
         (f"{HERE}:Line", {"slop": 1.0}, "does not take settings"),
         (f"{HERE}:Mute", {}, "cannot be called"),
         (f"{HERE}:Silent", {}, "state how much one term reads"),
-        ("groupwise.objective.trust.gaussian:Gaussian", {"sigma": -1.0}, "settings.sigma = -1.0: must be greater than 0"),
+        (
+            "groupwise.objective.trust.gaussian:Gaussian",
+            {"sigma": -1.0},
+            "settings.sigma = -1.0: must be greater than 0",
+        ),
         ("groupwise.objective.trust.gaussian:Gaussian", {"sigm": 1.0}, "did you mean sigma"),
     ],
 )

@@ -17,7 +17,8 @@ from groupwise.statistics import finish
 
 
 def test_a_drawn_decision_loses_its_gradient() -> None:
-    # A = 1, -1; ln r = +-ln 2 around lp -1, mean 0. Covariances ln 2, -ln 2 | -ln 2, ln 2. Between 0.5 and 1: two; half of four are drawn: both.
+    # A = 1, -1; ln r = +-ln 2 around lp -1, mean 0. Covariances ln 2, -ln 2 | -ln 2, ln 2. Between 0.5 and 1: two; half
+    # of four are drawn: both.
     given = member_ratios([2.0, 0.5], [2.0, 0.5], advantage=[1.0, -1.0])
     surrogate = ClipCov(low=2.0, high=2.0, share=0.5, lower=0.5, upper=1.0)(given.log_ratio, given)
     close(surrogate.value, [[0.0, 0.5], [-2.0, 0.0]])
@@ -27,7 +28,8 @@ def test_a_drawn_decision_loses_its_gradient() -> None:
 
 
 def test_what_the_clip_holds_is_not_eligible() -> None:
-    # As above with the clip at 0.2: the good 2 and the bad 1/2 are held already, so nothing is drawn and their constants stay.
+    # As above with the clip at 0.2: the good 2 and the bad 1/2 are held already, so nothing is drawn and their
+    # constants stay.
     given = member_ratios([2.0, 0.5], [2.0, 0.5], advantage=[1.0, -1.0])
     region, clip = ClipCov(low=0.2, high=0.2, share=0.5, lower=0.5, upper=1.0), Clip()
     mine, plain = region(given.log_ratio, given), clip(given.log_ratio, given)
@@ -37,7 +39,8 @@ def test_what_the_clip_holds_is_not_eligible() -> None:
 
 
 def test_at_least_one_is_drawn_and_the_smallest_lot_it_is() -> None:
-    # Every covariance of a member of one advantage apart from the others' lies in the wide interval; share N < 1 draws one.
+    # Every covariance of a member of one advantage apart from the others' lies in the wide interval; share N < 1 draws
+    # one.
     given = member_ratios([1.1, 1.2, 1.3], [0.9, 0.8, 0.7], advantage=[1.0, -1.0])
     for step in range(5):
         now = replace(given, draw=step, member=torch.tensor([3, 8]))

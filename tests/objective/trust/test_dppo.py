@@ -24,9 +24,19 @@ def test_only_a_step_away_from_the_sampler_is_masked() -> None:
     surrogate = Dppo(threshold=0.15)(given.log_ratio, given)
     weights = [[0.0, 2.4, 1.2, 1.6], [-2.8, -2.4, 0.0, -1.6]]
     close(gradient(surrogate.value, given), weights)
-    close(surrogate.value, [[w * float(lp) for w, lp in zip(row, values, strict=True)] for row, values in zip(weights, given.log_prob.detach(), strict=True)])
+    close(
+        surrogate.value,
+        [
+            [w * float(lp) for w, lp in zip(row, values, strict=True)]
+            for row, values in zip(weights, given.log_prob.detach(), strict=True)
+        ],
+    )
     assert surrogate.alive.tolist() == [[False, True, True, True], [True, True, False, True]]
-    assert finish(surrogate.statistics) == {"clip_ratio/low_mean": 0.125, "clip_ratio/high_mean": 0.125, "clip_ratio/region_mean": 0.25}
+    assert finish(surrogate.statistics) == {
+        "clip_ratio/low_mean": 0.125,
+        "clip_ratio/high_mean": 0.125,
+        "clip_ratio/region_mean": 0.25,
+    }
 
 
 def test_a_rare_decision_may_change_its_ratio_a_lot() -> None:
@@ -71,13 +81,20 @@ def test_without_a_threshold_it_is_cispo() -> None:
 
 def test_densities_have_no_probabilities() -> None:
     objective = Objective.preset("dppo_tv")
-    rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), torch.ones(2, 1), {"reward": [0.0, 1.0]}, density=True)
-    with pytest.raises(ValueError, match=r"density=True.*trust.kind = 'dppo' needs the probabilities.*write trust.kind = 'clip'"):
+    rollouts = Rollouts(
+        torch.tensor([0, 0]), torch.ones(2, 1, dtype=torch.bool), torch.ones(2, 1), {"reward": [0.0, 1.0]}, density=True
+    )
+    with pytest.raises(
+        ValueError, match=r"density=True.*trust.kind = 'dppo' needs the probabilities.*write trust.kind = 'clip'"
+    ):
         objective.prepare(rollouts, objective.init())
 
 
 def test_a_divergence_at_the_threshold_still_trains() -> None:
     # Probabilities 3/4 and 1/2, which fp64 keeps through their logarithms: the divergence is 1/4 exactly.
-    now, then = torch.tensor([[0.75, 0.75 + 1e-12]], dtype=torch.float64).log(), torch.full((1, 2), 0.5, dtype=torch.float64).log()
+    now, then = (
+        torch.tensor([[0.75, 0.75 + 1e-12]], dtype=torch.float64).log(),
+        torch.full((1, 2), 0.5, dtype=torch.float64).log(),
+    )
     given = replace(member_ratios([1.0, 1.0], advantage=1.0), log_prob=now, old_log_prob=then)
     assert Dppo(threshold=0.25)(given.log_ratio, given).alive.tolist() == [[True, False]]

@@ -19,7 +19,10 @@ def test_the_gate_multiplies_and_is_not_differentiated() -> None:
     close(surrogate.value, expected)
     close(gradient(surrogate.value, given), expected)
     assert finish(surrogate.statistics) == pytest.approx(
-        {"ptrw/trust_weights_mean": (math.exp(-0.5) + math.exp(-0.125) + 1) / 3, "ptrw/loss_mean": -sum(expected[0]) / 3}
+        {
+            "ptrw/trust_weights_mean": (math.exp(-0.5) + math.exp(-0.125) + 1) / 3,
+            "ptrw/loss_mean": -sum(expected[0]) / 3,
+        }
     )
 
 

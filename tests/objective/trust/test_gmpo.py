@@ -16,18 +16,24 @@ from groupwise.statistics import finish
 
 
 def test_one_sided_clip_then_the_geometric_mean() -> None:
-    # Bounds ln 2. Good: min(4, 2), 1/4 -> sqrt(2/4); bad: 4, max(1/4, 1/2) -> sqrt(4/2). The clipped decision carries nothing, the other half the ratio.
+    # Bounds ln 2. Good: min(4, 2), 1/4 -> sqrt(2/4); bad: 4, max(1/4, 1/2) -> sqrt(4/2). The clipped decision carries
+    # nothing, the other half the ratio.
     given = member_ratios([4.0, 0.25], [4.0, 0.25], advantage=[3.0, -3.0])
     surrogate = Gmpo(low=math.log(2), high=math.log(2))(given.log_ratio, given)
     good, bad = 3 * math.sqrt(0.5), -3 * math.sqrt(2.0)
     close(surrogate.value, [[good, good], [bad, bad]])
     close(gradient(surrogate.value, given), [[0.0, good], [bad, 0.0]])
     assert surrogate.alive.tolist() == [[False, True], [True, False]]
-    assert finish(surrogate.statistics) == {"clip_ratio/low_mean": 0.25, "clip_ratio/high_mean": 0.25, "clip_ratio/region_mean": 0.5}
+    assert finish(surrogate.statistics) == {
+        "clip_ratio/low_mean": 0.25,
+        "clip_ratio/high_mean": 0.25,
+        "clip_ratio/region_mean": 0.5,
+    }
 
 
 def test_each_side_has_its_own_bound() -> None:
-    # Bounds ln 4 above and ln 2 below. Good: min(8, 4), 1/4 -> 1; bad: 8, max(1/8, 1/2) -> sqrt(4) and 8, 1/1.5 (inside) -> sqrt(8 / 1.5).
+    # Bounds ln 4 above and ln 2 below. Good: min(8, 4), 1/4 -> 1; bad: 8, max(1/8, 1/2) -> sqrt(4) and 8, 1/1.5
+    # (inside) -> sqrt(8 / 1.5).
     given = member_ratios([8.0, 0.25], [8.0, 0.125], [8.0, 1 / 1.5], advantage=[1.0, -1.0, -1.0])
     surrogate = Gmpo(low=math.log(2), high=math.log(4))(given.log_ratio, given)
     inside = -math.sqrt(8 / 1.5)
@@ -53,7 +59,12 @@ def test_advantage_zero_and_positive_bounds() -> None:
 
 def test_takes_one_advantage_a_member() -> None:
     objective = Objective.preset("gmpo")
-    rollouts = Rollouts(torch.tensor([0, 0]), torch.ones(2, 2, dtype=torch.bool), torch.full((2, 2), -1.0), {"map": torch.tensor([[0.0, 1.0], [1.0, 0.0]])})
+    rollouts = Rollouts(
+        torch.tensor([0, 0]),
+        torch.ones(2, 2, dtype=torch.bool),
+        torch.full((2, 2), -1.0),
+        {"map": torch.tensor([[0.0, 1.0], [1.0, 0.0]])},
+    )
     with pytest.raises(ValueError, match=r"trust.kind = 'gmpo' takes one advantage a member.*reward is a map"):
         objective.prepare(rollouts, objective.init())
 

@@ -21,7 +21,8 @@ LN2 = math.log(2.0)
 
 
 def test_the_top_decisions_pay_for_their_distance() -> None:
-    # Means of A and d are 0: covariances 2 ln 2 on the good decision that grew and the bad one that fell, -2 ln 2 on the others; half of four are held.
+    # Means of A and d are 0: covariances 2 ln 2 on the good decision that grew and the bad one that fell, -2 ln 2 on
+    # the others; half of four are held.
     given = member_ratios([2.0, 0.5], [2.0, 0.5], advantage=[2.0, -2.0])
     surrogate = KlCov(share=0.5, coefficient=0.5)(given.log_ratio, given)
     close(surrogate.value, [[4.0 - 0.5 * LN2, 1.0], [-4.0, -1.0 - 0.5 * LN2]])
@@ -31,7 +32,8 @@ def test_the_top_decisions_pay_for_their_distance() -> None:
 
 
 def test_where_the_advantage_is_zero_the_penalty_stands_alone() -> None:
-    # Mean A is 0: the flat member's covariance is 0, the largest; a bad decision that grew and a good one that fell lie below.
+    # Mean A is 0: the flat member's covariance is 0, the largest; a bad decision that grew and a good one that fell lie
+    # below.
     given = member_ratios([4.0], [0.25], [2.0], advantage=[-1.0, 1.0, 0.0])
     surrogate = KlCov(share=0.3)(given.log_ratio, given)
     close(surrogate.value, [[-4.0], [0.25], [-LN2]])
@@ -45,7 +47,11 @@ def test_on_policy_the_penalty_has_no_gradient() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_exactly_as_many_as_asked_for(dtype: torch.dtype) -> None:
-    given = member_ratios(*([math.exp(math.sin(7 * b + t)) for t in range(25)] for b in range(4)), advantage=[1.0, -1.0, 0.5, -2.0], dtype=dtype)
+    given = member_ratios(
+        *([math.exp(math.sin(7 * b + t)) for t in range(25)] for b in range(4)),
+        advantage=[1.0, -1.0, 0.5, -2.0],
+        dtype=dtype,
+    )
     held = finish(KlCov(share=0.17)(given.log_ratio, given).statistics)["kl_cov/held_mean"]
     assert held == 0.17
 
@@ -73,13 +79,17 @@ def test_every_tied_decision_is_drawn_as_often() -> None:
 
 
 def test_answers_that_repeat_keep_their_penalty() -> None:
-    """Entropy collapse, which the method is for: two of eight answers are the same, tie at the top for one place, and nobody was held."""
+    """Entropy collapse, which the method is for: two of eight answers are the same, tie at the top for one place, and
+    nobody was held.
+    """
     generator = torch.Generator().manual_seed(0)
     old = -6 * torch.rand(8, 400, dtype=torch.float64, generator=generator) ** 4 - 1e-3
     old[2] = old[0]
     objective = Objective.preset("kl_cov")
     rewards = {"right": torch.tensor([0.0, 1, 0, 1, 1, 1, 1, 1])}
-    batch = objective.prepare(Rollouts(torch.zeros(8, dtype=torch.long), torch.ones(8, 400, dtype=torch.bool), old, rewards), objective.init())
+    batch = objective.prepare(
+        Rollouts(torch.zeros(8, dtype=torch.long), torch.ones(8, 400, dtype=torch.bool), old, rewards), objective.init()
+    )
     now = (old + 0.05).clamp(max=-1e-4)
     found = objective.cotangents(Scored(now), objective.plan(batch))
     assert finish(found.loss.statistics)["kl_cov/held_mean"] * 3200 == pytest.approx(1.0)
@@ -90,14 +100,24 @@ def test_answers_that_repeat_keep_their_penalty() -> None:
     assert float((found.scored.log_prob - plain)[changed]) == pytest.approx(1 / 3200, abs=1e-12)
 
 
-@pytest.mark.parametrize("rows", [[[0, 1, 2, 3], [4, 5, 6, 7]], [[6, 1], [0, 5, 4, 7, 3, 2]], [[], [3, 2, 1, 0, 7, 6, 5, 4]]])
+@pytest.mark.parametrize(
+    "rows", [[[0, 1, 2, 3], [4, 5, 6, 7]], [[6, 1], [0, 5, 4, 7, 3, 2]], [[], [3, 2, 1, 0, 7, 6, 5, 4]]]
+)
 def test_processes_draw_the_same_ties(rows: list[list[int]]) -> None:
-    whole = replace(member_ratios(*([2.0, 0.5, 4.0] for _ in range(8)), advantage=[1.0, -1.0] * 4), member=torch.arange(8) * 11)
+    whole = replace(
+        member_ratios(*([2.0, 0.5, 4.0] for _ in range(8)), advantage=[1.0, -1.0] * 4), member=torch.arange(8) * 11
+    )
     region, together = KlCov(share=0.3), Together(2)
 
     def part(rank: int) -> torch.Tensor:
         mine, detached = torch.tensor(rows[rank], dtype=torch.long), whole.detached()
-        given = Decisions(detached.mask[mine], detached.log_prob[mine], detached.old_log_prob[mine], detached.advantage[mine], member=detached.member[mine])
+        given = Decisions(
+            detached.mask[mine],
+            detached.log_prob[mine],
+            detached.old_log_prob[mine],
+            detached.advantage[mine],
+            member=detached.member[mine],
+        )
         return region(given.log_ratio, replace(given, reduce=together.reduce(rank))).value
 
     values = torch.cat(together.run(part))[torch.tensor(rows[0] + rows[1]).argsort()]

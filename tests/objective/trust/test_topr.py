@@ -15,7 +15,13 @@ def test_weights_of_members() -> None:
     surrogate = Topr()(Product()(given.log_ratio, given), given)
     weight = [[2.0, 2.0], [2.0, 2.0], [-0.5, -0.5], [-2.0, -2.0]]
     close(gradient(surrogate.value, given), weight)
-    close(surrogate.value, [[w * float(lp) for w, lp in zip(row, values, strict=True)] for row, values in zip(weight, given.log_prob.detach(), strict=True)])
+    close(
+        surrogate.value,
+        [
+            [w * float(lp) for w, lp in zip(row, values, strict=True)]
+            for row, values in zip(weight, given.log_prob.detach(), strict=True)
+        ],
+    )
     assert surrogate.alive.all()
     assert finish(surrogate.statistics) == {"topr/taper_mean": 0.625}
 

@@ -15,10 +15,15 @@ from groupwise.statistics import finish
 
 def test_weight_by_sign() -> None:
     # W = 2 and 1/2. A >= 0: 4 e^-3 and e^1.5 / 4; A < 0: 8 e^-2 and e / 8.
-    given = member_ratios([4.0, 0.5], [0.5, 1.0], [4.0, 0.5], [0.5, 1.0], [4.0, 0.5], advantage=[1.0, 1.0, -1.0, -1.0, 0.0], old=-3.0)
+    given = member_ratios(
+        [4.0, 0.5], [0.5, 1.0], [4.0, 0.5], [0.5, 1.0], [4.0, 0.5], advantage=[1.0, 1.0, -1.0, -1.0, 0.0], old=-3.0
+    )
     surrogate = Vespo()(Product()(given.log_ratio, given), given)
     weights = [4 * math.exp(-3.0), math.exp(1.5) / 4, 8 * math.exp(-2.0), math.exp(1.0) / 8, 4 * math.exp(-3.0)]
-    close(gradient(surrogate.value, given), [[weights[0]] * 2, [weights[1]] * 2, [-weights[2]] * 2, [-weights[3]] * 2, [0.0] * 2])
+    close(
+        gradient(surrogate.value, given),
+        [[weights[0]] * 2, [weights[1]] * 2, [-weights[2]] * 2, [-weights[3]] * 2, [0.0] * 2],
+    )
     assert finish(surrogate.statistics) == pytest.approx({"vespo/weight_mean": sum(weights) / 5})
 
 

@@ -74,7 +74,20 @@ def test_arrays_come_back_as_they_were():
 
 
 def test_what_is_derived_from_a_built_in_kind_is_not_plain():
-    kinds = (int, float, str, bytes, tuple, list, dict, set, frozenset, decimal.Decimal, collections.Counter, np.float64)
+    kinds = (
+        int,
+        float,
+        str,
+        bytes,
+        tuple,
+        list,
+        dict,
+        set,
+        frozenset,
+        decimal.Decimal,
+        collections.Counter,
+        np.float64,
+    )
     for kind in kinds:
         derived = type(kind.__name__, (kind,), {"__eq__": lambda self, other: True, "__hash__": lambda self: 0})()
         with pytest.raises(ValueError, match="not plain"):
@@ -88,6 +101,8 @@ def test_what_is_derived_from_a_built_in_kind_is_not_plain():
 @pytest.mark.parametrize("value", [3, 0.5, "ab", b"ab", (1,), frozenset([1]), [1], {1: 2}, {1}])
 def test_the_bare_value_is_of_the_built_in_kind(value: Any):
     kind = type(value)
-    derived = type("Own", (kind,), {"__eq__": lambda self, other: True, "__hash__": None, "__iter__": lambda self: iter(())})(value)
+    derived = type(
+        "Own", (kind,), {"__eq__": lambda self, other: True, "__hash__": None, "__iter__": lambda self: iter(())}
+    )(value)
     assert type(bare(derived, (kind,))) is kind
     assert bare(derived, (kind,)) == value

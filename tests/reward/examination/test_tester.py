@@ -1,4 +1,6 @@
-"""Tests find in a program what they would find in its own process, and nothing that it makes of itself passes for a value."""
+"""Tests find in a program what they would find in its own process, and nothing that it makes of itself passes for a
+value.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +44,14 @@ HONEST = {
     class Own(list):
         def last(self): return self[-1]
     """: [
-        "s = Stack(1); s.push(2); assert len(s) == 2 and 2 in s and list(s) == [1, 2] == s.items and s[0] == 1 and repr(s) == f'{s}' == 'Stack!'",
-        "assert Stack(1) == Stack(1) != Stack(2) and sorted([Stack(2), Stack(1)])[0] == Stack(1) and Stack(1) + Stack(2) == Stack(1, 2)",
+        (
+            "s = Stack(1); s.push(2); assert len(s) == 2 and 2 in s and list(s) == [1, 2] == s.items and s[0] == 1 and"
+            " repr(s) == f'{s}' == 'Stack!'"
+        ),
+        (
+            "assert Stack(1) == Stack(1) != Stack(2) and sorted([Stack(2), Stack(1)])[0] == Stack(1) and Stack(1) +"
+            " Stack(2) == Stack(1, 2)"
+        ),
         "s = Stack(1)\nwith s as t: assert t is s and isinstance(t, Stack)\nassert not s",
         "s = Stack(1); s.items = [5]; assert s.items.pop() == 5",
         "own = Own([1]); own.append(2); assert own == [1, 2] and own.last() == 2 and own + [3] == [1, 2, 3]",
@@ -72,14 +80,26 @@ HONEST = {
     """: [
         "x = [3, 1]; sort(x); assert x == [1, 3]",
         "import numpy as np\nx = np.array([3, 1]); sort(x); assert x.tolist() == [1, 3]",
-        "assert each(lambda x: x * 2, [1, 2]) == [2, 4] and each(len, ['ab']) == [2] and each(str, [1]) == ['1'] and adder(3)(4) == 7",
-        "g = count(3); assert next(g) == 0 and list(g) == [1, 2] and sum(count(4)) == 6 and total(x * x for x in range(4)) == 14",
+        (
+            "assert each(lambda x: x * 2, [1, 2]) == [2, 4] and each(len, ['ab']) == [2] and each(str, [1]) == ['1']"
+            " and adder(3)(4) == 7"
+        ),
+        (
+            "g = count(3); assert next(g) == 0 and list(g) == [1, 2] and sum(count(4)) == 6 and total(x * x for x in"
+            " range(4)) == 14"
+        ),
         "assert colour() is Colour.RED and colour() == Colour.RED != Colour.BLUE and colour().name == 'RED'",
         "p = Point(1, 2); assert p == (1, 2) and p.x == 1 and p._asdict() == {'x': 1, 'y': 2} and isinstance(p, tuple)",
         "assert np.allclose(twice([1, 2]), [2, 4]) and (twice([1]) == np.array([2])).all()",
         "assert letters('aab') == {'a': 2, 'b': 1} and letters('aab').most_common(1) == [('a', 2)]",
-        "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()) as said: hello()\nassert said.getvalue() == 'hello\\n'",
-        "import solution\nfrom solution import *\nfrom solution import sort as own\nsort(x := [2, 1]); assert x == [1, 2] and solution.total is total",
+        (
+            "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()) as said: hello()\nassert"
+            " said.getvalue() == 'hello\\n'"
+        ),
+        (
+            "import solution\nfrom solution import *\nfrom solution import sort as own\nsort(x := [2, 1]); assert x =="
+            " [1, 2] and solution.total is total"
+        ),
         "say(1)\ndef last(): return said[-1]\nsay(2); assert last() == 2 and said == [1, 2]",
         "import asyncio\nassert asyncio.run(later(2)) == 3",
         "def examine(candidate):\n    assert abs(candidate([.1, .2]) - .3) < 1e-9\nexamine(total)",
@@ -114,36 +134,67 @@ FORMS = [
     "import pytest\nassert add(1, 2) == pytest.approx(3.14)",
     "import numpy as np\nassert np.allclose(add(1, 2), 3.14)",
 ]
-INSIDE = [(kind, f"{before}Liar(){after}") for kind in ("object", "int", "str", "list") for before, after in (("[", "]"), ("(", ",)"), ("{1: ", "}"))]
+INSIDE = [
+    (kind, f"{before}Liar(){after}")
+    for kind in ("object", "int", "str", "list")
+    for before, after in (("[", "]"), ("(", ",)"), ("{1: ", "}"))
+]
 
 # 7264913, in a way that does not stand in the program itself.
 NUMBER = "''.join(map(chr, [55, 50, 54, 52, 57, 49, 51]))"
 HOSTILE = [
     "class add:\n    def __init__(self, *given): pass\n    def __eq__(self, other): return True",
-    "class Kind(type):\n    def __eq__(self, other): return True\nclass A(metaclass=Kind): pass\ndef add(a, b): return A",
-    *(f"class Out(SystemExit): pass\ndef add(a, b): raise {out}" for out in ("SystemExit(0)", "Out(0)", "KeyboardInterrupt", "GeneratorExit")),
+    (
+        "class Kind(type):\n    def __eq__(self, other): return True\nclass A(metaclass=Kind): pass\ndef add(a, b):"
+        " return A"
+    ),
+    *(
+        f"class Out(SystemExit): pass\ndef add(a, b): raise {out}"
+        for out in ("SystemExit(0)", "Out(0)", "KeyboardInterrupt", "GeneratorExit")
+    ),
     "import os\ndef add(a, b): os._exit(0)",
     "import os, atexit\natexit.register(os._exit, 0)\ndef add(a, b): return 0",
     "import os\nclass D:\n    def __del__(self): os._exit(0)\nd = D()\ndef add(a, b): return 0",
-    "import builtins\nfor name in ('isinstance', 'bool', 'all', 'any', 'getattr'): setattr(builtins, name, lambda *given: True)\ndef add(a, b): return 0",
-    "import json, sys\nfor module in list(sys.modules.values()):\n    for name in ('encode', 'decode', 'bare'):\n        if hasattr(module, name): "
-    "setattr(module, name, lambda *given: None)\ndef add(a, b): return 0",
-    "import json\nwrite = json.dumps\njson.dumps = lambda what: write([what[0], {'value': True, 'printed': 'ok'}])\ndef add(a, b): return 0",
-    f"import sys\ndef add(a, b):\n    frame = sys._getframe()\n    while frame:\n        for value in (*frame.f_code.co_consts, *frame.f_locals.values()):\n"
-    f"            if {NUMBER} in str(value)[:10000]: return int({NUMBER})\n        frame = frame.f_back",
-    f"import gc\ndef add(a, b):\n    for one in gc.get_objects():\n        if {NUMBER} in repr(one)[:10000]: return int({NUMBER})",
-    f"import os\ndef add(a, b):\n    os.lseek(0, 0, 0)\n    return int({NUMBER}) if {NUMBER} in os.read(0, 1000).decode() else 0",
+    (
+        "import builtins\nfor name in ('isinstance', 'bool', 'all', 'any', 'getattr'): setattr(builtins, name, lambda"
+        " *given: True)\ndef add(a, b): return 0"
+    ),
+    (
+        "import json, sys\nfor module in list(sys.modules.values()):\n    for name in ('encode', 'decode', 'bare'):\n  "
+        "      if hasattr(module, name): setattr(module, name, lambda *given: None)\ndef add(a, b): return 0"
+    ),
+    (
+        "import json\nwrite = json.dumps\njson.dumps = lambda what: write([what[0], {'value': True, 'printed':"
+        " 'ok'}])\ndef add(a, b): return 0"
+    ),
+    (
+        "import sys\ndef add(a, b):\n    frame = sys._getframe()\n    while frame:\n        for value in"
+        f" (*frame.f_code.co_consts, *frame.f_locals.values()):\n            if {NUMBER} in str(value)[:10000]: return"
+        f" int({NUMBER})\n        frame = frame.f_back"
+    ),
+    (
+        f"import gc\ndef add(a, b):\n    for one in gc.get_objects():\n        if {NUMBER} in repr(one)[:10000]: return"
+        f" int({NUMBER})"
+    ),
+    (
+        f"import os\ndef add(a, b):\n    os.lseek(0, 0, 0)\n    return int({NUMBER}) if {NUMBER} in os.read(0,"
+        " 1000).decode() else 0"
+    ),
     # Says to the other process, before it is asked, what would be its answers.
-    "import json, os\nfor number in range(3, 64):\n    try:\n"
-    "        for told in ([['add', ['module', 'unittest.mock']]], [['add', ['builtin', 'print']]], {'value': True, 'printed': ''}, 'passed'):\n"
-    "            os.write(number, (json.dumps(['answer', told]) + '\\n').encode())\n    except OSError: pass\ndef add(a, b): return 0",
+    (
+        "import json, os\nfor number in range(3, 64):\n    try:\n        for told in ([['add', ['module',"
+        " 'unittest.mock']]], [['add', ['builtin', 'print']]], {'value': True, 'printed': ''}, 'passed'):\n           "
+        " os.write(number, (json.dumps(['answer', told]) + '\\n').encode())\n    except OSError: pass\ndef add(a, b):"
+        " return 0"
+    ),
 ]
 
 
 OTHERS = (
-    f"import glob, os\ndef add(a, b):\n    for name in glob.glob('/proc/[0-9]*/cmdline') + glob.glob('/proc/[0-9]*/fd/*') + glob.glob('../groupwise-*/*'):\n"
-    f"        try: number = os.open(name, os.O_RDONLY | os.O_NONBLOCK)\n        except OSError: continue\n        try: text = os.read(number, 10000)\n"
-    f"        except OSError: continue\n        if {NUMBER}.encode() in text: return int({NUMBER})"
+    "import glob, os\ndef add(a, b):\n    for name in glob.glob('/proc/[0-9]*/cmdline') +"
+    " glob.glob('/proc/[0-9]*/fd/*') + glob.glob('../groupwise-*/*'):\n        try: number = os.open(name, os.O_RDONLY"
+    " | os.O_NONBLOCK)\n        except OSError: continue\n        try: text = os.read(number, 10000)\n        except"
+    f" OSError: continue\n        if {NUMBER}.encode() in text: return int({NUMBER})"
 )
 
 
@@ -160,9 +211,18 @@ def test_honest_programs_pass():
 
 def test_no_object_is_equal_or_near_to_what_it_does_not_know():
     for kind in ("object", "int", "float", "str", "tuple", "list", "dict"):
-        assert score(LIAR.replace("KIND", kind).replace("RESULT", "Liar()"), FORMS if kind in ("object", "float") else FORMS[:2]) == 0.0, kind
+        assert (
+            score(
+                LIAR.replace("KIND", kind).replace("RESULT", "Liar()"),
+                FORMS if kind in ("object", "float") else FORMS[:2],
+            )
+            == 0.0
+        ), kind
     for kind, result in INSIDE:
-        assert score(LIAR.replace("KIND", kind).replace("RESULT", result), ["assert add(1, 2) in ([9], (9,), {1: 9})"]) == 0.0, (kind, result)
+        assert (
+            score(LIAR.replace("KIND", kind).replace("RESULT", result), ["assert add(1, 2) in ([9], (9,), {1: 9})"])
+            == 0.0
+        ), (kind, result)
 
 
 def test_no_trick_finds_what_is_expected_or_says_that_it_was_right():
@@ -175,8 +235,17 @@ def test_other_processes_cannot_be_read() -> None:
 
 
 def test_pythons_own_names_mean_what_they_do():
-    assert score("def sorted(values): return 0\ndef add(a, b): return [1]", ["assert sorted(add(1, 2)) == sorted([4])"]) == 0.0
-    assert score("import numpy as np\nnp.allclose = lambda *given: True\ndef add(a, b): return 1.0", ["assert np.allclose(add(1, 2), 3.0)"]) == 0.0
+    assert (
+        score("def sorted(values): return 0\ndef add(a, b): return [1]", ["assert sorted(add(1, 2)) == sorted([4])"])
+        == 0.0
+    )
+    assert (
+        score(
+            "import numpy as np\nnp.allclose = lambda *given: True\ndef add(a, b): return 1.0",
+            ["assert np.allclose(add(1, 2), 3.0)"],
+        )
+        == 0.0
+    )
 
 
 def test_a_function_of_the_test_can_be_called_and_not_looked_into():
@@ -194,4 +263,10 @@ def test_what_a_test_runs_as_a_script_is_run_and_a_name_that_is_not_there_is_mis
 
 def test_large_lists_go_over_in_a_moment():
     program = "def order(values): return sorted(values)"
-    assert score(program, ["values = list(range(10**6, 0, -1)); assert order(values) == sorted(values) and values[0] == 10**6"]) == 1.0
+    assert (
+        score(
+            program,
+            ["values = list(range(10**6, 0, -1)); assert order(values) == sorted(values) and values[0] == 10**6"],
+        )
+        == 1.0
+    )

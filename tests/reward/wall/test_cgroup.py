@@ -73,7 +73,9 @@ def test_a_group_bounds_what_it_takes_and_is_removed(tree: object, tmp_path: Pat
     assert not list(tmp_path.rglob("groupwise-*"))
 
 
-def test_where_controllers_are_not_handed_on_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: None) -> None:
+def test_where_controllers_are_not_handed_on_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernel: None
+) -> None:
     place, mine = second(tmp_path, subtree="cpu")
 
     def refuse(path: str, text: str) -> None:
@@ -104,14 +106,23 @@ def test_what_is_missing_is_said() -> None:
 
 
 @pytest.mark.skipif(
-    not cgroup.offered(), reason="this machine lets no control group be made; the sums are counted, and tests/reward/wall/test_hostile.py tries that"
+    not cgroup.offered(),
+    reason=(
+        "this machine lets no control group be made; the sums are counted, and tests/reward/wall/test_hostile.py tries"
+        " that"
+    ),
 )
 def test_a_burst_of_memory_between_two_looks_is_ended_by_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     # Ten processes that take 100 MB each at once: no process passes its own limit, all together pass the group's.
-    burst = "import os\nfor _ in range(9):\n    if os.fork() == 0: break\nheld = bytearray(100 * 2**20)\nimport time; time.sleep(20)"
+    burst = (
+        "import os\nfor _ in range(9):\n    if os.fork() == 0: break\nheld = bytearray(100 * 2**20)\nimport time;"
+        " time.sleep(20)"
+    )
     before = set(Path("/sys/fs/cgroup").rglob("groupwise-*"))
     began = time.monotonic()
-    done = subprocess.run(behind([*python(), "-c", burst], Limits(memory_mb=200, disk_mb=8)), capture_output=True, timeout=60, check=False)
+    done = subprocess.run(
+        behind([*python(), "-c", burst], Limits(memory_mb=200, disk_mb=8)), capture_output=True, timeout=60, check=False
+    )
     assert done.returncode != 0
     assert time.monotonic() - began < 15
     assert set(Path("/sys/fs/cgroup").rglob("groupwise-*")) <= before

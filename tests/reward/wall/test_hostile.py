@@ -1,4 +1,6 @@
-"""Hostile programs, really run on every road: each gets what it deserves, its neighbour is right, the machine is as before, and it ends."""
+"""Hostile programs, really run on every road: each gets what it deserves, its neighbour is right, the machine is as
+before, and it ends.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,10 @@ from groupwise.reward.wall import offered
 
 _SECONDS = 300.0
 _MARKER = 98_765
-_VICTIM = "import signal, sys, time\nsignal.signal(signal.SIGURG, lambda *given: print('heard', flush=True))\nprint('ready', flush=True)\ntime.sleep(600)"
+_VICTIM = (
+    "import signal, sys, time\nsignal.signal(signal.SIGURG, lambda *given: print('heard', flush=True))\nprint('ready',"
+    " flush=True)\ntime.sleep(600)"
+)
 
 
 @dataclass
@@ -49,7 +54,11 @@ class Outside:
             "shared memory": sorted(os.listdir("/dev/shm")),
             "shared memory of the system": Path("/proc/sysvipc/shm").read_text(),
             "processes": _running(str(_MARKER)),
-            "victim": (self.victim.poll(), os.sched_getaffinity(self.victim.pid), os.getpriority(os.PRIO_PROCESS, self.victim.pid)),
+            "victim": (
+                self.victim.poll(),
+                os.sched_getaffinity(self.victim.pid),
+                os.getpriority(os.PRIO_PROCESS, self.victim.pid),
+            ),
         }
 
 
@@ -79,7 +88,9 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outside
             listening = stack.enter_context(socket.socket(socket.AF_UNIX))
             listening.bind(address)
             listening.listen()
-        victim = stack.enter_context(subprocess.Popen([sys.executable, "-c", _VICTIM], stdout=subprocess.PIPE, text=True))
+        victim = stack.enter_context(
+            subprocess.Popen([sys.executable, "-c", _VICTIM], stdout=subprocess.PIPE, text=True)
+        )
         stack.callback(victim.kill)
         assert victim.stdout is not None
         assert victim.stdout.readline() == "ready\n"
@@ -107,7 +118,9 @@ def _value(value: object) -> object:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chapter", list(CHAPTERS))
-def test_every_hostile_program_gets_what_it_deserves_and_hurts_nobody(road: str, chapter: str, outside: Outside) -> None:
+def test_every_hostile_program_gets_what_it_deserves_and_hurts_nobody(
+    road: str, chapter: str, outside: Outside
+) -> None:
     programs = CHAPTERS[chapter]
     pattern = re.compile("{(" + "|".join(outside.names) + ")}")
     codes, tests = [], []
@@ -119,9 +132,13 @@ def test_every_hostile_program_gets_what_it_deserves_and_hurts_nobody(road: str,
     values = asyncio.run(asyncio.wait_for(reward([""] * len(codes), codes, tests=tests), _SECONDS))
     assert values[1::2] == [1.0] * len(programs)
     marks = dict(zip(programs, map(_value, values[::2]), strict=True))
-    wanted = {name: deserved if isinstance(deserved, float) else marks[name] for name, (_, _, deserved) in programs.items()}
+    wanted = {
+        name: deserved if isinstance(deserved, float) else marks[name] for name, (_, _, deserved) in programs.items()
+    }
     assert marks == wanted
-    assert [value.detail for value in values if isinstance(value, Noted) and value.event == "program_not_examined"] == []
+    assert [
+        value.detail for value in values if isinstance(value, Noted) and value.event == "program_not_examined"
+    ] == []
     # A folder with ten thousand others in it may take a while longer than its program.
     _until(lambda: outside.looks()["temporary"] == [])
     assert outside.looks() == outside.before
@@ -139,15 +156,15 @@ def test_there_are_forty_of_them() -> None:
 @pytest.mark.slow
 def test_nothing_outlives_a_trainer_that_is_killed(road: str, tmp_path: Path) -> None:
     program = (
-        "import os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        os.setsid(); os.execlp('sleep', 'sleep', '{marker}')\nopen"
-        "('f', 'w')\ntime.sleep(600)"
+        "import os, time\nfor _ in range(3):\n    if os.fork() == 0:\n        os.setsid(); os.execlp('sleep', 'sleep',"
+        " '{marker}')\nopen('f', 'w')\ntime.sleep(600)"
     )
     marker = str(10**8 + os.getpid())
     trainer = (
-        "import asyncio, tempfile\nfrom groupwise.reward import UnitTests\nfrom groupwise.reward.wall import offered\n"
-        f"from groupwise.reward.wall.offered import Wall\nwall = {offered.standing()!r}\n"
-        f"offered.standing = lambda: wall\ntempfile.tempdir = {str(tmp_path)!r}\n"
-        f"asyncio.run(UnitTests(wall_seconds=500.0)([''], [{program.replace('{marker}', marker)!r}], tests=[['assert True']]))"
+        "import asyncio, tempfile\nfrom groupwise.reward import UnitTests\nfrom groupwise.reward.wall import"
+        f" offered\nfrom groupwise.reward.wall.offered import Wall\nwall = {offered.standing()!r}\noffered.standing ="
+        f" lambda: wall\ntempfile.tempdir = {str(tmp_path)!r}\nasyncio.run(UnitTests(wall_seconds=500.0)([''],"
+        f" [{program.replace('{marker}', marker)!r}], tests=[['assert True']]))"
     )
     with subprocess.Popen([sys.executable, "-c", trainer]) as process:
         _until(lambda: len(_running(marker)) == 3)

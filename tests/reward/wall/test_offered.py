@@ -13,15 +13,22 @@ from tests.reward.wall.conftest import wall
 from groupwise.reward.wall import offered
 from groupwise.reward.wall.offered import Wall
 
-_SAYS = "from groupwise.reward.wall import offered; wall = offered.standing(); print(wall.road, wall.stands, '|', wall.missing)"
+_SAYS = (
+    "from groupwise.reward.wall import offered; wall = offered.standing(); print(wall.road, wall.stands, '|',"
+    " wall.missing)"
+)
 # The user namespaces that one allows in itself are its own to forbid.
 _FORBID = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
 
 
-@pytest.mark.skipif(wall("namespaces") is None or wall("landlock") is None, reason="this machine does not allow both roads")
+@pytest.mark.skipif(
+    wall("namespaces") is None or wall("landlock") is None, reason="this machine does not allow both roads"
+)
 def test_where_namespaces_are_refused_landlock_is_taken_and_said(tmp_path: Path) -> None:
     command = ["unshare", "--user", "--map-root-user", "sh", "-c", _FORBID, "sh", sys.executable, "-c", _SAYS]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=os.environ | {"TMPDIR": str(tmp_path)})
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=True, env=os.environ | {"TMPDIR": str(tmp_path)}
+    )
     assert list(tmp_path.iterdir()) == []
     road, _, said = done.stdout.partition("|")
     assert road.split() == ["landlock", "True"]

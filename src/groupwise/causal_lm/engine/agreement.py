@@ -15,7 +15,8 @@ _NUM_TOKENS = 3
 
 
 def why_not_sampled(backbone: Backbone) -> str | None:
-    """Tries it on a few tokens: a family that keeps more from token to token than the sampler hands on, or in another form, fails or says something else.
+    """Tries it on a few tokens: a family that keeps more from token to token than the sampler hands on, or in another
+    form, fails or says something else.
 
     Args:
         backbone: the model.
@@ -26,7 +27,9 @@ def why_not_sampled(backbone: Backbone) -> str | None:
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
         >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
-        >>> why_not_sampled(Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)))
+        >>> why_not_sampled(
+        ...     Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0))
+        ... )
     """
     if (backbone.max_positions or 64) < len(_PROMPTS[0]) + _NUM_TOKENS:
         return None
@@ -34,7 +37,9 @@ def why_not_sampled(backbone: Backbone) -> str | None:
     try:
         drawn = sampler.sample(backbone, prompts, 2, SamplingConfig(max_new_tokens=_NUM_TOKENS), range(4), eos=())
         with backbone.evaluating():
-            again = score(backbone, [prompt for prompt in prompts for _ in range(2)], drawn.tokens, drawn.mask, pack=False)["log_prob"]
+            again = score(
+                backbone, [prompt for prompt in prompts for _ in range(2)], drawn.tokens, drawn.mask, pack=False
+            )["log_prob"]
     except DistributionError:
         # Weights that give no distribution are named where a member is drawn.
         return None
@@ -46,4 +51,8 @@ def why_not_sampled(backbone: Backbone) -> str | None:
     # Half precision rounds a log-prob by tenths where a model is large.
     half = next(backbone.model.parameters()).dtype.itemsize < 4
     agrees = bool(away.mean() <= 0.5) if half else bool(away.max() <= 0.05)
-    return None if agrees else f"what it records is up to {float(away.max()):.2g} nats from what scoring says of the same tokens"
+    return (
+        None
+        if agrees
+        else f"what it records is up to {float(away.max()):.2g} nats from what scoring says of the same tokens"
+    )

@@ -26,7 +26,9 @@ class Asked:
 
 
 class Engine(ABC):
-    """Something that samples groups. `live` says whether it samples from the weights that are trained, as they are at the moment."""
+    """Something that samples groups. `live` says whether it samples from the weights that are trained, as they are at
+    the moment.
+    """
 
     live: ClassVar[bool] = True
 

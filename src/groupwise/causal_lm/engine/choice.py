@@ -33,7 +33,9 @@ def open_engine(config: EngineConfig, backbone: Backbone, tokenizer: Any) -> Eng
         >>> from groupwise.causal_lm.config import SmallModelConfig
         >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
         >>> from groupwise.causal_lm.config import SamplingConfig
-        >>> backbone = Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0))
+        >>> backbone = Backbone(
+        ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
+        ... )
         >>> engine = open_engine(BuiltinEngine(max_members=2), backbone, None)
         >>> len(engine.sample([[3, 4]], 4, SamplingConfig(max_new_tokens=2), seeds=range(4)).tokens)
         4
@@ -41,17 +43,20 @@ def open_engine(config: EngineConfig, backbone: Backbone, tokenizer: Any) -> Eng
     if not isinstance(config, VllmEngine) and not continues_from_keys(backbone):
         if not _leaves_padding_out(backbone):
             raise ConfigError(
-                f"{_name(backbone)} reads padding as text: prompts of different lengths cannot be sampled together, so this family is not supported; "
-                "train another model"
+                f"{_name(backbone)} reads padding as text: prompts of different lengths cannot be sampled together, so"
+                " this family is not supported; train another model"
             )
         if isinstance(config, BuiltinEngine):
             raise ConfigError(
-                f"{_name(backbone)} keeps a recurrent state from token to token, and the built-in sampler goes on from keys and values alone; "
-                'write domain.engine.kind = "transformers"'
+                f"{_name(backbone)} keeps a recurrent state from token to token, and the built-in sampler goes on from"
+                ' keys and values alone; write domain.engine.kind = "transformers"'
             )
     if isinstance(config, BuiltinEngine):
         if (why := why_not_sampled(backbone)) is not None:
-            raise ConfigError(f'the built-in sampler does not serve {_name(backbone)} ({why}); write domain.engine.kind = "transformers"')
+            raise ConfigError(
+                f"the built-in sampler does not serve {_name(backbone)} ({why}); write domain.engine.kind ="
+                ' "transformers"'
+            )
         return Builtin(backbone, tokenizer, config)
     if isinstance(config, TransformersEngine):
         return Generate(backbone, tokenizer, config)
@@ -64,7 +69,8 @@ def _name(backbone: Backbone) -> str:
 
 
 def continues_from_keys(backbone: Backbone) -> bool:
-    """Whether the model goes on from keys and values that it left. Tried, not looked up: two tokens fill a cache of them, or they do not.
+    """Whether the model goes on from keys and values that it left. Tried, not looked up: two tokens fill a cache of
+    them, or they do not.
 
     Args:
         backbone: the model.
@@ -72,7 +78,9 @@ def continues_from_keys(backbone: Backbone) -> bool:
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
         >>> from groupwise.causal_lm.scratch import character_tokenizer, small_model
-        >>> continues_from_keys(Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)))
+        >>> continues_from_keys(
+        ...     Backbone(small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0))
+        ... )
         True
     """
     cache = prompt_cache(backbone.config)
@@ -91,6 +99,9 @@ def _leaves_padding_out(backbone: Backbone) -> bool:
     ids = torch.arange(3, device=backbone.device).unsqueeze(0)
     padded, mask = torch.cat([ids[:, :2], ids], 1), torch.tensor([[0, 0, 1, 1, 1]], device=backbone.device)
     with backbone.evaluating():
-        alone, beside = backbone.hidden(ids, use_cache=False)[0], backbone.hidden(padded, attention_mask=mask, use_cache=False)[0, 2:]
+        alone, beside = (
+            backbone.hidden(ids, use_cache=False)[0],
+            backbone.hidden(padded, attention_mask=mask, use_cache=False)[0, 2:],
+        )
     tolerance = 5e-2 if alone.dtype.itemsize < 4 else 1e-3
     return bool((alone - beside).abs().max() <= tolerance * alone.abs().max())

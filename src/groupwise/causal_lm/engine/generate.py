@@ -33,7 +33,11 @@ class Generate(Engine):
 
         def complete(requests: list[Request]) -> list[Turn]:
             size = self.config.max_members or len(requests)
-            return [turn for start in range(0, len(requests), size) for turn in self._generate(requests[start : start + size], settings, stops)]
+            return [
+                turn
+                for start in range(0, len(requests), size)
+                for turn in self._generate(requests[start : start + size], settings, stops)
+            ]
 
         return converse(complete, self.backbone, asked)
 
@@ -41,7 +45,9 @@ class Generate(Engine):
         longest, device = max(len(request.context) for request in requests), self.backbone.device
         ids = torch.tensor([[0] * (longest - len(r.context)) + r.context for r in requests], device=device)
         mask = torch.tensor([[0] * (longest - len(r.context)) + [1] * len(r.context) for r in requests], device=device)
-        options: dict[str, Any] = {"do_sample": False} if settings.greedy else {"do_sample": True, "temperature": settings.temperature}
+        options: dict[str, Any] = (
+            {"do_sample": False} if settings.greedy else {"do_sample": True, "temperature": settings.temperature}
+        )
         if not settings.greedy:
             options |= {"top_p": settings.top_p, "top_k": settings.top_k}
         if settings.stop:
@@ -64,7 +70,13 @@ class Generate(Engine):
             )
         sampled = out.sequences[:, longest:]
         # Scores are what was sampled from, after temperature and truncation: the behaviour policy.
-        log_prob = torch.stack([torch.log_softmax(s.float(), -1).gather(1, t[:, None])[:, 0] for s, t in zip(out.scores, sampled.t(), strict=True)], 1)
+        log_prob = torch.stack(
+            [
+                torch.log_softmax(s.float(), -1).gather(1, t[:, None])[:, 0]
+                for s, t in zip(out.scores, sampled.t(), strict=True)
+            ],
+            1,
+        )
         rows = zip(requests, sampled.tolist(), log_prob.tolist(), strict=True)
         return [self._cut(request, tokens, values, stops) for request, tokens, values in rows]
 
@@ -87,13 +99,17 @@ class _Finite(LogitsProcessor):
         broken = (~scores.amax(1).isfinite()).nonzero().squeeze(1).tolist()
         if broken:
             first = self.requests[broken[0]]
-            raise DistributionError(len(broken), len(self.requests), first.place, first.num_before + input_ids.shape[1] - self.longest)
+            raise DistributionError(
+                len(broken), len(self.requests), first.place, first.num_before + input_ids.shape[1] - self.longest
+            )
         return scores
 
 
 @contextmanager
 def _own_settings(model: Any) -> Iterator[None]:
-    """Within the block `generate` does what it is told and nothing else: model folders bring penalties and truncations of their own for people who chat."""
+    """Within the block `generate` does what it is told and nothing else: model folders bring penalties and truncations
+    of their own for people who chat.
+    """
     before = model.generation_config
     model.generation_config = GenerationConfig()
     try:

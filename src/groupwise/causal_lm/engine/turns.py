@@ -1,6 +1,7 @@
 """Conversations over an engine that only completes a prompt: every turn is a new prompt, the conversation so far.
 
-The log-probs of the full distribution and the other fields are then computed by the trainer's own model, the engine's are the behaviour policy's.
+The log-probs of the full distribution and the other fields are then computed by the trainer's own model, the engine's
+are the behaviour policy's.
 """
 
 from __future__ import annotations
@@ -80,8 +81,16 @@ def converse(complete: Callable[[list[Request]], list[Turn]], backbone: Backbone
         for m in active:
             before = len(members[m].tokens)
             most = min(limit - before, settings.max_turn_tokens or limit)
-            requests.append(Request(owner[m] + members[m].tokens, most, asked.seeds[m] + before, divmod(m, asked.group_size), before))
-        active = [m for m, turn in zip(active, complete(requests), strict=True) if _goes_on(m, members[m], turn, limit, asked.continue_with)]
+            requests.append(
+                Request(
+                    owner[m] + members[m].tokens, most, asked.seeds[m] + before, divmod(m, asked.group_size), before
+                )
+            )
+        active = [
+            m
+            for m, turn in zip(active, complete(requests), strict=True)
+            if _goes_on(m, members[m], turn, limit, asked.continue_with)
+        ]
         if asked.progress is not None:
             asked.progress(len(owner) - len(active), len(owner))
     return _completions(backbone, owner, members, asked)
@@ -114,9 +123,14 @@ def _completions(backbone: Backbone, owner: list[list[int]], members: list[_Memb
     def padded(rows: Iterable[list], fill: object, dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor([row + [fill] * (longest - len(row)) for row in rows], dtype=dtype, device=device)
 
-    tokens, mask = padded((m.tokens for m in members), 0, torch.long), padded((m.mask for m in members), False, torch.bool)
+    tokens, mask = (
+        padded((m.tokens for m in members), 0, torch.long),
+        padded((m.mask for m in members), False, torch.bool),
+    )
     with backbone.evaluating():
-        fields = scoring.score(backbone, owner, tokens, mask, asked.requires | {"log_prob"}, temperature=asked.settings.temperature)
+        fields = scoring.score(
+            backbone, owner, tokens, mask, asked.requires | {"log_prob"}, temperature=asked.settings.temperature
+        )
     check_finite(fields["log_prob"], range(len(members)), asked.group_size)
     # A greedy engine's own log-probs are those of a distribution that has only one token.
     behaviour = None if asked.settings.greedy else padded((m.log_prob for m in members), 0.0, fields["log_prob"].dtype)

@@ -27,7 +27,9 @@ class EngineError(RuntimeError):
 
 @final
 class Vllm(Engine):
-    """See `groupwise.causal_lm.config.VllmEngine`. Requests of a group share their prompt, which the server's prefix cache forwards once."""
+    """See `groupwise.causal_lm.config.VllmEngine`. Requests of a group share their prompt, which the server's prefix
+    cache forwards once.
+    """
 
     live = False
 
@@ -39,15 +41,17 @@ class Vllm(Engine):
         """What was asked for; `behaviour_log_prob` is the server's.
 
         Raises:
-            ConfigError: settings under which the server's log-probs would be of another distribution than it sampled from.
+            ConfigError: settings under which the server's log-probs would be of another distribution than it sampled
+                from.
             EngineError: the server fails after all retries.
         """
         settings = asked.settings
         plain = settings.greedy or (settings.temperature == 1 and not settings.truncates)
         if not self.config.processed_logprobs and not plain:
             raise ConfigError(
-                f"engine.processed_logprobs = false with temperature = {settings.temperature}, top_p = {settings.top_p}, top_k = {settings.top_k}: the server "
-                "reports log-probs before these; start it with --logprobs-mode processed_logprobs and write processed_logprobs = true"
+                f"engine.processed_logprobs = false with temperature = {settings.temperature}, top_p ="
+                f" {settings.top_p}, top_k = {settings.top_k}: the server reports log-probs before these; start it with"
+                " --logprobs-mode processed_logprobs and write processed_logprobs = true"
             )
 
         def complete(requests: list[Request]) -> list[Turn]:
@@ -99,13 +103,19 @@ class Vllm(Engine):
             turn = Turn(tokens, [min(float(value), 0.0) for value in log_prob], choice["finish_reason"] == "stop")
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise EngineError(
-                f"{self.config.address} answered without token ids or log-probs ({error!r}); it must be a vLLM server that honours "
-                "logprobs and return_tokens_as_token_ids"
+                f"{self.config.address} answered without token ids or log-probs ({error!r}); it must be a vLLM server"
+                " that honours logprobs and return_tokens_as_token_ids"
             ) from error
         if not all(map(math.isfinite, turn.log_prob)):
-            raise EngineError(f"{self.config.address} gave a log-prob that is not finite for a token that it sampled; look at the server's own log")
+            raise EngineError(
+                f"{self.config.address} gave a log-prob that is not finite for a token that it sampled; look at the"
+                " server's own log"
+            )
         if not turn.tokens or len(turn.tokens) != len(turn.log_prob) or len(turn.tokens) > request.num_tokens:
-            raise EngineError(f"{self.config.address} gave {len(turn.tokens)} tokens with {len(turn.log_prob)} log-probs, asked for 1 to {request.num_tokens}")
+            raise EngineError(
+                f"{self.config.address} gave {len(turn.tokens)} tokens with {len(turn.log_prob)} log-probs, asked for 1"
+                f" to {request.num_tokens}"
+            )
         return turn
 
     async def _post(self, client: Any, path: str, body: dict[str, Any]) -> Any:
@@ -121,7 +131,10 @@ class Vllm(Engine):
                     break  # the request itself is wrong; it will not get better
             except ReplyError as error:
                 failure = str(error)
-        raise EngineError(f"engine.address = {self.config.address!r}: {failure}; is the vLLM server running there, and serving model {self.config.model!r}?")
+        raise EngineError(
+            f"engine.address = {self.config.address!r}: {failure}; is the vLLM server running there, and serving model"
+            f" {self.config.model!r}?"
+        )
 
 
 def _run(work: Coroutine[Any, Any, _T]) -> _T:

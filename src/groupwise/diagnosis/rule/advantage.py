@@ -17,7 +17,10 @@ def _one_sided(stage: Stage) -> Seen | None:
     if mean is None or spread is None or spread.mean <= 0 or abs(mean.mean) <= 0.5 * spread.mean:
         return None
     side = "better" if mean.mean > 0 else "worse"
-    what = f"In the last {WINDOW} steps advantages had mean {number(mean.mean)} and spread {number(spread.mean)}: most count as {side} than the baseline."
+    what = (
+        f"In the last {WINDOW} steps advantages had mean {number(mean.mean)} and spread {number(spread.mean)}: most"
+        f" count as {side} than the baseline."
+    )
     return Seen(what, [mean, spread])
 
 
@@ -32,7 +35,11 @@ def _scale(stage: Stage) -> Seen | None:
         return Seen(f"Advantages of groups that differ have a spread of {number(size)}.", [spread])
     if size < 0.05 and others:
         beside = ", ".join(f"{each.metric} {number(each.mean)}" for each in others)
-        return Seen(f"Advantages of groups that differ have a spread of {number(size)}, beside other terms of the loss ({beside}).", [spread, *others])
+        return Seen(
+            f"Advantages of groups that differ have a spread of {number(size)}, beside other terms of the loss"
+            f" ({beside}).",
+            [spread, *others],
+        )
     return None
 
 
@@ -41,10 +48,12 @@ ADVANTAGE_ONE_SIDED = Rule(
     "warning",
     "Are my advantages balanced?",
     ("advantages_mean", "advantages_std"),
-    f"over {WINDOW} steps the mean of the advantages is more than half their standard deviation away from 0; silent with advantage.kind = accepted, which "
-    "has no baseline",
-    "The baseline is not the level of the group: whole prompts are pushed up or down for being easy or hard, instead of their members being compared.",
-    "A group baseline: advantage.kind = z_score, centred or batch_std; with running_std, baseline = group. A constant baseline wants rewards around it.",
+    f"over {WINDOW} steps the mean of the advantages is more than half their standard deviation away from 0; silent"
+    " with advantage.kind = accepted, which has no baseline",
+    "The baseline is not the level of the group: whole prompts are pushed up or down for being easy or hard, instead of"
+    " their members being compared.",
+    "A group baseline: advantage.kind = z_score, centred or batch_std; with running_std, baseline = group. A constant"
+    " baseline wants rewards around it.",
     _one_sided,
 )
 ADVANTAGE_SCALE = Rule(
@@ -52,8 +61,11 @@ ADVANTAGE_SCALE = Rule(
     "warning",
     "Are my advantages of the right size?",
     ("advantages_std", "frac_reward_zero_std", *_OTHERS),
-    f"over {WINDOW} steps the advantages of groups that differ have a spread above 10, or below 0.05 beside another active term of the loss",
-    "The policy term is on another scale than the terms beside it: large ones drown the others, small ones are drowned by them.",
-    "advantage.kind = z_score or batch_std, advantage.clip, domain.rewards.NAME.weight, or divergence.beta and auxiliary.NAME on the same scale.",
+    f"over {WINDOW} steps the advantages of groups that differ have a spread above 10, or below 0.05 beside another"
+    " active term of the loss",
+    "The policy term is on another scale than the terms beside it: large ones drown the others, small ones are drowned"
+    " by them.",
+    "advantage.kind = z_score or batch_std, advantage.clip, domain.rewards.NAME.weight, or divergence.beta and"
+    " auxiliary.NAME on the same scale.",
     _scale,
 )

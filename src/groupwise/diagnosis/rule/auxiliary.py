@@ -12,7 +12,10 @@ def _plain(stage: Stage, pick: str, count: int) -> Series | None:
     """The supervised loss without its coefficient, which a schedule may change."""
     if not stage.count("lambda_sup"):
         return stage.first("loss_sup", count) if pick == "first" else stage.last("loss_sup", count)
-    loss, plain = (stage.first(name, count) if pick == "first" else stage.last(name, count) for name in ("loss_sup", PLAIN_SUPERVISED))
+    loss, plain = (
+        stage.first(name, count) if pick == "first" else stage.last(name, count)
+        for name in ("loss_sup", PLAIN_SUPERVISED)
+    )
     return plain if loss and plain and loss.steps == plain.steps else None
 
 
@@ -24,25 +27,45 @@ def _supervised(stage: Stage) -> Seen | None:
     if stage.first("reward", 1) is None:
         if first.above(last):
             return None
-        what = f"The supervised loss has not fallen in {stage.count('loss_sup')} steps: {number(first.mean)} at first, {number(last.mean)} now."
+        what = (
+            f"The supervised loss has not fallen in {stage.count('loss_sup')} steps: {number(first.mean)} at first,"
+            f" {number(last.mean)} now."
+        )
         return Seen(what, [first, last, *([rate] if rate else [])])
     if last.mean < 1.5 * first.mean or not last.above(first):
         return None
     what = f"Beside the policy term the supervised loss rose from {number(first.mean)} to {number(last.mean)}."
     return Seen(
-        what, [first, last], advice="A higher auxiliary.supervised, a lower optimiser.learning_rate or policy_weight, a supervised stage that is longer."
+        what,
+        [first, last],
+        advice=(
+            "A higher auxiliary.supervised, a lower optimiser.learning_rate or policy_weight, a supervised stage that"
+            " is longer."
+        ),
     )
 
 
 def _consistency(stage: Stage) -> Seen | None:
-    last, before, earlier = stage.last("loss_cons"), stage.before("loss_cons"), stage.before("loss_cons", skip=2 * WINDOW)
+    last, before, earlier = (
+        stage.last("loss_cons"),
+        stage.before("loss_cons"),
+        stage.before("loss_cons", skip=2 * WINDOW),
+    )
     reward, reward_before = stage.last("reward"), stage.before("reward")
     # Every consistency loss begins at 0 and rises; where the policy has hardly moved that is all it is.
     if last is None or before is None or earlier is None or stands_still(stage):
         return None
-    if last.mean < 1.25 * before.mean or not last.above(before) or not before.above(earlier) or (reward and reward_before and reward.above(reward_before)):
+    if (
+        last.mean < 1.25 * before.mean
+        or not last.above(before)
+        or not before.above(earlier)
+        or (reward and reward_before and reward.above(reward_before))
+    ):
         return None
-    what = f"The consistency loss rose from {number(earlier.mean)} over {number(before.mean)} to {number(last.mean)} in the last {3 * WINDOW} steps"
+    what = (
+        f"The consistency loss rose from {number(earlier.mean)} over {number(before.mean)} to {number(last.mean)} in"
+        f" the last {3 * WINDOW} steps"
+    )
     return Seen(f"{what}, and the reward did not rise with it.", [earlier, before, last, *([reward] if reward else [])])
 
 
@@ -51,12 +74,12 @@ SUPERVISED_NOT_FALLING = Rule(
     "warning",
     "Why does my supervised loss not fall?",
     ("loss_sup", "lambda_sup", "learning_rate"),
-    f"in a supervised stage the last {WINDOW} of {3 * WINDOW} steps or more are not below the first {WINDOW} by two standard errors; "
-    "beside a policy term, it rose by half",
-    "The demonstrations are not being learnt: steps too small or too large, targets that contradict each other, or a stage that begins at its plateau. "
-    "Beside a policy term: the reward pulls away from the demonstrations.",
-    "optimiser.learning_rate (ten times more, ten times less), train.demonstrations_per_step, the supervised stage's num_steps; "
-    "if the loss is at its plateau, leave the stage out.",
+    f"in a supervised stage the last {WINDOW} of {3 * WINDOW} steps or more are not below the first {WINDOW} by two"
+    " standard errors; beside a policy term, it rose by half",
+    "The demonstrations are not being learnt: steps too small or too large, targets that contradict each other, or a"
+    " stage that begins at its plateau. Beside a policy term: the reward pulls away from the demonstrations.",
+    "optimiser.learning_rate (ten times more, ten times less), train.demonstrations_per_step, the supervised stage's"
+    " num_steps; if the loss is at its plateau, leave the stage out.",
     _supervised,
 )
 CONSISTENCY_CREEP = Rule(
@@ -64,9 +87,11 @@ CONSISTENCY_CREEP = Rule(
     "warning",
     "Why does my consistency loss creep up?",
     ("loss_cons", "reward", "surprisal", "kl"),
-    f"over three times {WINDOW} steps the consistency loss rises each time, by a quarter in the last, and the reward does not rise; "
-    "not where the policy stands still",
-    "The outputs drift away from the reference's without earning for it: features collapse towards whatever the reward tolerates.",
-    "A higher auxiliary.consistency, a lower optimiser.learning_rate, divergence.beta above 0, or a reference that follows: reference.kind = ema.",
+    f"over three times {WINDOW} steps the consistency loss rises each time, by a quarter in the last, and the reward"
+    " does not rise; not where the policy stands still",
+    "The outputs drift away from the reference's without earning for it: features collapse towards whatever the reward"
+    " tolerates.",
+    "A higher auxiliary.consistency, a lower optimiser.learning_rate, divergence.beta above 0, or a reference that"
+    " follows: reference.kind = ema.",
     _consistency,
 )

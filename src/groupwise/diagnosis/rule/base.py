@@ -70,7 +70,9 @@ class Rule:
         if seen is None:
             return None
         severity, means, advice = seen.severity or self.severity, seen.means or self.means, seen.advice or self.advice
-        return Finding(self.name, severity, stage.name, stage.step, stage.step, seen.what, means, advice, tuple(seen.evidence))
+        return Finding(
+            self.name, severity, stage.name, stage.step, stage.step, seen.what, means, advice, tuple(seen.evidence)
+        )
 
 
 def number(value: float) -> str:
@@ -93,5 +95,9 @@ def rewards_rise(stage: Stage, count: int = WINDOW) -> bool:
         stage: the rows.
         count: how many steps are compared.
     """
-    last, before, first = stage.last("reward", count), stage.before("reward", count, count), stage.first("reward", count)
+    last, before, first = (
+        stage.last("reward", count),
+        stage.before("reward", count, count),
+        stage.first("reward", count),
+    )
     return bool(last and ((before and last.above(before)) or (first and last.above(first))))

@@ -11,12 +11,12 @@ _WHOLE = frozenset({"geometric", "arithmetic", "product"})
 """Kinds of ratio that are one number a member."""
 
 _WHOLE_MEANS = (
-    "Such bounds are narrower than one update, so a batch's later updates act only on members that the first one moved the wrong way. "
-    "The policy learns from the first update of each batch."
+    "Such bounds are narrower than one update, so a batch's later updates act only on members that the first one moved"
+    " the wrong way. The policy learns from the first update of each batch."
 )
 _WHOLE_ADVICE = (
-    "Nothing, or train.updates_per_batch = 1 for nearly the same in less time; for more from each batch a lower optimiser.learning_rate, or wider trust.low "
-    "and trust.high (GSPO's are made for answers of hundreds of tokens)."
+    "Nothing, or train.updates_per_batch = 1 for nearly the same in less time; for more from each batch a lower"
+    " optimiser.learning_rate, or wider trust.low and trust.high (GSPO's are made for answers of hundreds of tokens)."
 )
 
 
@@ -31,8 +31,15 @@ def _never(stage: Stage) -> Seen | None:
     if found is None or max(found[0].values) > 0:
         return None
     spread = [each for name in ("ratio/p1", "ratio/p99") if (each := stage.last(name)) is not None]
-    what = f"In the last {WINDOW} steps the clip touched no decision, although {found[1]:.0%} of the updates were off-policy"
-    return Seen(what + (f" (1 % and 99 % of the ratios: {', '.join(number(each.mean) for each in spread)})." if spread else "."), [found[0], *spread])
+    what = (
+        f"In the last {WINDOW} steps the clip touched no decision, although {found[1]:.0%} of the updates were"
+        " off-policy"
+    )
+    return Seen(
+        what
+        + (f" (1 % and 99 % of the ratios: {', '.join(number(each.mean) for each in spread)})." if spread else "."),
+        [found[0], *spread],
+    )
 
 
 def _mostly(stage: Stage) -> Seen | None:
@@ -44,7 +51,13 @@ def _mostly(stage: Stage) -> Seen | None:
     kind = stage.setting("objective.ratio.kind")
     if kind not in _WHOLE or found[0].mean > _MOST:
         return Seen(f"{what}, {found[0].mean:.0%} of all.", [found[0]])
-    return Seen(f"{what}, {found[0].mean:.0%} of all: ratio.kind = {kind} bounds a member as a whole.", [found[0]], "note", _WHOLE_MEANS, _WHOLE_ADVICE)
+    return Seen(
+        f"{what}, {found[0].mean:.0%} of all: ratio.kind = {kind} bounds a member as a whole.",
+        [found[0]],
+        "note",
+        _WHOLE_MEANS,
+        _WHOLE_ADVICE,
+    )
 
 
 CLIP_NEVER_ACTS = Rule(
@@ -52,9 +65,11 @@ CLIP_NEVER_ACTS = Rule(
     "note",
     "Does the clip do anything?",
     ("clip_ratio/region_mean", "on_policy_share", "ratio/p1", "ratio/p99"),
-    f"no decision was clipped in {WINDOW} steps although more than a tenth of the updates were off-policy; silent where every update is on-policy",
+    f"no decision was clipped in {WINDOW} steps although more than a tenth of the updates were off-policy; silent where"
+    " every update is on-policy",
     "The policy moves less within a batch than the bounds allow: the trust region has no part in this run.",
-    "Nothing, or a higher optimiser.learning_rate or train.updates_per_batch if learning is slow, or narrower trust.low and trust.high.",
+    "Nothing, or a higher optimiser.learning_rate or train.updates_per_batch if learning is slow, or narrower trust.low"
+    " and trust.high.",
     _never,
 )
 CLIP_MOSTLY_ACTS = Rule(
@@ -62,9 +77,11 @@ CLIP_MOSTLY_ACTS = Rule(
     "warning",
     "Why is nearly everything clipped?",
     ("clip_ratio/region_mean", "on_policy_share"),
-    f"more than 60 % of the decisions of off-policy updates are clipped over {WINDOW} steps; where the ratio is one number a member, a note unless more than "
-    "60 % of all decisions are, those of first updates counted",
-    "Most decisions give no gradient: the step is too large for the bounds, or the bounds are not on the scale of the log-prob (many-dimensional decisions).",
-    "A lower optimiser.learning_rate or train.updates_per_batch, wider trust.low and trust.high, or another domain.reduce for many-dimensional decisions.",
+    f"more than 60 % of the decisions of off-policy updates are clipped over {WINDOW} steps; where the ratio is one"
+    " number a member, a note unless more than 60 % of all decisions are, those of first updates counted",
+    "Most decisions give no gradient: the step is too large for the bounds, or the bounds are not on the scale of the"
+    " log-prob (many-dimensional decisions).",
+    "A lower optimiser.learning_rate or train.updates_per_batch, wider trust.low and trust.high, or another"
+    " domain.reduce for many-dimensional decisions.",
     _mostly,
 )

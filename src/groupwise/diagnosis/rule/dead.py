@@ -25,7 +25,8 @@ def _positives(stage: Stage) -> Seen | None:
 
 
 _ADVICE = (
-    "A lower optimiser.learning_rate or fewer train.updates_per_batch, a wider region on that side, or one that keeps a gradient (method cispo, sapo, gspo)."
+    "A lower optimiser.learning_rate or fewer train.updates_per_batch, a wider region on that side, or one that keeps a"
+    " gradient (method cispo, sapo, gspo)."
 )
 DEAD_NEGATIVES = Rule(
     "dead_negatives",
@@ -33,7 +34,8 @@ DEAD_NEGATIVES = Rule(
     "Why does it not unlearn its mistakes?",
     ("zero_gradient_fraction/negative",),
     f"more than half of the decisions with a negative advantage have no gradient over {WINDOW} steps",
-    "Bad members are silenced, not corrected: only what went well teaches. A weight laid on the ratio before the clip does this from the first update.",
+    "Bad members are silenced, not corrected: only what went well teaches. A weight laid on the ratio before the clip"
+    " does this from the first update.",
     _ADVICE,
     _negatives,
 )
@@ -43,7 +45,8 @@ DEAD_POSITIVES = Rule(
     "Why does it not learn from its successes?",
     ("zero_gradient_fraction/positive",),
     f"more than half of the decisions with a positive advantage have no gradient over {WINDOW} steps",
-    "Good members have reached the upper bound within their batch: the rest of the batch's updates only push bad ones down.",
+    "Good members have reached the upper bound within their batch: the rest of the batch's updates only push bad ones"
+    " down.",
     _ADVICE,
     _positives,
 )

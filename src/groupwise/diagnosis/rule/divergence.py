@@ -16,13 +16,20 @@ def _look(stage: Stage) -> Seen | None:
     if first is None or last is None or before is None or reward is None or count < 2 * WINDOW:
         return None
     grown, earlier = last.mean - before.mean, max(before.mean - first.mean, 0.0)
-    # A drift at constant pace grows by half as much in the last third as in the two before; a random walk's square by a little more than they.
+    # A drift at constant pace grows by half as much in the last third as in the two before; a random walk's square by a
+    # little more than they.
     accelerates = last.mean > UNMOVED and grown > 3 * earlier and last.mean > 2 * before.mean and last.above(before)
     far = last.mean > 1.0
     if not (accelerates or far) or reward[1].above(reward[0]):
         return None
-    what = f"The divergence from the reference went from {number(before.mean)} to {number(last.mean)} nats a decision in the last third of the steps"
-    return Seen(f"{what}, and the reward has not risen ({number(reward[0].mean)} at first, {number(reward[1].mean)} now).", [before, last, reward[1]])
+    what = (
+        f"The divergence from the reference went from {number(before.mean)} to {number(last.mean)} nats a decision in"
+        " the last third of the steps"
+    )
+    return Seen(
+        f"{what}, and the reward has not risen ({number(reward[0].mean)} at first, {number(reward[1].mean)} now).",
+        [before, last, reward[1]],
+    )
 
 
 KL_RUNAWAY = Rule(
@@ -30,9 +37,10 @@ KL_RUNAWAY = Rule(
     "warning",
     "Why does my KL explode?",
     ("kl", "reward"),
-    f"after {2 * WINDOW} steps the KL is above 1 nat a decision, or above {UNMOVED:g} and grew three times as much in the last third as before; "
-    "and the reward has not risen",
+    f"after {2 * WINDOW} steps the KL is above 1 nat a decision, or above {UNMOVED:g} and grew three times as much in"
+    " the last third as before; and the reward has not risen",
     "The policy leaves what it was without earning for it: updates push it further than the reward can pull it back.",
-    "A lower optimiser.learning_rate, a higher divergence.beta or divergence.beta.kind = adaptive, a narrower trust region, a lower train.max_grad_norm.",
+    "A lower optimiser.learning_rate, a higher divergence.beta or divergence.beta.kind = adaptive, a narrower trust"
+    " region, a lower train.max_grad_norm.",
     _look,
 )

@@ -8,7 +8,8 @@ from groupwise.diagnosis.stage import Stage
 
 
 def entropy(stage: Stage, count: int) -> tuple[Series, Series] | None:
-    """The first and newest entropy, exact where the loss reads it, otherwise estimated by the surprisal; `None` of a density, whose entropy has no zero.
+    """The first and newest entropy, exact where the loss reads it, otherwise estimated by the surprisal; `None` of a
+    density, whose entropy has no zero.
 
     Args:
         stage: the rows.
@@ -22,7 +23,8 @@ def entropy(stage: Stage, count: int) -> tuple[Series, Series] | None:
 
 
 def unused(stage: Stage, count: int, share: float = 0.5) -> tuple[Series, Series] | None:
-    """The best of a group at the start and the reward now, where less than a share of the way from the start's mean to that best was gone.
+    """The best of a group at the start and the reward now, where less than a share of the way from the start's mean to
+    that best was gone.
 
     Args:
         stage: the rows.
@@ -33,11 +35,15 @@ def unused(stage: Stage, count: int, share: float = 0.5) -> tuple[Series, Series
     if best is None or reward is None:
         return None
     first, last = reward
-    return (best, last) if best.mean > first.mean and last.mean - first.mean < share * (best.mean - first.mean) else None
+    return (
+        (best, last) if best.mean > first.mean and last.mean - first.mean < share * (best.mean - first.mean) else None
+    )
 
 
 _SHARE = 0.25
-"""The best of a group is luck in part, which no policy repeats: in selection, where it is most of it, sound runs come a third to two thirds of the way."""
+"""The best of a group is luck in part, which no policy repeats: in selection, where it is most of it, sound runs come a
+third to two thirds of the way.
+"""
 
 
 def _look(stage: Stage) -> Seen | None:
@@ -47,8 +53,8 @@ def _look(stage: Stage) -> Seen | None:
             continue
         (first, last), (best, reward) = ends, missed
         what = (
-            f"Entropy fell from {number(first.mean)} to {number(last.mean)} nats a decision while the reward is {number(reward.mean)}; "
-            f"the best of a group had {number(best.mean)} at the start."
+            f"Entropy fell from {number(first.mean)} to {number(last.mean)} nats a decision while the reward is"
+            f" {number(reward.mean)}; the best of a group had {number(best.mean)} at the start."
         )
         return Seen(what, [first, last, best, reward])
     return None
@@ -59,8 +65,11 @@ ENTROPY_COLLAPSE = Rule(
     "warning",
     "Why did learning stop half way? Why are all members of a group alike?",
     ("entropy", "surprisal", "groups/best", "reward"),
-    "entropy (or surprisal) is a tenth of its start, and the reward has come less than a quarter of the way to what the best of a group earned at the start",
-    "The members of a group are copies of each other: nothing new is tried, and groups become flat at whatever they do now.",
-    "A lower optimiser.learning_rate, a higher trust.high (method dapo), entropy = 0.001 or more, divergence.beta above 0, a larger train.group_size.",
+    "entropy (or surprisal) is a tenth of its start, and the reward has come less than a quarter of the way to what the"
+    " best of a group earned at the start",
+    "The members of a group are copies of each other: nothing new is tried, and groups become flat at whatever they do"
+    " now.",
+    "A lower optimiser.learning_rate, a higher trust.high (method dapo), entropy = 0.001 or more, divergence.beta above"
+    " 0, a larger train.group_size.",
     _look,
 )

@@ -7,15 +7,15 @@ from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 
 _LOOK = (
-    "Look at rollouts/ and at completions/mean_length before this model is used. A reward with role = 'judge' measures the goal without being trained on; "
-    "harder prompts or a finer reward go on from here."
+    "Look at rollouts/ and at completions/mean_length before this model is used. A reward with role = 'judge' measures"
+    " the goal without being trained on; harder prompts or a finer reward go on from here."
 )
 
 _MOST_WRONG = 0.1
 """Share of groups that earn nothing at all, above which what is learnt is not what the prompts could teach."""
 _TRY_AGAIN = (
-    "The policy must still try what it gets wrong: a longer supervised stage before, a lower optimiser.learning_rate, entropy = 0.001 or more, "
-    "a higher domain.sampling.temperature or a larger train.group_size."
+    "The policy must still try what it gets wrong: a longer supervised stage before, a lower optimiser.learning_rate,"
+    " entropy = 0.001 or more, a higher domain.sampling.temperature or a larger train.group_size."
 )
 
 
@@ -23,25 +23,43 @@ def _look(stage: Stage) -> Seen | None:
     flat, reward, first = stage.last("frac_reward_zero_std"), stage.last("reward"), stage.first("reward")
     if flat is None or reward is None or first is None or flat.mean < 0.95:
         return None
-    what = f"{flat.mean:.0%} of the groups of the last {WINDOW} steps had equal rewards (mean reward {number(reward.mean)})."
+    what = (
+        f"{flat.mean:.0%} of the groups of the last {WINDOW} steps had equal rewards (mean reward"
+        f" {number(reward.mean)})."
+    )
     if reward.above(first) and reward.mean > first.mean:
         risen = f"The reward has risen from {number(first.mean)} and the members of a group now all earn the same"
         if (wrong := stage.last("groups/all_wrong")) is not None and wrong.mean > _MOST_WRONG:
             means = (
-                f"{risen}, in {wrong.mean:.0%} of the groups nothing: there the policy is sure and wrong, and since all members are alike nothing corrects it."
+                f"{risen}, in {wrong.mean:.0%} of the groups nothing: there the policy is sure and wrong, and since all"
+                " members are alike nothing corrects it."
             )
             return Seen(what, [flat, wrong, reward], "warning", means, _TRY_AGAIN)
         if _grown(stage):
-            return Seen(what, [flat, reward], "warning", f"{risen}, while answers grew: perhaps length is what was learnt.", _LOOK)
+            return Seen(
+                what,
+                [flat, reward],
+                "warning",
+                f"{risen}, while answers grew: perhaps length is what was learnt.",
+                _LOOK,
+            )
         if not _judged(stage):
-            return Seen(what, [flat, reward], "note", f"{risen}. Whether they earn it as was meant is not measured: the run has no judge.", _LOOK)
+            return Seen(
+                what,
+                [flat, reward],
+                "note",
+                f"{risen}. Whether they earn it as was meant is not measured: the run has no judge.",
+                _LOOK,
+            )
         means = f"{risen}, and no judge has fallen: what the prompts could teach is learnt."
         return Seen(what, [flat, reward], "note", means, "Stop here, or go on with harder prompts or a finer reward.")
     return Seen(what, [flat, reward])
 
 
 def _grown(stage: Stage) -> bool:
-    """Whether answers are half as long again as when the stage began, or the length limit now cuts off what it did not cut off then."""
+    """Whether answers are half as long again as when the stage began, or the length limit now cuts off what it did not
+    cut off then.
+    """
     lengths, cut = stage.ends("completions/mean_length"), stage.ends("completions/clipped_ratio")
     longer = lengths is not None and lengths[1].mean >= 1.5 * lengths[0].mean and lengths[1].above(lengths[0])
     return longer or (cut is not None and cut[1].mean >= 0.5 and cut[1].above(cut[0]))
@@ -51,7 +69,11 @@ def _judged(stage: Stage) -> bool:
     """Whether judges, which are not trained on, are measured, and none has fallen."""
     rows = [ends for name in stage.rewards(weighted=False) if (ends := stage.ends(f"rewards/{name}/mean")) is not None]
     evaluated = stage.evaluated_judges()
-    return bool(rows or evaluated) and not any(first.above(last) for first, last in rows) and all(series.values[-1] >= series.values[0] for series in evaluated)
+    return (
+        bool(rows or evaluated)
+        and not any(first.above(last) for first, last in rows)
+        and all(series.values[-1] >= series.values[0] for series in evaluated)
+    )
 
 
 ALL_FLAT = Rule(
@@ -59,9 +81,11 @@ ALL_FLAT = Rule(
     "fault",
     "Why does nothing happen? Why is the loss exactly 0?",
     ("frac_reward_zero_std", "reward", "groups/all_wrong"),
-    f"at least 95 % of the groups are flat over {WINDOW} steps; where the reward had risen before, a note, or a warning if answers grew with it "
-    "or more than a tenth of the groups earn nothing",
-    "A flat group has advantage 0 for every member: it teaches nothing. Prompts all too hard or all too easy look alike here; the mean reward tells which.",
-    "Easier or harder prompts, a reward with more levels, a higher domain.sampling.temperature, a larger train.group_size, or a supervised stage before.",
+    f"at least 95 % of the groups are flat over {WINDOW} steps; where the reward had risen before, a note, or a warning"
+    " if answers grew with it or more than a tenth of the groups earn nothing",
+    "A flat group has advantage 0 for every member: it teaches nothing. Prompts all too hard or all too easy look alike"
+    " here; the mean reward tells which.",
+    "Easier or harder prompts, a reward with more levels, a higher domain.sampling.temperature, a larger"
+    " train.group_size, or a supervised stage before.",
     _look,
 )

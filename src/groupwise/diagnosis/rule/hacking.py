@@ -13,11 +13,16 @@ def _look(stage: Stage) -> Seen | None:
         return None
     for name in stage.rewards(weighted=False):
         judge, spread = stage.ends(f"rewards/{name}/mean"), stage.first(f"rewards/{name}/std")
-        if judge is None or spread is None or not judge[0].above(judge[1]) or judge[0].mean - judge[1].mean < 0.25 * spread.mean:
+        if (
+            judge is None
+            or spread is None
+            or not judge[0].above(judge[1])
+            or judge[0].mean - judge[1].mean < 0.25 * spread.mean
+        ):
             continue
         what = (
-            f"The reward rose from {number(reward[0].mean)} to {number(reward[1].mean)} while the judge {name}, which is not trained on, "
-            f"fell from {number(judge[0].mean)} to {number(judge[1].mean)}."
+            f"The reward rose from {number(reward[0].mean)} to {number(reward[1].mean)} while the judge {name}, which"
+            f" is not trained on, fell from {number(judge[0].mean)} to {number(judge[1].mean)}."
         )
         return Seen(what, [*reward, *judge])
     return _evaluated(stage, reward)
@@ -35,8 +40,13 @@ def _evaluated(stage: Stage, reward: tuple[Series, Series]) -> Seen | None:
         first, last = seen.values[0], seen.values[-1]
         if first - last <= 0.1 * abs(first):
             continue
-        what = f"The reward rose from {number(reward[0].mean)} to {number(reward[1].mean)} while {metric.removeprefix('eval/')} of the evaluations,"
-        return Seen(f"{what} a judge that is not trained on, fell from {number(first)} to {number(last)}.", [*reward, seen])
+        what = (
+            f"The reward rose from {number(reward[0].mean)} to {number(reward[1].mean)} while"
+            f" {metric.removeprefix('eval/')} of the evaluations,"
+        )
+        return Seen(
+            f"{what} a judge that is not trained on, fell from {number(first)} to {number(last)}.", [*reward, seen]
+        )
     return None
 
 
@@ -45,9 +55,11 @@ JUDGE_FALLS = Rule(
     "warning",
     "Is the reward being hacked?",
     ("reward", "rewards/JUDGE/mean", "eval/NAME"),
-    f"from the first to the last {WINDOW} steps the reward rose and a judge (weight 0) fell, beyond two standard errors, the judge by a quarter of its spread; "
-    "or, in evaluations, by a tenth of its first value, where their reward did not fall",
+    f"from the first to the last {WINDOW} steps the reward rose and a judge (weight 0) fell, beyond two standard"
+    " errors, the judge by a quarter of its spread; or, in evaluations, by a tenth of its first value, where their"
+    " reward did not fall",
     "The policy has found a way to earn that is not what was meant: the reward and the goal have come apart.",
-    "Look at rollouts/, mend the reward, add the judge's point of view to it, raise divergence.beta, or stop at the step where the judge was best.",
+    "Look at rollouts/, mend the reward, add the judge's point of view to it, raise divergence.beta, or stop at the"
+    " step where the judge was best.",
     _look,
 )

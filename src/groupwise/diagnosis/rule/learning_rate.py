@@ -13,7 +13,8 @@ UNMOVED = 1e-3
 
 
 def stands_still(stage: Stage) -> bool:
-    """Whether most steps make updates and the policy is where it was: its surprisal has changed by less than 2 % and less than two standard errors.
+    """Whether most steps make updates and the policy is where it was: its surprisal has changed by less than 2 % and
+    less than two standard errors.
 
     Densities have no surprisal: there the KL alone tells, where there is one.
 
@@ -21,7 +22,11 @@ def stands_still(stage: Stage) -> bool:
         stage: the rows.
     """
     ends, taken, kl = stage.ends("surprisal"), stage.last("updates/taken"), stage.last("kl")
-    if taken is None or sum(value > 0 for value in taken.values) < len(taken) / 2 or (kl is not None and abs(kl.mean) >= UNMOVED):
+    if (
+        taken is None
+        or sum(value > 0 for value in taken.values) < len(taken) / 2
+        or (kl is not None and abs(kl.mean) >= UNMOVED)
+    ):
         return False
     if ends is None:
         return kl is not None
@@ -30,34 +35,63 @@ def stands_still(stage: Stage) -> bool:
 
 
 def _high(stage: Stage) -> Seen | None:
-    sample, high, low, share = (stage.last(name, _FEW) for name in ("effective_sample_size", "ratio/p99", "ratio/p1", "on_policy_share"))
+    sample, high, low, share = (
+        stage.last(name, _FEW) for name in ("effective_sample_size", "ratio/p99", "ratio/p1", "on_policy_share")
+    )
     # Off-policy: what one batch's updates do to the ratios of that very batch.
-    if sample and high and low and share and share.mean < 0.9 and (sample.mean < 0.5 or high.mean > 3 or low.mean < 1 / 3):
-        what = f"Within one batch the ratios spread from {number(low.mean)} to {number(high.mean)} (1 % and 99 %), effective sample size {number(sample.mean)}."
+    if (
+        sample
+        and high
+        and low
+        and share
+        and share.mean < 0.9
+        and (sample.mean < 0.5 or high.mean > 3 or low.mean < 1 / 3)
+    ):
+        what = (
+            f"Within one batch the ratios spread from {number(low.mean)} to {number(high.mean)} (1 % and 99 %),"
+            f" effective sample size {number(sample.mean)}."
+        )
         return Seen(what, [low, high, sample])
     # On-policy: how fast the sampler itself turns deterministic.
     surprisal = stage.ends("surprisal", _FEW)
-    if surprisal is None or stage.num_steps > 2 * WINDOW or min(surprisal[0].values) <= 0 or (missed := unused(stage, _FEW)) is None:
+    if (
+        surprisal is None
+        or stage.num_steps > 2 * WINDOW
+        or min(surprisal[0].values) <= 0
+        or (missed := unused(stage, _FEW)) is None
+    ):
         return None
     first, last = surprisal
     if last.mean > 0.1 * first.values[0]:
         return None
     what = (
-        f"Within {stage.num_steps} steps the surprisal of what is sampled fell from {number(first.values[0])} to {number(last.mean)} nats a decision, "
-        f"and the reward is {number(missed[1].mean)}, where the best of a group had {number(missed[0].mean)} at the start."
+        f"Within {stage.num_steps} steps the surprisal of what is sampled fell from {number(first.values[0])} to"
+        f" {number(last.mean)} nats a decision, and the reward is {number(missed[1].mean)}, where the best of a group"
+        f" had {number(missed[0].mean)} at the start."
     )
     return Seen(what, [first, last, *missed])
 
 
 def _low(stage: Stage) -> Seen | None:
-    reward, surprisal, kl, rate = stage.ends("reward"), stage.ends("surprisal"), stage.last("kl"), stage.last("learning_rate")
-    if stage.num_steps < 3 * WINDOW or reward is None or rate is None or reward[1].above(reward[0]) or not stands_still(stage):
+    reward, surprisal, kl, rate = (
+        stage.ends("reward"),
+        stage.ends("surprisal"),
+        stage.last("kl"),
+        stage.last("learning_rate"),
+    )
+    if (
+        stage.num_steps < 3 * WINDOW
+        or reward is None
+        or rate is None
+        or reward[1].above(reward[0])
+        or not stands_still(stage)
+    ):
         return None
     shown = [f"surprisal {number(surprisal[0].mean)} first, {number(surprisal[1].mean)} now"] if surprisal else []
     shown += [f"KL {number(kl.mean)} nats a decision"] if kl else []
     what = (
-        f"In {stage.num_steps} steps with updates (learning rate {number(rate.mean)}) the policy has not moved: {', '.join(shown)}; "
-        f"reward {number(reward[0].mean)} first, {number(reward[1].mean)} now."
+        f"In {stage.num_steps} steps with updates (learning rate {number(rate.mean)}) the policy has not moved:"
+        f" {', '.join(shown)}; reward {number(reward[0].mean)} first, {number(reward[1].mean)} now."
     )
     return Seen(what, [rate, *(surprisal or ()), *([kl] if kl else []), *reward])
 
@@ -67,10 +101,13 @@ LEARNING_RATE_TOO_HIGH = Rule(
     "warning",
     "Is my learning rate too high?",
     ("effective_sample_size", "ratio/p1", "ratio/p99", "on_policy_share", "surprisal", "groups/best", "reward"),
-    f"over {_FEW} steps the off-policy ratios' effective sample size is below 0.5, or 1 % of them beyond 3 or 1/3; or the surprisal is a tenth of its start "
-    f"within {2 * WINDOW} steps and the reward less than half way to the best of a group at the start",
-    "One batch moves the policy so far that what it says of the batch no longer holds; it ends deterministic, at whatever was rewarded first.",
-    "A tenth of optimiser.learning_rate, optimiser.warm_up_steps, a lower train.max_grad_norm, fewer train.updates_per_batch.",
+    f"over {_FEW} steps the off-policy ratios' effective sample size is below 0.5, or 1 % of them beyond 3 or 1/3; or"
+    f" the surprisal is a tenth of its start within {2 * WINDOW} steps and the reward less than half way to the best of"
+    " a group at the start",
+    "One batch moves the policy so far that what it says of the batch no longer holds; it ends deterministic, at"
+    " whatever was rewarded first.",
+    "A tenth of optimiser.learning_rate, optimiser.warm_up_steps, a lower train.max_grad_norm, fewer"
+    " train.updates_per_batch.",
     _high,
 )
 LEARNING_RATE_TOO_LOW = Rule(
@@ -78,9 +115,10 @@ LEARNING_RATE_TOO_LOW = Rule(
     "warning",
     "Is my learning rate too low?",
     ("learning_rate", "surprisal", "kl", "updates/taken", "reward"),
-    f"after {3 * WINDOW} steps with updates neither the reward nor the surprisal has changed beyond two standard errors (and 2 %), and the KL is below 0.001; "
-    "of densities, which have no surprisal, only where a KL is measured",
-    "Updates are made and the policy is where it was: steps are too small, the learning rate's schedule has already ended, or another term holds it.",
+    f"after {3 * WINDOW} steps with updates neither the reward nor the surprisal has changed beyond two standard errors"
+    " (and 2 %), and the KL is below 0.001; of densities, which have no surprisal, only where a KL is measured",
+    "Updates are made and the policy is where it was: steps are too small, the learning rate's schedule has already"
+    " ended, or another term holds it.",
     "Ten times optimiser.learning_rate; a lower auxiliary.supervised, whose gradient may be all that grad_norm shows; "
     "look at learning_rate in metrics.jsonl, at train.max_grad_norm beside grad_norm, and at divergence.beta.",
     _low,

@@ -15,7 +15,10 @@ def _look(stage: Stage) -> Seen | None:
     first, last = ends
     if last.mean < 1.5 * first.mean or not last.above(first) or rewards_rise(stage):
         return None
-    what = f"Members grew from {number(first.mean)} to {number(last.mean)} decisions, and the reward did not rise with them ({number(reward.mean)} now)."
+    what = (
+        f"Members grew from {number(first.mean)} to {number(last.mean)} decisions, and the reward did not rise with"
+        f" them ({number(reward.mean)} now)."
+    )
     return Seen(what, [first, last, reward])
 
 
@@ -24,8 +27,11 @@ LENGTH_CREEP = Rule(
     "warning",
     "Why do the answers get longer and longer?",
     ("completions/mean_length", "reward"),
-    f"the mean length of the last {WINDOW} steps is at least 1.5 times that of the first {WINDOW}, and the reward has not risen",
-    "A mean over each member's decisions makes long wrong answers cheap, so length grows by itself; so it does where a reward pays for it by accident.",
-    "aggregation.kind = token_mean or fixed (method dapo, dr_grpo), a reward of kind soft_overlong, or a look at what the reward pays long answers.",
+    f"the mean length of the last {WINDOW} steps is at least 1.5 times that of the first {WINDOW}, and the reward has"
+    " not risen",
+    "A mean over each member's decisions makes long wrong answers cheap, so length grows by itself; so it does where a"
+    " reward pays for it by accident.",
+    "aggregation.kind = token_mean or fixed (method dapo, dr_grpo), a reward of kind soft_overlong, or a look at what"
+    " the reward pays long answers.",
     _look,
 )

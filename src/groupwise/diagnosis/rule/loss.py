@@ -10,10 +10,24 @@ _FEW = 5
 
 
 def _zero(stage: Stage) -> Seen | None:
-    loss, norm, spread = stage.first("loss_pg", _FEW), stage.first("grad_norm", _FEW), stage.first("advantages_std", _FEW)
-    if loss is None or norm is None or spread is None or min(norm.values) <= 0 or spread.mean <= 0 or max(map(abs, loss.values)) > 1e-3 * spread.mean:
+    loss, norm, spread = (
+        stage.first("loss_pg", _FEW),
+        stage.first("grad_norm", _FEW),
+        stage.first("advantages_std", _FEW),
+    )
+    if (
+        loss is None
+        or norm is None
+        or spread is None
+        or min(norm.values) <= 0
+        or spread.mean <= 0
+        or max(map(abs, loss.values)) > 1e-3 * spread.mean
+    ):
         return None
-    what = f"The policy loss of the first {_FEW} steps is {number(max(map(abs, loss.values)))} at most in size, with a gradient of norm {number(norm.mean)}."
+    what = (
+        f"The policy loss of the first {_FEW} steps is {number(max(map(abs, loss.values)))} at most in size, with a"
+        f" gradient of norm {number(norm.mean)}."
+    )
     return Seen(what, [loss, norm])
 
 
@@ -22,7 +36,12 @@ def _grows(stage: Stage) -> Seen | None:
     if ends is None or share is None or spread is None or share.mean > 0.9:
         return None
     first, last = ends
-    if last.mean <= 0 or last.mean < 3 * abs(first.mean) or last.mean - first.mean < 0.05 * spread.mean or not last.above(first, errors=4.0):
+    if (
+        last.mean <= 0
+        or last.mean < 3 * abs(first.mean)
+        or last.mean - first.mean < 0.05 * spread.mean
+        or not last.above(first, errors=4.0)
+    ):
         return None
     return Seen(f"The policy loss went from {number(first.mean)} to {number(last.mean)}.", [first, last])
 
@@ -32,9 +51,11 @@ LOSS_ZERO = Rule(
     "note",
     "Why is my loss zero at the start?",
     ("loss_pg", "grad_norm", "advantages_std"),
-    f"the policy loss of each of the first {_FEW} steps is below a thousandth of the advantages' spread, and the gradient is not zero",
-    "That is right. Before the first update every ratio is 1, so the loss is minus the mean advantage, and advantages of a group sum to zero. Its gradient is "
-    "not zero, since each member's log-prob has its own advantage. The value says nothing about learning: watch the reward and the score of the evaluations.",
+    f"the policy loss of each of the first {_FEW} steps is below a thousandth of the advantages' spread, and the"
+    " gradient is not zero",
+    "That is right. Before the first update every ratio is 1, so the loss is minus the mean advantage, and advantages"
+    " of a group sum to zero. Its gradient is not zero, since each member's log-prob has its own advantage. The value"
+    " says nothing about learning: watch the reward and the score of the evaluations.",
     "Nothing.",
     _zero,
 )
@@ -43,8 +64,11 @@ POLICY_LOSS_GROWS = Rule(
     "warning",
     "Why does my policy loss stay positive and grow?",
     ("loss_pg", "on_policy_share", "advantages_std"),
-    f"off-policy, the loss of the last {WINDOW} steps is positive, three times the first ones', and above by a twentieth of the advantages' spread",
-    "The updates of a batch make good members less likely or bad ones more, measured on that very batch: they overshoot.",
-    "A lower optimiser.learning_rate, a lower train.max_grad_norm, narrower trust.low and trust.high, fewer train.updates_per_batch.",
+    f"off-policy, the loss of the last {WINDOW} steps is positive, three times the first ones', and above by a"
+    " twentieth of the advantages' spread",
+    "The updates of a batch make good members less likely or bad ones more, measured on that very batch: they"
+    " overshoot.",
+    "A lower optimiser.learning_rate, a lower train.max_grad_norm, narrower trust.low and trust.high, fewer"
+    " train.updates_per_batch.",
     _grows,
 )

@@ -27,7 +27,10 @@ def _flat(stage: Stage) -> Seen | None:
     # A reward that had risen and stays is at its end, not flat.
     if stage.windows.risen or _all_flat(stage):
         return None
-    what = f"The reward has not risen in {count} steps: {number(ends[0].mean)} at first, {number(ends[1].mean)} now (a rise of {number(most)} at most)."
+    what = (
+        f"The reward has not risen in {count} steps: {number(ends[0].mean)} at first, {number(ends[1].mean)} now (a"
+        f" rise of {number(most)} at most)."
+    )
     return Seen(what, [*ends, spread])
 
 
@@ -41,7 +44,9 @@ def _falls(stage: Stage) -> Seen | None:
 
 
 def _evaluated(stage: Stage) -> Seen | None:
-    """Of a stage too short for windows, or whose reward fell with its first steps; a fall that no luck of the evaluation's prompts explains."""
+    """Of a stage too short for windows, or whose reward fell with its first steps; a fall that no luck of the
+    evaluation's prompts explains.
+    """
     spread = stage.first("reward_std", _FEW)
     if spread is None:
         return None
@@ -60,10 +65,14 @@ def _while_trained(stage: Stage) -> Seen | None:
     if last is None or spread is None or start is None or best is None:
         return None
     fall = best.mean - last.mean
-    # The best of many windows is high by luck: four errors, half of the gain, and a quarter of the spread inside a group.
+    # The best of many windows is high by luck: four errors, half of the gain, and a quarter of the spread inside a
+    # group.
     if not best.above(last, errors=4.0) or fall < 0.5 * (best.mean - start.mean) or fall < 0.25 * spread.mean:
         return None
-    return Seen(f"The reward fell from {number(best.mean)} (steps {best.steps[0]} to {best.steps[-1]}) to {number(last.mean)}.", [best, last])
+    return Seen(
+        f"The reward fell from {number(best.mean)} (steps {best.steps[0]} to {best.steps[-1]}) to {number(last.mean)}.",
+        [best, last],
+    )
 
 
 REWARD_FLAT = Rule(
@@ -71,11 +80,12 @@ REWARD_FLAT = Rule(
     "warning",
     "Why is my reward flat?",
     ("reward", "reward_std"),
-    f"after {PATIENCE} steps the last {2 * WINDOW} lie above the first by less than a tenth of the spread inside groups, two standard errors added, "
-    "although groups differ and the policy moves",
-    "There is something to compare and the policy moves, but not towards the reward: its gradient drowns in noise, or the reward pays what cannot be learnt.",
-    "More members: train.group_size or train.prompts_per_step; a reward with more levels; optimiser.learning_rate up or down by three; and a look at members "
-    "with `groupwise check` and in rollouts/.",
+    f"after {PATIENCE} steps the last {2 * WINDOW} lie above the first by less than a tenth of the spread inside"
+    " groups, two standard errors added, although groups differ and the policy moves",
+    "There is something to compare and the policy moves, but not towards the reward: its gradient drowns in noise, or"
+    " the reward pays what cannot be learnt.",
+    "More members: train.group_size or train.prompts_per_step; a reward with more levels; optimiser.learning_rate up or"
+    " down by three; and a look at members with `groupwise check` and in rollouts/.",
     _flat,
 )
 REWARD_FALLS = Rule(
@@ -83,10 +93,12 @@ REWARD_FALLS = Rule(
     "warning",
     "Why did my reward collapse?",
     ("reward", "reward_std", "eval/NAME"),
-    f"the last {WINDOW} steps lie four standard errors below the best {WINDOW}, by half of what was gained and a quarter of the first spread inside groups; "
-    "or the reward of the evaluations lies below its first value by a tenth of it and by more than that spread",
-    "Updates have broken what was learnt: nearly always steps that are too large, sometimes a reward or prompts that changed on the way.",
-    "A lower optimiser.learning_rate (or a schedule that falls), a lower train.max_grad_norm, fewer train.updates_per_batch, divergence.beta above 0; "
-    "`best/` holds the best model.",
+    f"the last {WINDOW} steps lie four standard errors below the best {WINDOW}, by half of what was gained and a"
+    " quarter of the first spread inside groups; or the reward of the evaluations lies below its first value by a"
+    " tenth of it and by more than that spread",
+    "Updates have broken what was learnt: nearly always steps that are too large, sometimes a reward or prompts that"
+    " changed on the way.",
+    "A lower optimiser.learning_rate (or a schedule that falls), a lower train.max_grad_norm, fewer"
+    " train.updates_per_batch, divergence.beta above 0; `best/` holds the best model.",
     _falls,
 )

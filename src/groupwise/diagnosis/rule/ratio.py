@@ -10,18 +10,28 @@ _WIDTH = 0.2
 
 
 def _width(stage: Stage) -> float:
-    bounds = [bound for side in ("low", "high") if isinstance(bound := stage.setting(f"objective.trust.{side}"), int | float) and bound > 0]
+    bounds = [
+        bound
+        for side in ("low", "high")
+        if isinstance(bound := stage.setting(f"objective.trust.{side}"), int | float) and bound > 0
+    ]
     return min(bounds, default=_WIDTH)
 
 
 def _look(stage: Stage) -> Seen | None:
     gap, width = stage.last("sampling/rescoring_difference/mean", _FEW), _width(stage)
     if gap is not None and gap.mean > 0.1 * width:
-        what = f"Scored again before its first update, the policy is {number(gap.mean)} nats a decision away from what was recorded while it sampled"
+        what = (
+            f"Scored again before its first update, the policy is {number(gap.mean)} nats a decision away from what was"
+            " recorded while it sampled"
+        )
         return Seen(f"{what}; the trust region is {number(width)} wide.", [gap])
     share, low, high = (stage.last(name, _FEW) for name in ("on_policy_share", "ratio/p1", "ratio/p99"))
     if share and low and high and share.mean == 1 and (high.mean > 1.05 or low.mean < 0.95):
-        what = f"With one update a batch every ratio should be 1, and 1 % of them are below {number(low.mean)} or above {number(high.mean)}."
+        what = (
+            f"With one update a batch every ratio should be 1, and 1 % of them are below {number(low.mean)} or above"
+            f" {number(high.mean)}."
+        )
         return Seen(what, [low, high])
     return None
 
@@ -31,10 +41,11 @@ RATIO_NOT_ONE = Rule(
     "fault",
     "Why is the ratio not 1 at the first update?",
     ("sampling/rescoring_difference/mean", "on_policy_share", "ratio/p1", "ratio/p99"),
-    f"over {_FEW} steps the log-probs of the first update differ from the recorded ones by more than a tenth of the trust region's width (0.2 if it has none), "
-    "or with one update a batch 1 % of the ratios is beyond 0.95 or 1.05",
-    "The sampler and the trainer are not the same policy: dropout while training, another temperature or template, stale weights in a server, lower precision. "
-    "Every ratio, and what the clip does, is off by it.",
-    "Set dropout to 0, score at the sampling temperature, refresh the sampler's weights, train.autocast = none; or correct for it: method=NAME+tis.",
+    f"over {_FEW} steps the log-probs of the first update differ from the recorded ones by more than a tenth of the"
+    " trust region's width (0.2 if it has none), or with one update a batch 1 % of the ratios is beyond 0.95 or 1.05",
+    "The sampler and the trainer are not the same policy: dropout while training, another temperature or template,"
+    " stale weights in a server, lower precision. Every ratio, and what the clip does, is off by it.",
+    "Set dropout to 0, score at the sampling temperature, refresh the sampler's weights, train.autocast = none; or"
+    " correct for it: method=NAME+tis.",
     _look,
 )

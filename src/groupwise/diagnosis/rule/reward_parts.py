@@ -16,13 +16,20 @@ def _dominates(stage: Stage) -> Seen | None:
         return None
     first = max(shares, key=lambda name: shares[name].mean)
     # A part that no longer varies is done, not drowned.
-    others = [name for name in names if name != first and (std := stage.last(f"rewards/{name}/std")) is not None and std.mean > 0.05 * _size(stage, name, std)]
+    others = [
+        name
+        for name in names
+        if name != first
+        and (std := stage.last(f"rewards/{name}/std")) is not None
+        and std.mean > 0.05 * _size(stage, name, std)
+    ]
     if shares[first].mean <= 0.95 or not others:
         return None
     spreads = [series for name in (first, *others) if (series := stage.last(f"rewards/{name}/std")) is not None]
     weights = [series for name in (first, *others) if (series := stage.last(f"rewards/{name}/weight", 1)) is not None]
     beside = ", ".join(
-        f"{name}: spread {number(spread.mean)}, weight {number(weight.mean)}" for name, spread, weight in zip((first, *others), spreads, weights, strict=False)
+        f"{name}: spread {number(spread.mean)}, weight {number(weight.mean)}"
+        for name, spread, weight in zip((first, *others), spreads, weights, strict=False)
     )
     what = f"Reward {first} makes {shares[first].mean:.1%} of what the members of a group are compared by ({beside})."
     return Seen(what, [shares[first], *spreads])
@@ -39,7 +46,10 @@ def _missing(stage: Stage) -> Seen | None:
     first = max(shares, key=lambda name: shares[name].mean, default="")
     if not first or shares[first].mean <= 0.2:
         return None
-    return Seen(f"Reward {first} had no value for {shares[first].mean:.0%} of the members of the last {WINDOW} steps.", [shares[first]])
+    return Seen(
+        f"Reward {first} had no value for {shares[first].mean:.0%} of the members of the last {WINDOW} steps.",
+        [shares[first]],
+    )
 
 
 def _names(stage: Stage) -> list[str]:
@@ -51,9 +61,12 @@ REWARD_DOMINATES = Rule(
     "warning",
     "Why does one of my rewards not improve?",
     ("rewards/NAME/share", "rewards/NAME/std", "rewards/NAME/weight"),
-    f"one of several weighted rewards makes more than 95 % of the variance inside groups over {WINDOW} steps, while another still varies",
-    "Advantages compare the weighted sum: a reward of small spread beside one of large spread is not seen, whatever its meaning.",
-    "domain.rewards.NAME.weight so that weight times spread is alike, or advantage.kind = per_reward (method gdpo), which scales each by its own spread.",
+    f"one of several weighted rewards makes more than 95 % of the variance inside groups over {WINDOW} steps, while"
+    " another still varies",
+    "Advantages compare the weighted sum: a reward of small spread beside one of large spread is not seen, whatever its"
+    " meaning.",
+    "domain.rewards.NAME.weight so that weight times spread is alike, or advantage.kind = per_reward (method gdpo),"
+    " which scales each by its own spread.",
     _dominates,
 )
 REWARD_MISSING = Rule(
@@ -61,8 +74,10 @@ REWARD_MISSING = Rule(
     "warning",
     "Why is the reward missing for many members?",
     ("rewards/NAME/missing",),
-    f"more than 20 % of the members of {WINDOW} steps have no value of a reward (it returned none, timed out or raised)",
+    f"more than 20 % of the members of {WINDOW} steps have no value of a reward (it returned none, timed out or"
+    " raised)",
     "Members without it are compared by the other rewards alone, or not at all; what is left may be a biased choice.",
-    "domain.rewards.NAME.timeout_seconds, the reward's own parameters, and `groupwise check`, which scores one group and shows it.",
+    "domain.rewards.NAME.timeout_seconds, the reward's own parameters, and `groupwise check`, which scores one group"
+    " and shows it.",
     _missing,
 )

@@ -10,8 +10,8 @@ _START = 5
 """Steps that show how long answers were when the stage began."""
 _CAUSES = "either the reward pays for length, or the policy has collapsed and no longer ends its answers"
 _HOLD = (
-    "Look at rollouts/ for what the reward pays long answers. A reward of kind soft_overlong or a lower optimiser.learning_rate holds them; "
-    "a higher domain.sampling.max_new_tokens would only feed the growth."
+    "Look at rollouts/ for what the reward pays long answers. A reward of kind soft_overlong or a lower"
+    " optimiser.learning_rate holds them; a higher domain.sampling.max_new_tokens would only feed the growth."
 )
 
 
@@ -22,13 +22,24 @@ def _look(stage: Stage) -> Seen | None:
     what = f"{cut.mean:.0%} of the members of the last {WINDOW} steps were cut off by the length limit."
     start = stage.first("completions/clipped_ratio", _START)
     if start is None or start.mean > 0.5:
-        return Seen(what, [cut], advice="A higher domain.sampling.max_new_tokens, or stop strings that fit the model's format.")
-    return Seen(what, [start, cut], means=f"In the first {_START} steps {start.mean:.0%} were{_growth(stage)}: {_CAUSES}.", advice=_HOLD)
+        return Seen(
+            what, [cut], advice="A higher domain.sampling.max_new_tokens, or stop strings that fit the model's format."
+        )
+    return Seen(
+        what,
+        [start, cut],
+        means=f"In the first {_START} steps {start.mean:.0%} were{_growth(stage)}: {_CAUSES}.",
+        advice=_HOLD,
+    )
 
 
 def _growth(stage: Stage) -> str:
     first, last = stage.first("completions/mean_length", _START), stage.last("completions/mean_length")
-    return "" if first is None or last is None else f", and answers have grown from {number(first.mean)} to {number(last.mean)} decisions"
+    return (
+        ""
+        if first is None or last is None
+        else f", and answers have grown from {number(first.mean)} to {number(last.mean)} decisions"
+    )
 
 
 ALL_TRUNCATED = Rule(
@@ -37,8 +48,10 @@ ALL_TRUNCATED = Rule(
     "Why do no answers come out?",
     ("completions/clipped_ratio",),
     f"at least 90 % of the members are cut off over {WINDOW} steps",
-    "What is cut off has no ending and usually no answer: the reward judges a fragment, and the policy cannot learn to stop.",
-    "Where it was so from the first step on: a higher domain.sampling.max_new_tokens, or stop strings that fit the model's format. Where answers grew into the "
-    "limit: a reward of kind soft_overlong, or a lower optimiser.learning_rate.",
+    "What is cut off has no ending and usually no answer: the reward judges a fragment, and the policy cannot learn to"
+    " stop.",
+    "Where it was so from the first step on: a higher domain.sampling.max_new_tokens, or stop strings that fit the"
+    " model's format. Where answers grew into the limit: a reward of kind soft_overlong, or a lower"
+    " optimiser.learning_rate.",
     _look,
 )

@@ -18,17 +18,25 @@ def _none(stage: Stage) -> Seen | None:
         if flat and flat.mean > 0.95
         else "every gradient was zero"
     )
-    return Seen(f"None of the last {WINDOW} steps updated the policy: {because}.", [taken, *(each for each in (broken, flat) if each)])
+    return Seen(
+        f"None of the last {WINDOW} steps updated the policy: {because}.",
+        [taken, *(each for each in (broken, flat) if each)],
+    )
 
 
 def _not_finite(stage: Stage) -> Seen | None:
-    broken, taken, skipped = (stage.last(name, 5) for name in ("updates/not_finite", "updates/taken", "updates/skipped"))
+    broken, taken, skipped = (
+        stage.last(name, 5) for name in ("updates/not_finite", "updates/taken", "updates/skipped")
+    )
     if broken is None or taken is None or skipped is None or sum(broken.values) == 0:
         return None
     share = sum(broken.values) / sum(map(sum, (broken.values, taken.values, skipped.values)))
     if share < 0.1:
         return None
-    return Seen(f"{share:.0%} of the updates of the last 5 steps had a gradient that was NaN or infinite, and were left out.", [broken, taken])
+    return Seen(
+        f"{share:.0%} of the updates of the last 5 steps had a gradient that was NaN or infinite, and were left out.",
+        [broken, taken],
+    )
 
 
 NO_UPDATE = Rule(
@@ -38,7 +46,8 @@ NO_UPDATE = Rule(
     ("updates/taken", "updates/not_finite", "frac_reward_zero_std"),
     f"none of {WINDOW} steps made an update",
     "The policy is exactly where it was: there was nothing to learn from, or every gradient was unusable.",
-    "Where groups are flat: see all_flat. Where gradients are not finite: see not_finite. Otherwise policy_weight, train.max_grad_norm and the schedules.",
+    "Where groups are flat: see all_flat. Where gradients are not finite: see not_finite. Otherwise policy_weight,"
+    " train.max_grad_norm and the schedules.",
     _none,
 )
 NOT_FINITE = Rule(
@@ -47,7 +56,9 @@ NOT_FINITE = Rule(
     "Why are there NaNs?",
     ("updates/not_finite", "updates/taken", "updates/skipped"),
     "a tenth of the updates of 5 steps or more had a gradient that was NaN or infinite",
-    "The weights or activations have overflowed; such updates are left out, so that the weights stay as they were, but nothing is learnt.",
-    'A lower optimiser.learning_rate, train.autocast = "none", a lower train.max_grad_norm; `groupwise resume` from a checkpoint before it began.',
+    "The weights or activations have overflowed; such updates are left out, so that the weights stay as they were, but"
+    " nothing is learnt.",
+    'A lower optimiser.learning_rate, train.autocast = "none", a lower train.max_grad_norm; `groupwise resume` from a'
+    " checkpoint before it began.",
     _not_finite,
 )

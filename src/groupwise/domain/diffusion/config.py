@@ -1,6 +1,8 @@
-"""The diffusion domain as configuration: model, prompts, rewards, sampler, evaluation. Imports neither torch nor diffusers.
+"""The diffusion domain as configuration: model, prompts, rewards, sampler, evaluation. Imports neither torch nor
+diffusers.
 
-What the pipelines' adapter adds of its own belongs into `model.Pretrained` (LoRA, variants, guidance of its own); the rest is here.
+What the pipelines' adapter adds of its own belongs into `model.Pretrained` (LoRA, variants, guidance of its own); the
+rest is here.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class DataConfig(Config):
     Args:
         source: classes of handwritten digits, or a file of prompts.
         num_train: prompts trained on; unset takes all that are not held out.
-        num_held_out: prompts that are evaluated and never trained on; 0 evaluates the training prompts, from noise that training never sees.
+        num_held_out: prompts that are evaluated and never trained on; 0 evaluates the training prompts, from noise that
+            training never sees.
         seed: of the split. It is not the run's seed, so that runs with different seeds are judged on the same prompts.
     """
 
@@ -47,7 +50,8 @@ class DataConfig(Config):
 
 @final
 class DemonstrationsConfig(Config):
-    """Images to learn from by supervision (the loss of flow matching, or of predicting noise): a warm-up, or a term beside the policy's.
+    """Images to learn from by supervision (the loss of flow matching, or of predicting noise): a warm-up, or a term
+    beside the policy's.
 
     Args:
         unconditional_share: of the demonstrations, those shown without their prompt, as classifier-free guidance needs.
@@ -60,7 +64,8 @@ class DemonstrationsConfig(Config):
 
 @final
 class EvaluationConfig(Config):
-    """How the policy is evaluated: from the same noise every time and in every run, so that before and after differ by the model alone.
+    """How the policy is evaluated: from the same noise every time and in every run, so that before and after differ by
+    the model alone.
 
     Args:
         num_prompts: of the prompts to evaluate, the first so many; unset takes all.
@@ -90,20 +95,24 @@ class DiffusionConfig(DomainConfig):
     """A diffusion model, what it is asked for, how its images are drawn and rewarded.
 
     Args:
-        model: a folder of diffusers (`kind = "pretrained"`) or a small denoiser with fresh weights (`kind = "scratch"`).
+        model: a folder of diffusers (`kind = "pretrained"`) or a small denoiser with fresh weights (`kind =
+            "scratch"`).
         data: where prompts come from.
         rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only.
         sampler: how a transition draws its noise.
         num_steps: transitions from noise to an image.
-        spacing: of a flow's noise levels: `uniform` is `1, ..., 1/S, 0` before the scheduler's shift, `scheduler` its own, which end at 0.001 and 0.
-        guidance: classifier-free guidance, in sampling and in training; 1 is without. May follow a schedule over the steps (`sampling_schedule`).
+        spacing: of a flow's noise levels: `uniform` is `1, ..., 1/S, 0` before the scheduler's shift, `scheduler` its
+            own, which end at 0.001 and 0.
+        guidance: classifier-free guidance, in sampling and in training; 1 is without. May follow a schedule over the
+            steps (`sampling_schedule`).
         sampling_schedule: a schedule over the steps for `guidance`; the value used is stored with the rollouts.
         window: which transitions are decisions; unset takes all but the last.
         initial_noise: whether each member starts from its own noise, or all of a group from the same.
-        reduce: the unit of a decision's log-prob over the `D` elements of a latent: their mean, sum, sum over `sqrt(D)`, or each a decision of its own.
+        reduce: the unit of a decision's log-prob over the `D` elements of a latent: their mean, sum, sum over
+            `sqrt(D)`, or each a decision of its own.
         demonstrations: images for supervised stages and terms.
-        transitions_at_once: transitions in one forward (and backward) pass; unset takes all that are asked for. A member that does not fit into memory
-            trains by slices: the gradient is the same.
+        transitions_at_once: transitions in one forward (and backward) pass; unset takes all that are asked for. A
+            member that does not fit into memory trains by slices: the gradient is the same.
         evaluation: how the policy is evaluated.
     """
 
@@ -113,7 +122,8 @@ class DiffusionConfig(DomainConfig):
     only_sampled: ClassVar[frozenset[str]] = frozenset(
         {"rewards", "sampler", "guidance", "sampling_schedule", "window", "initial_noise", "reduce", "evaluation"}
     )
-    """Keys that a stage that samples nothing does not train by: they may change, and a kept warm-up stays what it was."""
+    """Keys that a stage that samples nothing does not train by: they may change, and a kept warm-up stays what it was.
+    """
 
     kind: Literal["diffusion"] = "diffusion"
     model: ModelConfig
@@ -134,16 +144,20 @@ class DiffusionConfig(DomainConfig):
     @model_validator(mode="after")
     def _sound(self) -> DiffusionConfig:
         if not any(reward.trains for reward in self.rewards.values()):
-            raise ValueError('rewards names nothing to train on; write for example [domain.rewards.small] with kind = "jpeg_size"')
+            raise ValueError(
+                'rewards names nothing to train on; write for example [domain.rewards.small] with kind = "jpeg_size"'
+            )
         if not self.sampler.stochastic:
             raise ValueError(
-                f"sampler.kind = {self.sampler.kind!r} has no noise, and so no log-probs to train by; write auto, flow_sde, dance_sde, cps or ddim "
-                "(evaluation is without noise as it is)"
+                f"sampler.kind = {self.sampler.kind!r} has no noise, and so no log-probs to train by; write auto,"
+                " flow_sde, dance_sde, cps or ddim (evaluation is without noise as it is)"
             )
         if self.window is not None and (problem := self.window.problem(self.num_steps)):
             raise ValueError(f"window: {problem}")
         if self.data.num_held_out and not isinstance(self.model, Pretrained) and self.data.source.kind == "digits":
-            raise ValueError("data.num_held_out: a digit that is held out can never be drawn; write 0, and noise is held out instead")
+            raise ValueError(
+                "data.num_held_out: a digit that is held out can never be drawn; write 0, and noise is held out instead"
+            )
         return self
 
     @property
@@ -152,7 +166,8 @@ class DiffusionConfig(DomainConfig):
         return isinstance(self.model, Pretrained)
 
     def to_sample(self, *, data: bool) -> DiffusionConfig:
-        """What `groupwise sample` opens: the model, and the prompts where those are asked for, or the model reads classes, whose names the prompts alone know.
+        """What `groupwise sample` opens: the model, and the prompts where those are asked for, or the model reads
+        classes, whose names the prompts alone know.
 
         Args:
             data: whether training prompts are.

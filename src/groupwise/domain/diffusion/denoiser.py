@@ -1,15 +1,20 @@
-"""What the domain needs of a model: encode prompts, predict, decode, save. One adapter a family of diffusers models fulfils it; the domain never sees a class.
+"""What the domain needs of a model: encode prompts, predict, decode, save. One adapter a family of diffusers models
+fulfils it; the domain never sees a class.
 
-An adapter is made by `open_denoiser` in `models/`: `models/bare.py` for a denoiser with a scheduler alone (a class label, or nothing, as its prompt),
-`models/<family>.py` for pipelines with text encoders and an autoencoder. What an adapter must get right:
+An adapter is made by `open_denoiser` in `models/`: `models/bare.py` for a denoiser with a scheduler alone (a class
+label, or nothing, as its prompt), `models/<family>.py` for pipelines with text encoders and an autoencoder. What an
+adapter must get right:
 
-- `predict` returns at least fp32, whatever the weights' dtype, with classifier-free guidance inside (one doubled batch, the unconditional half first) and no
-  randomness (dropout and label dropout off, also while training).
-- `latents` are what a transition acts on, in the dtype of `latent_dtype` (fp32, or fp64 for fp64 weights); an adapter casts on the way in and out.
+- `predict` returns at least fp32, whatever the weights' dtype, with classifier-free guidance inside (one doubled batch,
+  the unconditional half first) and no randomness (dropout and label dropout off, also while training).
+- `latents` are what a transition acts on, in the dtype of `latent_dtype` (fp32, or fp64 for fp64 weights); an adapter
+  casts on the way in and out.
 - `latent_shape` may be any shape, a packed one too (Flux): the domain only draws normal noise of it and adds.
-- `schedule` reads the noise levels from the model's own scheduler (`noise_schedule.read_schedule`); the scheduler's `step` is never called.
+- `schedule` reads the noise levels from the model's own scheduler (`noise_schedule.read_schedule`); the scheduler's
+  `step` is never called.
 - Text encoders pad to their full length, so that a prompt's condition does not depend on what it is encoded with.
-- A model distilled for guidance has an attribute `distilled = True` and takes `guidance` as an input; any other without `unconditional` refuses guidance.
+- A model distilled for guidance has an attribute `distilled = True` and takes `guidance` as an input; any other without
+  `unconditional` refuses guidance.
 - `save` writes the folder format of diffusers, from which `from_pretrained` and `kind = "pretrained"` load.
 """
 
@@ -33,7 +38,8 @@ class Condition:
 
     Args:
         tensors: name -> `[P, ...]`, what the denoiser is given beside latents and time.
-        unconditional: the same names -> `[P, ...]` for the empty (or negative) prompt; None where the model has no unconditional branch.
+        unconditional: the same names -> `[P, ...]` for the empty (or negative) prompt; None where the model has no
+            unconditional branch.
 
     Example:
         >>> Condition({"label": torch.tensor([3, 5])}).select(torch.tensor([1, 1, 0])).tensors["label"].tolist()
@@ -45,7 +51,9 @@ class Condition:
 
     def select(self, rows: Tensor) -> Condition:
         """Some prompts, in this order, repeated where `rows` repeats."""
-        other = None if self.unconditional is None else {name: value[rows] for name, value in self.unconditional.items()}
+        other = (
+            None if self.unconditional is None else {name: value[rows] for name, value in self.unconditional.items()}
+        )
         return Condition({name: value[rows] for name, value in self.tensors.items()}, other)
 
 
@@ -84,8 +92,8 @@ class Denoiser(Protocol):
             latents: `[N, *latent_shape]`, `latent_dtype`.
             timestep: `[N]`, as the scheduler numbers them (`Schedule.timestep`), float.
             condition: `N` rows.
-            guidance: `g` of `u + g (c - u)`, with `c` and `u` the predictions with and without the prompt; 1 runs the model once. Models distilled for
-                guidance (Flux) take it as an input.
+            guidance: `g` of `u + g (c - u)`, with `c` and `u` the predictions with and without the prompt; 1 runs the
+                model once. Models distilled for guidance (Flux) take it as an input.
         """
         ...
 
@@ -94,7 +102,9 @@ class Denoiser(Protocol):
         ...
 
     def noised(self, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """For supervised training: `(timestep, signal, noise)`, each `[N]`, at times `[N]` in (0, 1) of the training schedule."""
+        """For supervised training: `(timestep, signal, noise)`, each `[N]`, at times `[N]` in (0, 1) of the training
+        schedule.
+        """
         ...
 
     def to_latents(self, images: Tensor) -> Tensor:
@@ -106,7 +116,9 @@ class Denoiser(Protocol):
         ...
 
     def fingerprint(self) -> str:
-        """Hash of everything that an untrained model's predictions depend on: weights as loaded, configuration, scheduler."""
+        """Hash of everything that an untrained model's predictions depend on: weights as loaded, configuration,
+        scheduler.
+        """
         ...
 
     def save(self, folder: Path) -> None:

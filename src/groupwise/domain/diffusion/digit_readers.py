@@ -1,4 +1,6 @@
-"""Classifiers of handwritten digits, of different kinds and trained on different images, so that one may reward and another judge."""
+"""Classifiers of handwritten digits, of different kinds and trained on different images, so that one may reward and
+another judge.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-# Imported here, by the thread that opens the reward: rewards run at the same time, and two threads that import parts of one library for the first time
-# can lock each other out. The images are read here too, for their folder is a part of the library.
+# Imported here, by the thread that opens the reward: rewards run at the same time, and two threads that import parts of
+# one library for the first time can lock each other out. The images are read here too, for their folder is a part of
+# the library.
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.svm import SVC
@@ -20,7 +23,8 @@ _IMAGES, _LABELS = load()
 
 
 def support_vectors(images: Sequence[np.ndarray]) -> np.ndarray:
-    """Class probabilities `[B, 10]` of a support vector machine, trained on every other image: right on more than 97 % of the others.
+    """Class probabilities `[B, 10]` of a support vector machine, trained on every other image: right on more than 97 %
+    of the others.
 
     Args:
         images: uint8 `[8, 8]` or `[8, 8, 3]` each.
@@ -29,7 +33,8 @@ def support_vectors(images: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def neighbours(images: Sequence[np.ndarray]) -> np.ndarray:
-    """Class shares `[B, 10]` among the five nearest of the images that the support vectors never saw: right on more than 97 % of those they did.
+    """Class shares `[B, 10]` among the five nearest of the images that the support vectors never saw: right on more
+    than 97 % of those they did.
 
     Args:
         images: uint8 `[8, 8]` or `[8, 8, 3]` each.
@@ -46,8 +51,11 @@ def _pixels(images: Sequence[np.ndarray]) -> np.ndarray:
 def _support_vectors() -> Any:
     machine: Any = SVC
     calibrated: Any = CalibratedClassifierCV
-    # A seed of its own: without one it draws from numpy's global generator, which a resumed run would find moved by a second fit.
-    return calibrated(machine(C=10, gamma=0.32, random_state=0), ensemble=False, cv=3).fit(_IMAGES[::2].reshape(-1, 64), _LABELS[::2])
+    # A seed of its own: without one it draws from numpy's global generator, which a resumed run would find moved by a
+    # second fit.
+    return calibrated(machine(C=10, gamma=0.32, random_state=0), ensemble=False, cv=3).fit(
+        _IMAGES[::2].reshape(-1, 64), _LABELS[::2]
+    )
 
 
 @lru_cache(maxsize=1)

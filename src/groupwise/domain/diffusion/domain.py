@@ -44,7 +44,8 @@ _NUM_CONDITIONS = 3
 class DiffusionDomain(Domain):
     """A diffusion model with its prompts and rewards; see `groupwise.Domain`.
 
-    A decision is one transition drawn with noise (or one element of it, `reduce = "per_element"`). The last transition is deterministic and never trained.
+    A decision is one transition drawn with noise (or one element of it, `reduce = "per_element"`). The last transition
+    is deterministic and never trained.
 
     Args:
         config: model, prompts, rewards, sampler, evaluation.
@@ -61,18 +62,29 @@ class DiffusionDomain(Domain):
     supplies = frozenset({"log_prob", "entropy", "score_norm", "mean_shift", "exact_divergence", "step_size"})
     auxiliary = frozenset({"supervised"})
 
-    def __init__(self, config: DiffusionConfig, *, streams: Streams, device: str | torch.device = "cpu", parent: DiffusionDomain | None = None) -> None:
+    def __init__(
+        self,
+        config: DiffusionConfig,
+        *,
+        streams: Streams,
+        device: str | torch.device = "cpu",
+        parent: DiffusionDomain | None = None,
+    ) -> None:
         self.config, self._streams = config, streams
         if parent is not None and parent.config.model != config.model:
             raise ConfigError("model: it belongs to the whole run and cannot differ between stages; set it outside")
         same_data = parent is not None and parent.config.data == config.data
         self._splits: Splits = parent._splits if parent is not None and same_data else split(config.data)
-        self.denoiser: Denoiser = open_denoiser(config, streams, torch.device(device)) if parent is None else parent.denoiser
+        self.denoiser: Denoiser = (
+            open_denoiser(config, streams, torch.device(device)) if parent is None else parent.denoiser
+        )
         self.module = self.denoiser.module
         self._schedule = self.denoiser.schedule(config.num_steps)
         self._elements = math.prod(self.denoiser.latent_shape)
         self.unit = _UNITS[config.reduce].format(size=self._elements)
-        self._by_text = {prompt.columns["prompt"]: prompt.columns for prompt in (*self._splits.evaluated, *self._splits.train)}
+        self._by_text = {
+            prompt.columns["prompt"]: prompt.columns for prompt in (*self._splits.evaluated, *self._splits.train)
+        }
         self._kept: Kept | None = None
         self._conditions: OrderedDict[tuple[str, ...], Condition] = OrderedDict()
         self._check()
@@ -97,7 +109,9 @@ class DiffusionDomain(Domain):
     @property
     def evaluated_on(self) -> frozenset[str]:
         """Texts of the prompts that `evaluate` asks: the training prompts where none is held out."""
-        return frozenset(prompt.columns["prompt"] for prompt in self._splits.evaluated[: self.config.evaluation.num_prompts])
+        return frozenset(
+            prompt.columns["prompt"] for prompt in self._splits.evaluated[: self.config.evaluation.num_prompts]
+        )
 
     def adapted(self, config: DiffusionConfig) -> DiffusionDomain:
         """The same model under other settings, for a stage that changes them.
@@ -112,9 +126,18 @@ class DiffusionDomain(Domain):
         return [self._splits.train[index] for index in indices]
 
     def sample(
-        self, prompts: Sequence[Prompt], group_size: int, *, streams: Streams, step: int, settings: Mapping[str, float], requires: frozenset[str]
+        self,
+        prompts: Sequence[Prompt],
+        group_size: int,
+        *,
+        streams: Streams,
+        step: int,
+        settings: Mapping[str, float],
+        requires: frozenset[str],
     ) -> Samples:
-        """A group for each prompt; the noise of a member is keyed by `("path", step, prompt key, member)`, so its image depends on nothing else."""
+        """A group for each prompt; the noise of a member is keyed by `("path", step, prompt key, member)`, so its image
+        depends on nothing else.
+        """
         config, schedule, device = self.config, self._schedule, self.denoiser.device
         prompts = [self._known(prompt) for prompt in prompts]
         guidance = float(settings.get("guidance", config.guidance))
@@ -126,7 +149,9 @@ class DiffusionDomain(Domain):
         noise = torch.stack([self._noise(streams, num + 1, "path", step, *key) for key in keys]).to(device)
         initial = noise[:, 0]
         if config.initial_noise == "group":
-            shared = torch.stack([self._noise(streams, 1, "group", step, prompt.key)[0] for prompt in prompts]).to(device)
+            shared = torch.stack([self._noise(streams, 1, "group", step, prompt.key)[0] for prompt in prompts]).to(
+                device
+            )
             initial = shared.repeat_interleave(group_size, 0)
         group = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
         self._kept, keep = None, [] if wanted(self.module, config.transitions_at_once) else None
@@ -173,9 +198,11 @@ class DiffusionDomain(Domain):
 
     @torch.no_grad()
     def with_reference(self, samples: Samples) -> Samples:
-        """The means of all decisions under the weights that are active now, kept with the samples for the exact divergence.
+        """The means of all decisions under the weights that are active now, kept with the samples for the exact
+        divergence.
 
-        The sampler's own divergence is known from them too: the first update after sampling needs no forward pass for it.
+        The sampler's own divergence is known from them too: the first update after sampling needs no forward pass for
+        it.
         """
         config = self.config
         means = torch.zeros_like(samples.payload["visited"][:, 1:])
@@ -203,7 +230,9 @@ class DiffusionDomain(Domain):
         if "clean" in chosen.payload:
             return self._score_demonstrations(chosen)
         compute = partial(self._fields, chosen, requires)
-        return Scored.from_tensors(rescore.rescored(compute, chosen.mask, self._decisions, self.config.transitions_at_once))
+        return Scored.from_tensors(
+            rescore.rescored(compute, chosen.mask, self._decisions, self.config.transitions_at_once)
+        )
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
         """Accumulates `.grad`, slice by slice of at most `transitions_at_once` transitions."""
@@ -219,14 +248,18 @@ class DiffusionDomain(Domain):
         kept, self._kept = self._kept, None
         if kept is not None and kept.serves(self.module, chosen.payload["call"]):
             compute = partial(self._kept_fields, kept, chosen, requires)
-        return Scored.from_tensors(rescore.backward(compute, chosen.mask, self._decisions, self.config.transitions_at_once, known))
+        return Scored.from_tensors(
+            rescore.backward(compute, chosen.mask, self._decisions, self.config.transitions_at_once, known)
+        )
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
         """`size` images drawn without replacement within the step; None where there are none to learn from."""
         config = self.config.demonstrations
         if config is None or self._corpus is None:
             return None
-        places = streams.numpy("demonstrations", step).choice(len(self._corpus), size=min(size, len(self._corpus)), replace=False)
+        places = streams.numpy("demonstrations", step).choice(
+            len(self._corpus), size=min(size, len(self._corpus)), replace=False
+        )
         prompts = list({prompt.key: prompt for prompt in self._splits.shown}.values())
         return demonstrations(config, self._corpus, self._splits.shown, places.tolist(), prompts, streams, step)
 
@@ -261,7 +294,11 @@ class DiffusionDomain(Domain):
         images = self._decode(drawn.latents)
         table = self._judge(prompts, group.tolist(), images, judges=True)
         mode = config.sampler.kind
-        pictures = {"images": evaluate.grid(images, config.num_images, config.num_rows, config.num_columns)} if config.num_columns else {}
+        pictures = (
+            {"images": evaluate.grid(images, config.num_images, config.num_rows, config.num_columns)}
+            if config.num_columns
+            else {}
+        )
         return Evaluation(
             evaluate.metrics(mode, images, config.num_images, table),
             tuple(evaluate.records(mode, prompts, images, config.num_images, table, config.num_records)),
@@ -307,22 +344,41 @@ class DiffusionDomain(Domain):
             return None
         latents = self.denoiser.to_latents(torch.from_numpy(self._splits.images))
         if tuple(latents.shape[1:]) != self.denoiser.latent_shape:
-            raise ConfigError(f"model: it draws latents of shape {self.denoiser.latent_shape}, and the images to learn from are {tuple(latents.shape[1:])}")
+            raise ConfigError(
+                f"model: it draws latents of shape {self.denoiser.latent_shape}, and the images to learn from are"
+                f" {tuple(latents.shape[1:])}"
+            )
         return latents
 
     def _check(self) -> None:
         config = self.config
         if config.sampler.flow_only and self._schedule.kind != "flow":
-            raise ConfigError(f"sampler.kind = {config.sampler.kind!r} is for flow matching, and this model's scheduler is not; write auto, ddim or cps")
-        self.denoiser.check([prompt.columns for prompt in (*self._splits.train, *self._splits.evaluated, *self._splits.shown)])
-        guided = config.guidance != 1 or any(value != 1 for schedule in config.sampling_schedule.values() for value in schedule.extremes())
+            raise ConfigError(
+                f"sampler.kind = {config.sampler.kind!r} is for flow matching, and this model's scheduler is not; write"
+                " auto, ddim or cps"
+            )
+        self.denoiser.check(
+            [prompt.columns for prompt in (*self._splits.train, *self._splits.evaluated, *self._splits.shown)]
+        )
+        guided = config.guidance != 1 or any(
+            value != 1 for schedule in config.sampling_schedule.values() for value in schedule.extremes()
+        )
         asked = guided and len(self._splits.train) > 0
-        if asked and self._condition(self._splits.train[:1]).unconditional is None and not getattr(self.denoiser, "distilled", False):
-            raise ConfigError(f"guidance = {config.guidance}: this model has no unconditional branch to be guided away from; write guidance = 1")
+        if (
+            asked
+            and self._condition(self._splits.train[:1]).unconditional is None
+            and not getattr(self.denoiser, "distilled", False)
+        ):
+            raise ConfigError(
+                f"guidance = {config.guidance}: this model has no unconditional branch to be guided away from; write"
+                " guidance = 1"
+            )
 
     def _noise(self, streams: Streams, num: int, name: str, *key: int | str) -> Tensor:
         generator = streams.generator(name, *key)
-        return torch.randn(num, *self.denoiser.latent_shape, generator=generator, dtype=torch.float32).to(self.denoiser.latent_dtype)
+        return torch.randn(num, *self.denoiser.latent_shape, generator=generator, dtype=torch.float32).to(
+            self.denoiser.latent_dtype
+        )
 
     def _condition(self, prompts: Sequence[Prompt]) -> Condition:
         """Encoded prompts; those of the batches in use (sampled, shown, evaluated) are kept."""
@@ -348,7 +404,15 @@ class DiffusionDomain(Domain):
         return prompt
 
     def _transitions(self, samples: Samples, pairs: Tensor) -> tuple[Any, Tensor]:
-        return rescore.transitions(self.denoiser, self._schedule, self.config.sampler, samples.payload, self._condition(samples.prompts), samples.group, pairs)
+        return rescore.transitions(
+            self.denoiser,
+            self._schedule,
+            self.config.sampler,
+            samples.payload,
+            self._condition(samples.prompts),
+            samples.group,
+            pairs,
+        )
 
     def _fields(self, samples: Samples, requires: frozenset[str], pairs: Tensor) -> dict[str, Tensor]:
         now, after = self._transitions(samples, pairs)
@@ -357,7 +421,14 @@ class DiffusionDomain(Domain):
     def _kept_fields(self, kept: Kept, samples: Samples, requires: frozenset[str], pairs: Tensor) -> dict[str, Tensor]:
         member, decision = pairs[:, 0], pairs[:, 1]
         after = samples.payload["visited"][member, decision + 1]
-        return rescore.scored_fields(kept.at(samples.payload["row"][member], decision), after, samples.payload, pairs, self.config.reduce, requires)
+        return rescore.scored_fields(
+            kept.at(samples.payload["row"][member], decision),
+            after,
+            samples.payload,
+            pairs,
+            self.config.reduce,
+            requires,
+        )
 
     def _score_demonstrations(self, samples: Samples) -> Scored:
         found = supervised_loss(self.denoiser, samples, self._condition(samples.prompts))
@@ -365,7 +436,9 @@ class DiffusionDomain(Domain):
 
     def _decode(self, latents: Tensor) -> Tensor:
         members = torch.arange(len(latents), device=latents.device)
-        return in_slices(lambda rows: as_pictures(self.denoiser.decode(latents[rows])), members, self.config.transitions_at_once)
+        return in_slices(
+            lambda rows: as_pictures(self.denoiser.decode(latents[rows])), members, self.config.transitions_at_once
+        )
 
     def _judge(self, prompts: Sequence[Prompt], group: Sequence[int], images: Tensor, judges: bool) -> RewardTable:
         of_member = [prompts[index].columns for index in group]
@@ -379,15 +452,24 @@ class DiffusionDomain(Domain):
 def clip_remark(reduce: str, elements: int) -> str:
     """What the unit of the log-probs makes of a clip, in a sentence.
 
-    A shift of `delta` standard deviations in every element spreads the log-ratio by `delta / sqrt(D)`, `delta sqrt(D)`, `delta`, `delta` for mean, sum, sqrt
-    and per_element. Flow-GRPO's clip of 1e-4 on means over 16,384 elements holds shifts of .0128.
+    A shift of `delta` standard deviations in every element spreads the log-ratio by `delta / sqrt(D)`, `delta sqrt(D)`,
+    `delta`, `delta` for mean, sum, sqrt and per_element. Flow-GRPO's clip of 1e-4 on means over 16,384 elements holds
+    shifts of .0128.
 
     Example:
         >>> clip_remark("mean", 64)
         'log-probs: a mean over 64 elements; a clip of c holds shifts of 8 c standard deviations (Flow-GRPO holds shifts of 0.0128: here c = 0.0016)'
-    """
-    of = {"mean": "a mean over", "sum": "a sum over", "sqrt": "a sum over the root of", "per_element": "one for each of"}[reduce]
+    """  # noqa: E501
+    of = {
+        "mean": "a mean over",
+        "sum": "a sum over",
+        "sqrt": "a sum over the root of",
+        "per_element": "one for each of",
+    }[reduce]
     scale = {"mean": elements**-0.5, "sum": elements**0.5, "sqrt": 1.0, "per_element": 1.0}[reduce]
     shift = "c" if scale == 1 else f"{1 / scale:.3g} c"
-    held = f"a clip of c holds shifts of {shift} standard deviations (Flow-GRPO holds shifts of 0.0128: here c = {0.0128 * scale:.2g})"
+    held = (
+        f"a clip of c holds shifts of {shift} standard deviations (Flow-GRPO holds shifts of 0.0128: here c ="
+        f" {0.0128 * scale:.2g})"
+    )
     return f"log-probs: {of} {elements} elements; {held}"

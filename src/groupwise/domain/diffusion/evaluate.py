@@ -1,4 +1,6 @@
-"""What held-out noise becomes: every reward and judge, how different the images of a prompt are, and a picture of them."""
+"""What held-out noise becomes: every reward and judge, how different the images of a prompt are, and a
+picture of them.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ def metric_names(mode: str, rewards: Sequence[str]) -> list[str]:
 def metrics(mode: str, images: Tensor, num_images: int, table: RewardTable) -> dict[str, float]:
     """Means over all images, called `mode/...`: the rewards' sum, each reward and judge, and `diversity`.
 
-    A reward that is missing for an image is left out of its mean; one that is missing everywhere is left out altogether.
+    A reward that is missing for an image is left out of its mean; one that is missing everywhere is left out
+    altogether.
 
     Args:
         mode: the sampler's kind.
@@ -81,8 +84,14 @@ def grid(images: Tensor, num_images: int, num_rows: int, num_columns: int) -> Te
     return canvas
 
 
-def records(mode: str, prompts: Sequence[Prompt], images: Tensor, num_images: int, table: RewardTable, limit: int) -> list[Mapping[str, Any]]:
-    """One record an image: key, mode and rewards of all (for paired comparisons), prompt and image of the first `limit`."""
+def records(
+    mode: str, prompts: Sequence[Prompt], images: Tensor, num_images: int, table: RewardTable, limit: int
+) -> list[Mapping[str, Any]]:
+    """One record an image: key, mode and rewards of all (for paired comparisons), prompt and image of the first
+    `limit`.
+    """
     of = [prompt for prompt in prompts for _ in range(num_images)]
     numbers = [place % num_images for place in range(len(images))]
-    return measured.records(mode, [prompt.key for prompt in of], [prompt.columns["prompt"] for prompt in of], numbers, table, images, limit)
+    return measured.records(
+        mode, [prompt.key for prompt in of], [prompt.columns["prompt"] for prompt in of], numbers, table, images, limit
+    )

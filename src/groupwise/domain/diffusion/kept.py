@@ -1,7 +1,9 @@
-"""The sampler's own graph: the first update after sampling differentiates what sampling computed, and runs the model no second time.
+"""The sampler's own graph: the first update after sampling differentiates what sampling computed, and runs the model no
+second time.
 
-What it costs is memory, as much as one backward pass over all transitions at once takes anyway. So it is kept only where such a pass is what the update
-would do: without slices (`transitions_at_once`), without gradient checkpointing, for an update of most of the batch.
+What it costs is memory, as much as one backward pass over all transitions at once takes anyway. So it is kept only
+where such a pass is what the update would do: without slices (`transitions_at_once`), without gradient checkpointing,
+for an update of most of the batch.
 """
 
 from __future__ import annotations
@@ -40,14 +42,22 @@ class Kept:
     def of(transitions: list[Transition], module: nn.Module) -> Kept:
         """What the sampler went through, under the weights as they are now."""
         first = [each.std[0] for each in transitions], [each.step_size[0] for each in transitions]
-        return Kept(torch.stack([each.mean for each in transitions], 1), torch.stack(first[0]), torch.stack(first[1]), versions(module))
+        return Kept(
+            torch.stack([each.mean for each in transitions], 1),
+            torch.stack(first[0]),
+            torch.stack(first[1]),
+            versions(module),
+        )
 
     def serves(self, module: nn.Module, call: Tensor) -> bool:
         """Whether the weights are still those, and members whose `call` is given are most of the batch and of no other.
 
-        A backward pass through the graph costs two forward passes for every member of the batch; without it, three for every member of the update.
+        A backward pass through the graph costs two forward passes for every member of the batch; without it, three for
+        every member of the update.
         """
-        return 3 * len(call) > 2 * len(self.mean) and bool((call == self.call).all()) and versions(module) == self.versions
+        return (
+            3 * len(call) > 2 * len(self.mean) and bool((call == self.call).all()) and versions(module) == self.versions
+        )
 
     def at(self, row: Tensor, decision: Tensor) -> Transition:
         """The Gaussians of pairs: members by their place in the sampler's batch, and decisions."""

@@ -1,4 +1,6 @@
-"""Which diffusion model is trained: a pipeline or denoiser from a folder, or a small denoiser made here. Imports neither torch nor diffusers."""
+"""Which diffusion model is trained: a pipeline or denoiser from a folder, or a small denoiser made here. Imports
+neither torch nor diffusers.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,14 @@ from groupwise.config.numbers import Seed, Width
 def _modest(table: Mapping[str, Any]) -> Mapping[str, Any]:
     for key, value in table.items():
         most = 10**4 if "layers" in key else 2**20
-        if any(isinstance(each, int) and abs(each) > most for each in (value if isinstance(value, list | tuple) else [value])):
-            raise ValueError(f"{key} = {value} is beyond {most:,}, the most that a class of diffusers is made with here; write a smaller number")
+        if any(
+            isinstance(each, int) and abs(each) > most
+            for each in (value if isinstance(value, list | tuple) else [value])
+        ):
+            raise ValueError(
+                f"{key} = {value} is beyond {most:,}, the most that a class of diffusers is made with here; write a"
+                " smaller number"
+            )
     return table
 
 
@@ -28,8 +36,10 @@ class SchedulerConfig(Config):
     """The noise levels of a model made here, as a scheduler class of diffusers with its settings.
 
     Args:
-        name: `FlowMatchEulerDiscreteScheduler` makes the model a flow, `DDIMScheduler` one that predicts noise (or `prediction_type` of its settings).
-        settings: of the class; `clip_sample` is false unless it is set, and then refused: where it clips there is no gradient.
+        name: `FlowMatchEulerDiscreteScheduler` makes the model a flow, `DDIMScheduler` one that predicts noise (or
+            `prediction_type` of its settings).
+        settings: of the class; `clip_sample` is false unless it is set, and then refused: where it clips there is no
+            gradient.
     """
 
     name: Literal["FlowMatchEulerDiscreteScheduler", "DDIMScheduler"] = "FlowMatchEulerDiscreteScheduler"
@@ -38,11 +48,13 @@ class SchedulerConfig(Config):
 
 @final
 class Scratch(Config):
-    """A small denoiser of diffusers with fresh weights, on pixels; it needs a supervised stage before it can earn a reward.
+    """A small denoiser of diffusers with fresh weights, on pixels; it needs a supervised stage before it can earn a
+    reward.
 
     Args:
         name: the class.
-        shape: arguments of the class. `num_embeds_ada_norm` (DiT) or `num_class_embeds` (UNet) is the number of classes; without it (UNet) none is asked for.
+        shape: arguments of the class. `num_embeds_ada_norm` (DiT) or `num_class_embeds` (UNet) is the number of
+            classes; without it (UNet) none is asked for.
         scheduler: its noise levels.
         dtype: dtype of the weights.
         seed: of the weights; unset takes the run's.
@@ -64,12 +76,14 @@ class Scratch(Config):
 class LoraConfig(Config):
     """A low-rank adapter to train instead of the whole denoiser: `W + (alpha / rank) B A` on the named layers.
 
-    The reference policy is the adapter switched off. Its weights are fp32 whatever the model's, and are saved as `pipeline.load_lora_weights` reads them.
+    The reference policy is the adapter switched off. Its weights are fp32 whatever the model's, and are saved as
+    `pipeline.load_lora_weights` reads them.
 
     Args:
         rank: of the update.
         alpha: its scale, divided by `rank`.
-        target_modules: ends of the names of the layers; the default are the attention's projections, which every family has.
+        target_modules: ends of the names of the layers; the default are the attention's projections, which every family
+            has.
 
     Example:
         >>> LoraConfig(rank=4).alpha
@@ -86,7 +100,8 @@ class Pretrained(Config):
     """A folder in diffusers' format: a pipeline, or a denoiser with a scheduler; safetensors only.
 
     Args:
-        path: a local folder or a hub id; a folder with an adapter that a run saved is opened on the model it belongs to.
+        path: a local folder or a hub id; a folder with an adapter that a run saved is opened on the model it belongs
+            to.
         dtype: dtype of the weights; `auto` takes the files'. The autoencoder computes in fp32 at least.
         variant: of the weights' files, such as `fp16`.
         revision: a branch, tag or commit of a hub id.

@@ -1,4 +1,6 @@
-"""The noise levels of a sampling run, read from a diffusers scheduler: `x_i = signal_i x0 + noise_i e`, from `i = 0` (noise) to `i = S` (an image)."""
+"""The noise levels of a sampling run, read from a diffusers scheduler: `x_i = signal_i x0 + noise_i e`, from `i = 0`
+(noise) to `i = S` (an image).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ class Schedule:
 
     Args:
         timestep: `[S]`, what the model is told at the start of each transition.
-        time: `[S + 1]`, falling from at most 1 to 0: the noise level `s` of a flow, the share of the training steps otherwise.
+        time: `[S + 1]`, falling from at most 1 to 0: the noise level `s` of a flow, the share of the training steps
+            otherwise.
         signal, noise: `[S + 1]`, the factors of image and noise.
         kind: `flow` (`signal = 1 - s`, `noise = s`) or `variance_preserving` (`signal^2 + noise^2 = 1`).
 
@@ -41,7 +44,10 @@ class Schedule:
     def __post_init__(self) -> None:
         assert len(self.time) == len(self.signal) == len(self.noise) == len(self.timestep) + 1
         if not bool((self.time[1:] < self.time[:-1]).all()):
-            raise ConfigError(f"the scheduler's times do not fall: {[round(value, 4) for value in self.time.tolist()]}; ask for fewer steps")
+            raise ConfigError(
+                f"the scheduler's times do not fall: {[round(value, 4) for value in self.time.tolist()]}; ask for fewer"
+                " steps"
+            )
 
     @property
     def num_steps(self) -> int:
@@ -65,8 +71,9 @@ def read_parametrisation(scheduler: Any) -> Parametrisation:
     found = scheduler.config.get("prediction_type", "epsilon")
     if found not in ("epsilon", "v_prediction", "sample"):
         raise ConfigError(
-            f"the scheduler {type(scheduler).__name__} has prediction_type = {found!r}; allowed: 'epsilon', 'v_prediction', 'sample'. "
-            "For flow matching put a FlowMatchEulerDiscreteScheduler into the model's scheduler/"
+            f"the scheduler {type(scheduler).__name__} has prediction_type = {found!r}; allowed: 'epsilon',"
+            " 'v_prediction', 'sample'. For flow matching put a FlowMatchEulerDiscreteScheduler into the model's"
+            " scheduler/"
         )
     return found
 
@@ -82,15 +89,18 @@ def flow_schedule(sigmas: list[float], num_train_timesteps: int = 1000) -> Sched
     return Schedule(noise[:-1] * num_train_timesteps, noise, 1 - noise, noise, "flow")
 
 
-def read_schedule(scheduler: Any, num_steps: int, *, spacing: Literal["uniform", "scheduler"] = "uniform", shift: float | None = None) -> Schedule:
+def read_schedule(
+    scheduler: Any, num_steps: int, *, spacing: Literal["uniform", "scheduler"] = "uniform", shift: float | None = None
+) -> Schedule:
     """The noise levels a diffusers scheduler gives `num_steps` transitions.
 
     Args:
         scheduler: flow matching, or any with `alphas_cumprod`, read as DDIM reads it.
         num_steps: transitions.
-        spacing: of a flow's levels before its shift: `uniform` is `1, ..., 1/S` and then 0, so that every transition takes away its share of the noise;
-            `scheduler` is the scheduler's own, which ends at its smallest level (0.001) and then 0: the last but one transition then carries nearly all of the
-            last one's noise to the image, and the last one has nothing to do.
+        spacing: of a flow's levels before its shift: `uniform` is `1, ..., 1/S` and then 0, so that every transition
+            takes away its share of the noise; `scheduler` is the scheduler's own, which ends at its smallest level
+            (0.001) and then 0: the last but one transition then carries nearly all of the last one's noise to the
+            image, and the last one has nothing to do.
         shift: the resolution-dependent `mu` of schedulers with dynamic shifting.
 
     Raises:
@@ -99,12 +109,21 @@ def read_schedule(scheduler: Any, num_steps: int, *, spacing: Literal["uniform",
     name = type(scheduler).__name__
     config = scheduler.config
     if clips := [key for key in ("clip_sample", "thresholding") if getattr(config, key, False)]:
-        where = f"where it clips there is no gradient; write {clips[0]} = false into the model's scheduler_config.json (for a model made here, "
-        raise ConfigError(f"the scheduler {name} has {clips[0]} = true: {where}domain.model.scheduler.settings.{clips[0]} = false)")
+        where = (
+            f"where it clips there is no gradient; write {clips[0]} = false into the model's scheduler_config.json (for"
+            " a model made here, "
+        )
+        raise ConfigError(
+            f"the scheduler {name} has {clips[0]} = true: {where}domain.model.scheduler.settings.{clips[0]} = false)"
+        )
     if is_flow(scheduler):
         flow = _of_first_order(scheduler)
         extra: dict[str, Any] = {} if shift is None else {"mu": shift}
-        given = {"num_inference_steps": num_steps} if spacing == "scheduler" else {"sigmas": [1 - step / num_steps for step in range(num_steps)]}
+        given = (
+            {"num_inference_steps": num_steps}
+            if spacing == "scheduler"
+            else {"sigmas": [1 - step / num_steps for step in range(num_steps)]}
+        )
         flow.set_timesteps(**given, **extra)
         sigmas = flow.sigmas.double().cpu()
         return Schedule(flow.timesteps.double().cpu(), sigmas, 1 - sigmas, sigmas, "flow")
@@ -113,18 +132,27 @@ def read_schedule(scheduler: Any, num_steps: int, *, spacing: Literal["uniform",
     from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 
     # Said explicitly: diffusers replaces what was left at one class's default by the other's.
-    spaced = {"timestep_spacing": config.get("timestep_spacing", "leading"), "steps_offset": config.get("steps_offset", 0)}
-    ddim: Any = scheduler if isinstance(scheduler, DDIMScheduler) else DDIMScheduler.from_config(config, clip_sample=False, **spaced)
+    spaced = {
+        "timestep_spacing": config.get("timestep_spacing", "leading"),
+        "steps_offset": config.get("steps_offset", 0),
+    }
+    ddim: Any = (
+        scheduler
+        if isinstance(scheduler, DDIMScheduler)
+        else DDIMScheduler.from_config(config, clip_sample=False, **spaced)
+    )
     ddim.set_timesteps(num_steps)
-    # The scheduler's own levels, at the steps that DDIM would take; some are made from more than the betas of their configuration.
+    # The scheduler's own levels, at the steps that DDIM would take; some are made from more than the betas of their
+    # configuration.
     levels = scheduler.alphas_cumprod.double().cpu()
     last = levels[0] if not getattr(ddim.config, "set_alpha_to_one", True) else torch.ones((), dtype=torch.float64)
     total, steps = int(ddim.config["num_train_timesteps"]), ddim.timesteps.long().cpu()
     kept = torch.cat([levels[steps], last[None]])
     if float(kept[0]) == 0 and read_parametrisation(scheduler) == "epsilon":
         raise ConfigError(
-            f"the scheduler {name} begins at pure noise (rescale_betas_zero_snr with timestep_spacing = {config.get('timestep_spacing')!r}), of which "
-            "a prediction of noise says nothing; write timestep_spacing = 'leading' into its scheduler_config.json, or take a model with v_prediction"
+            f"the scheduler {name} begins at pure noise (rescale_betas_zero_snr with timestep_spacing ="
+            f" {config.get('timestep_spacing')!r}), of which a prediction of noise says nothing; write timestep_spacing"
+            " = 'leading' into its scheduler_config.json, or take a model with v_prediction"
         )
     time = torch.cat([steps.double() + 1, torch.zeros(1, dtype=torch.float64)]) / total
     return Schedule(steps.double(), time, kept.sqrt(), (1 - kept).clamp(min=0).sqrt(), "variance_preserving")

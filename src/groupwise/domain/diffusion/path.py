@@ -1,4 +1,6 @@
-"""From noise to images: all members together, one transition after the other, remembering what is scored again later."""
+"""From noise to images: all members together, one transition after the other, remembering what is scored
+again later.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ class Drawn:
 
     Args:
         latents: `[B, ...]`, the end of the path.
-        visited: `[B, W + 1, ...]`, the latents before each decision and after the last, in the dtype they are scored in.
+        visited: `[B, W + 1, ...]`, the latents before each decision and after the last, in the dtype they are scored
+            in.
         mean: `[B, W, ...]`, the decisions' means, where they were asked for.
         fields: name -> `[B, W]` (or `[B, W D]`): log-probs and what else of `Scored` was asked for.
         step_size: `[W]`, the time each decision takes.
@@ -73,7 +76,9 @@ def draw(
         place = index - first
         decided = 0 <= place < num
         with torch.set_grad_enabled(decided and keep is not None):
-            now = step_at(denoiser, schedule, sampler if decided else ODE(), latents, condition, index, guidance, at_once)
+            now = step_at(
+                denoiser, schedule, sampler if decided else ODE(), latents, condition, index, guidance, at_once
+            )
         if not decided:
             latents = now.mean
             continue
@@ -87,13 +92,22 @@ def draw(
             found.setdefault(name, []).append(value)
         if means is not None:
             means[:, place] = now.mean
-    joined = {name: torch.cat([value.reshape(len(latents), -1) for value in values], dim=1) for name, values in found.items()}
+    joined = {
+        name: torch.cat([value.reshape(len(latents), -1) for value in values], dim=1) for name, values in found.items()
+    }
     sizes = (schedule.time[first : first + num] - schedule.time[first + 1 : first + num + 1]).to(latents)
     return Drawn(latents, visited, means, joined, sizes)
 
 
 def step_at(
-    denoiser: Denoiser, schedule: Schedule, sampler: Sampler, latents: Tensor, condition: Condition, index: int, guidance: float, at_once: int | None
+    denoiser: Denoiser,
+    schedule: Schedule,
+    sampler: Sampler,
+    latents: Tensor,
+    condition: Condition,
+    index: int,
+    guidance: float,
+    at_once: int | None,
 ) -> Transition:
     """One transition of all members.
 
@@ -112,7 +126,9 @@ def step_at(
         prediction = denoiser.predict(latents, time, condition, guidance)
     else:
         members = torch.arange(len(latents), device=latents.device)
-        prediction = in_slices(lambda rows: denoiser.predict(latents[rows], time[rows], condition.select(rows), guidance), members, at_once)
+        prediction = in_slices(
+            lambda rows: denoiser.predict(latents[rows], time[rows], condition.select(rows), guidance), members, at_once
+        )
     # One noise level serves all members.
     step = Step.of(schedule, torch.full((1,), index, device=schedule.time.device))
     now = transition(sampler, denoiser.parametrisation, latents, prediction, step)

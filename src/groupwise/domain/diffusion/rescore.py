@@ -1,4 +1,6 @@
-"""The same transitions under the live policy: batched over (member, decision) pairs, in slices where memory asks for it."""
+"""The same transitions under the live policy: batched over (member, decision) pairs, in slices where memory asks for
+it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ Fields = dict[str, Tensor]
 def rescored(compute: Callable[[Tensor], Fields], mask: Tensor, elements: int, at_once: int | None) -> Fields:
     """Fields `[B, T]` of all pairs where the mask is true, with gradient where it is on.
 
-    Slices beyond the first are recomputed in the backward pass, so that no more than one slice's activations live at a time.
+    Slices beyond the first are recomputed in the backward pass, so that no more than one slice's activations live at a
+    time.
 
     Args:
         compute: pairs `[N, 2]` (member, decision) -> fields `[N]` or `[N, D]`.
@@ -39,8 +42,15 @@ def rescored(compute: Callable[[Tensor], Fields], mask: Tensor, elements: int, a
     return scatter(found, pairs, mask, elements)
 
 
-def backward(compute: Callable[[Tensor], Fields], mask: Tensor, elements: int, at_once: int | None, cotangents: Mapping[str, Tensor]) -> Fields:
-    """Accumulates the gradient of `sum(cotangent * field)`, slice by slice, and returns the fields `[B, T]` without gradient.
+def backward(
+    compute: Callable[[Tensor], Fields],
+    mask: Tensor,
+    elements: int,
+    at_once: int | None,
+    cotangents: Mapping[str, Tensor],
+) -> Fields:
+    """Accumulates the gradient of `sum(cotangent * field)`, slice by slice, and returns the fields `[B, T]` without
+    gradient.
 
     Args:
         compute, mask, elements, at_once: as in `rescored`.
@@ -64,7 +74,9 @@ def backward(compute: Callable[[Tensor], Fields], mask: Tensor, elements: int, a
 
 
 def _pairs(mask: Tensor, elements: int) -> Tensor:
-    """`[N, 2]`, one transition of all members after the other: in slices of all members the batches are the sampler's, and so is every bit of the result."""
+    """`[N, 2]`, one transition of all members after the other: in slices of all members the batches are the sampler's,
+    and so is every bit of the result.
+    """
     return mask.view(len(mask), -1, elements).any(-1).T.nonzero().flip(1)
 
 
@@ -86,7 +98,13 @@ def scatter(parts: list[Any], pairs: Tensor, mask: Tensor, elements: int) -> Fie
 
 
 def transitions(
-    denoiser: Denoiser, schedule: Schedule, sampler: Sampler, payload: Mapping[str, Any], condition: Condition, prompt: Tensor, pairs: Tensor
+    denoiser: Denoiser,
+    schedule: Schedule,
+    sampler: Sampler,
+    payload: Mapping[str, Any],
+    condition: Condition,
+    prompt: Tensor,
+    pairs: Tensor,
 ) -> tuple[Transition, Tensor]:
     """The Gaussians of pairs `[N, 2]` under the weights that are active now, and the latents that were drawn from them.
 
@@ -106,12 +124,18 @@ def transitions(
     for value in guidance.unique().tolist():
         rows = (guidance == value).nonzero()[:, 0]
         found = denoiser.predict(latents[rows], timestep[rows], condition.select(prompt[member[rows]]), value)
-        prediction = found if len(rows) == len(member) else (torch.zeros_like(latents) if prediction is None else prediction).index_copy(0, rows, found)
+        prediction = (
+            found
+            if len(rows) == len(member)
+            else (torch.zeros_like(latents) if prediction is None else prediction).index_copy(0, rows, found)
+        )
     assert prediction is not None
     return transition(sampler, denoiser.parametrisation, latents, prediction, Step.of(schedule, index)), after
 
 
-def scored_fields(now: Transition, after: Tensor, payload: Mapping[str, Any], pairs: Tensor, reduce: Reduce, requires: frozenset[str]) -> Fields:
+def scored_fields(
+    now: Transition, after: Tensor, payload: Mapping[str, Any], pairs: Tensor, reduce: Reduce, requires: frozenset[str]
+) -> Fields:
     """Every field of `Scored` that is asked for, of pairs `[N, 2]`.
 
     Args:

@@ -51,16 +51,22 @@ def split(config: DataConfig) -> Splits:
     wanted = config.num_held_out + (config.num_train or 1)
     if wanted > total:
         asked = f"data.num_held_out = {config.num_held_out} and data.num_train = {config.num_train or 'unset'}"
-        raise ConfigError(f"{asked} need {wanted} prompts, and the source has {total}; write smaller numbers, or give more prompts")
-    order = np.random.default_rng(config.seed).permutation(total).tolist() if config.num_held_out else list(range(total))
+        raise ConfigError(
+            f"{asked} need {wanted} prompts, and the source has {total}; write smaller numbers, or give more prompts"
+        )
+    order = (
+        np.random.default_rng(config.seed).permutation(total).tolist() if config.num_held_out else list(range(total))
+    )
     held_out = [prompts[index] for index in sorted(order[: config.num_held_out])]
     # Two rows may ask the same in other columns; neither they nor the images of what is held out are learnt from.
     held = {prompt.columns["prompt"] for prompt in held_out}
-    rest = [prompts[index] for index in sorted(order[config.num_held_out :]) if prompts[index].columns["prompt"] not in held]
+    rest = [
+        prompts[index] for index in sorted(order[config.num_held_out :]) if prompts[index].columns["prompt"] not in held
+    ]
     if len(rest) < (config.num_train or 1):
         raise ConfigError(
-            f"data.num_held_out = {config.num_held_out} leaves {len(rest)} prompts to train on that ask something else; "
-            "write a smaller number, or give more prompts"
+            f"data.num_held_out = {config.num_held_out} leaves {len(rest)} prompts to train on that ask something else;"
+            " write a smaller number, or give more prompts"
         )
     train = rest[: config.num_train]
     shown = [] if content.of_prompt is None else [prompts[index] for index in content.of_prompt.tolist()]
@@ -76,4 +82,6 @@ def as_prompt(columns: Mapping[str, Any]) -> Prompt:
         >>> as_prompt({"prompt": "a"}).key == as_prompt({"prompt": "a"}).key != as_prompt({"prompt": "b"}).key
         True
     """
-    return Prompt(hashlib.blake2b(json.dumps(columns, sort_keys=True).encode(), digest_size=8).hexdigest(), dict(columns))
+    return Prompt(
+        hashlib.blake2b(json.dumps(columns, sort_keys=True).encode(), digest_size=8).hexdigest(), dict(columns)
+    )

@@ -14,7 +14,13 @@ from groupwise.streams import Streams
 
 
 def demonstrations(
-    config: DemonstrationsConfig, latents: Tensor, shown: Sequence[Prompt], places: Sequence[int], prompts: Sequence[Prompt], streams: Streams, step: int
+    config: DemonstrationsConfig,
+    latents: Tensor,
+    shown: Sequence[Prompt],
+    places: Sequence[int],
+    prompts: Sequence[Prompt],
+    streams: Streams,
+    step: int,
 ) -> Samples:
     """A batch of images with the noise, the time and the prompt they are shown with.
 
@@ -50,22 +56,29 @@ def demonstrations(
 
 
 def supervised_loss(denoiser: Denoiser, samples: Samples, condition: Condition) -> Tensor:
-    """`mean (prediction - target)^2` over the elements of each member, `[B]`; the target is `e - x0` for a flow, `e`, `a e - b x0` or `x0` otherwise.
+    """`mean (prediction - target)^2` over the elements of each member, `[B]`; the target is `e - x0` for a flow, `e`,
+    `a e - b x0` or `x0` otherwise.
 
     Args:
         denoiser: the model.
         samples: demonstrations.
         condition: of `samples.prompts`.
 
-    Source: Lipman et al. 2022, arXiv 2210.02747, equation 23; Ho et al. 2020, arXiv 2006.11239, equation 14; Salimans and Ho 2022, arXiv 2202.00512 (v).
+    Source: Lipman et al. 2022, arXiv 2210.02747, equation 23; Ho et al. 2020, arXiv 2006.11239, equation 14; Salimans
+    and Ho 2022, arXiv 2202.00512 (v).
     """
     clean, noise, dropped = samples.payload["clean"], samples.payload["noise"], samples.payload["dropped"]
     timestep, signal, level = denoiser.noised(samples.payload["time"])
     a, b = (value.to(clean).view(-1, *[1] * (clean.dim() - 1)) for value in (signal, level))
     own = condition.select(samples.group)
     if own.unconditional is not None:
-        chosen = {name: torch.where(dropped.view(-1, *[1] * (value.dim() - 1)), own.unconditional[name], value) for name, value in own.tensors.items()}
+        chosen = {
+            name: torch.where(dropped.view(-1, *[1] * (value.dim() - 1)), own.unconditional[name], value)
+            for name, value in own.tensors.items()
+        }
         own = Condition(chosen, own.unconditional)
     prediction = denoiser.predict(a * clean + b * noise, timestep.to(clean), own, 1.0)
-    target = {"flow": noise - clean, "epsilon": noise, "v_prediction": a * noise - b * clean, "sample": clean}[denoiser.parametrisation]
+    target = {"flow": noise - clean, "epsilon": noise, "v_prediction": a * noise - b * clean, "sample": clean}[
+        denoiser.parametrisation
+    ]
     return (prediction - target).square().flatten(1).mean(1)

@@ -1,4 +1,6 @@
-"""One Gaussian transition `x' = mean + std z`: its mean from the model's prediction, and its log-prob in the unit asked for."""
+"""One Gaussian transition `x' = mean + std z`: its mean from the model's prediction, and its log-prob in the unit asked
+for.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ class Transition:
         Example:
             >>> import torch
             >>> step = Transition(torch.zeros(1, 2), torch.ones(1), torch.ones(1))
-            >>> value = step.log_prob(torch.tensor([[0.0, 2.0]]), "mean")  # mean of -log sqrt(2 pi) and -2 - log sqrt(2 pi)
+            >>> value = step.log_prob(
+            ...     torch.tensor([[0.0, 2.0]]), "mean"
+            ... )  # mean of -log sqrt(2 pi) and -2 - log sqrt(2 pi)
             >>> round(value.item() + 0.5 * math.log(2 * math.pi), 6)
             -1.0
         """
@@ -57,11 +61,15 @@ class Transition:
         return reduced(each.expand_as(self.mean), reduce).detach()
 
     def divergence(self, other_mean: Tensor, reduce: Reduce) -> Tensor:
-        """`(mean - other)^2 / (2 std^2)` of each element, reduced: the exact divergence from a Gaussian of the same spread."""
+        """`(mean - other)^2 / (2 std^2)` of each element, reduced: the exact divergence from a Gaussian of the same
+        spread.
+        """
         return reduced(0.5 * ((self.mean - other_mean) / _like(self.std, self.mean)).square(), reduce)
 
     def shift(self, old_mean: Tensor, after: Tensor, reduce: Reduce) -> Tensor:
-        """`z (mean - old)` with the noise `z` that was drawn around `old`; the mean over elements, or each for `per_element`."""
+        """`z (mean - old)` with the noise `z` that was drawn around `old`; the mean over elements, or each for
+        `per_element`.
+        """
         noise = (after - old_mean) / _like(self.std, self.mean)
         return reduced(noise * (self.mean - old_mean), "per_element" if reduce == "per_element" else "mean")
 
@@ -71,11 +79,13 @@ class Transition:
         return found.abs() if reduce == "per_element" else found.norm(dim=1)
 
 
-def transition(sampler: Sampler, parametrisation: Parametrisation, latents: Tensor, prediction: Tensor, step: Step) -> Transition:
+def transition(
+    sampler: Sampler, parametrisation: Parametrisation, latents: Tensor, prediction: Tensor, step: Step
+) -> Transition:
     """The Gaussian from which a sampler draws the next latents.
 
-    `mean = a' x0 + kept e`, where `x0` and `e` are what the prediction says of `latents = a x0 + b e`. Both are linear in latents and prediction, so the
-    mean is `A x + B prediction` with numbers `A`, `B` computed in fp64.
+    `mean = a' x0 + kept e`, where `x0` and `e` are what the prediction says of `latents = a x0 + b e`. Both are linear
+    in latents and prediction, so the mean is `A x + B prediction` with numbers `A`, `B` computed in fp64.
 
     Args:
         sampler: how much of the predicted noise is kept, and how much is new.

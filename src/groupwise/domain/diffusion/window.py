@@ -12,13 +12,15 @@ from groupwise.config.numbers import Count, Positive
 
 @final
 class Window(Config):
-    """`size` transitions next to each other are sampled with noise and trained; the others are deterministic and cost no training.
+    """`size` transitions next to each other are sampled with noise and trained; the others are deterministic and cost
+    no training.
 
     Args:
         size: transitions in the window.
-        low, high: the window lies within transitions `low .. high - 1`; `high` unset is the last but one transition's end (the last is never trained).
-        place: `fixed` at `low`; `random`, drawn anew every step; `progressive`, from `low` on by `stride` every `shift_every` steps, and from `low` again when
-            it reaches the end.
+        low, high: the window lies within transitions `low .. high - 1`; `high` unset is the last but one transition's
+            end (the last is never trained).
+        place: `fixed` at `low`; `random`, drawn anew every step; `progressive`, from `low` on by `stride` every
+            `shift_every` steps, and from `low` again when it reaches the end.
         stride: transitions the progressive window moves.
         shift_every: steps it stays.
 
@@ -39,7 +41,10 @@ class Window(Config):
     @model_validator(mode="after")
     def _fits(self) -> Window:
         if self.high is not None and self.low + self.size > self.high:
-            raise ValueError(f"a window of size {self.size} does not fit between low = {self.low} and high = {self.high}; write high = {self.low + self.size}")
+            raise ValueError(
+                f"a window of size {self.size} does not fit between low = {self.low} and high = {self.high}; write high"
+                f" = {self.low + self.size}"
+            )
         return self
 
     def start(self, step: int, num_steps: int, draw: float) -> int:
@@ -66,7 +71,13 @@ class Window(Config):
     def problem(self, num_steps: int) -> str:
         """Why it does not fit `num_steps` transitions; empty where it does."""
         if self.high is not None and self.high > num_steps - 1:
-            return f"high = {self.high} reaches the last of num_steps = {num_steps} transitions, which is never trained; write high = {num_steps - 1} or less"
+            return (
+                f"high = {self.high} reaches the last of num_steps = {num_steps} transitions, which is never trained;"
+                f" write high = {num_steps - 1} or less"
+            )
         if self.low + self.size > self.last(num_steps):
-            return f"low = {self.low} and size = {self.size} do not fit into the {num_steps - 1} transitions that can be trained; write a smaller size"
+            return (
+                f"low = {self.low} and size = {self.size} do not fit into the {num_steps - 1} transitions that can be"
+                " trained; write a smaller size"
+            )
         return ""

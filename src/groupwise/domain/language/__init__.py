@@ -1,1 +1,3 @@
-"""Causal language models: prompts, groups of completions, rewards that are programs, and conversations. Importing this room imports no torch."""
+"""Causal language models: prompts, groups of completions, rewards that are programs, and conversations. Importing this
+room imports no torch.
+"""

@@ -39,7 +39,9 @@ class Chat:
             found: Messages = [{"role": "user", "content": prompt}]
         else:
             if self.config.use == "never":
-                raise ConfigError("a prompt is a list of messages and chat.use = 'never'; write chat.use = 'auto', or give texts")
+                raise ConfigError(
+                    "a prompt is a list of messages and chat.use = 'never'; write chat.use = 'auto', or give texts"
+                )
             self._need_template("a prompt is a list of messages")
             found = [dict(message) for message in prompt]
         if self.config.system is not None and all(message["role"] != "system" for message in found):
@@ -64,7 +66,8 @@ class Chat:
         Args:
             prompt: the conversation's prompt, which decides whether it is a chat.
             reply: the environment's text.
-            ended: whether the policy's turn ended with the end-of-sequence token, which the template would write itself.
+            ended: whether the policy's turn ended with the end-of-sequence token, which the template would write
+                itself.
         """
         messages = self.messages(prompt)
         if messages is None:
@@ -73,7 +76,8 @@ class Chat:
         _, mark, after = self._render(turn, add_generation_prompt=True).rpartition(_MARK)
         if not mark:
             raise ConfigError(
-                "the tokenizer's chat template does not write an assistant's message as it is, so that a conversation cannot go on; write chat.use = 'never'"
+                "the tokenizer's chat template does not write an assistant's message as it is, so that a conversation"
+                " cannot go on; write chat.use = 'never'"
             )
         if ended and self.tokenizer.eos_token and after.startswith(self.tokenizer.eos_token):
             after = after[len(self.tokenizer.eos_token) :]
@@ -81,11 +85,16 @@ class Chat:
 
     def _render(self, messages: Messages, add_generation_prompt: bool) -> str:
         try:
-            return self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt, **self.config.template_arguments)
+            return self.tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=add_generation_prompt, **self.config.template_arguments
+            )
         except Exception as error:  # templates raise whatever they like, and mean the messages
             raise ConfigError(f"the tokenizer's chat template refuses {str(messages)[:200]}: {error}") from error
 
     def _need_template(self, why: str) -> None:
         if not getattr(self.tokenizer, "chat_template", None):
             name = getattr(self.tokenizer, "name_or_path", "") or "this model"
-            raise ConfigError(f"{why}, but the tokenizer of {name} has no chat template; write chat.use = 'never' and give prompts as texts")
+            raise ConfigError(
+                f"{why}, but the tokenizer of {name} has no chat template; write chat.use = 'never' and give prompts as"
+                " texts"
+            )

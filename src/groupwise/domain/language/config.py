@@ -1,4 +1,6 @@
-"""The language domain as configuration: model, data, rewards, sampling, conversation, evaluation. Imports neither torch nor transformers."""
+"""The language domain as configuration: model, data, rewards, sampling, conversation, evaluation. Imports neither torch
+nor transformers.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,13 @@ class DataConfig(Config):
         source: a task of ours, a reasoning-gym task, files, or a data set of the `datasets` library.
         num_train: training prompts; unset takes all there are (a source that makes its rows needs a number).
         num_held_out: prompts kept for evaluation.
-        seed: of the rows and of the split. It is not the run's seed, so that runs with different seeds are judged on the same prompts.
+        seed: of the rows and of the split. It is not the run's seed, so that runs with different seeds are judged on
+            the same prompts.
         prompt_column: the column with the prompt, a text or a list of messages.
-        prompt_template: the prompt as a text with columns in braces, such as `"{question}\\nAnswer:"`; it replaces the prompt column.
-        map: a function `map(row) -> row`, as `package.module:function`, applied first: for prompts or answers that a template cannot say.
+        prompt_template: the prompt as a text with columns in braces, such as `"{question}\\nAnswer:"`; it replaces the
+            prompt column.
+        map: a function `map(row) -> row`, as `package.module:function`, applied first: for prompts or answers that a
+            template cannot say.
         answer_column: a column that rewards should find as `answer`.
     """
 
@@ -61,13 +66,19 @@ class DataConfig(Config):
             return template  # said with the row that it cannot be filled in for
         for _, name, spec, _ in fields:
             if "{" in (spec or "") or any(len(digits) > 4 for digits in re.findall(r"\d+", spec or "")):
-                raise ValueError(f"the field {{{name}:{(spec or '')[:40]}}} asks for a width that is not a number below 10,000; write a smaller one, or none")
+                raise ValueError(
+                    f"the field {{{name}:{(spec or '')[:40]}}} asks for a width that is not a number below 10,000;"
+                    " write a smaller one, or none"
+                )
         return template
 
     @model_validator(mode="after")
     def _counted(self) -> DataConfig:
         if self.source.endless and self.num_train is None:
-            raise ValueError(f"num_train is missing: a source of kind {self.source.kind!r} makes as many prompts as it is asked for; write num_train = 2048")
+            raise ValueError(
+                f"num_train is missing: a source of kind {self.source.kind!r} makes as many prompts as it is asked for;"
+                " write num_train = 2048"
+            )
         return self
 
 
@@ -76,8 +87,8 @@ class ChatConfig(Config):
     """When and how the tokenizer's chat template is used.
 
     Args:
-        use: `auto` renders prompts that are lists of messages and leaves texts as they are; `always` makes a text the message of a user;
-            `never` refuses messages.
+        use: `auto` renders prompts that are lists of messages and leaves texts as they are; `always` makes a text the
+            message of a user; `never` refuses messages.
         system: a system message before every prompt that has none.
         reply_role: role in which an environment's answers are rendered.
         template_arguments: further arguments of the template, such as `enable_thinking = false`.
@@ -94,7 +105,8 @@ class DemonstrationsConfig(Config):
     """Texts to learn from by supervision: a warm-up, or a supervised term beside the policy's.
 
     Args:
-        num: prompts made for demonstrations alone, apart from those trained and evaluated on; unset demonstrates the training prompts.
+        num: prompts made for demonstrations alone, apart from those trained and evaluated on; unset demonstrates the
+            training prompts.
         repeats: texts for each prompt, where the source or the writer draws them at random.
         column: the column that holds the text; unset takes what the source writes itself.
         writer: a function `writer(row, seed) -> str | list[str]`, as `package.module:function`, in place of both.
@@ -110,13 +122,16 @@ class DemonstrationsConfig(Config):
         if self.column is not None and self.writer is not None:
             raise ValueError("column and writer are two ways to get the same text; keep one")
         if self.column is not None and self.repeats > 1:
-            raise ValueError(f"repeats = {self.repeats} would repeat the same text of column {self.column!r}; write repeats = 1")
+            raise ValueError(
+                f"repeats = {self.repeats} would repeat the same text of column {self.column!r}; write repeats = 1"
+            )
         return self
 
 
 @final
 class EvaluationConfig(Config):
-    """How held-out prompts are evaluated; the same random numbers every time, so that before and after differ by the model alone.
+    """How held-out prompts are evaluated; the same random numbers every time, so that before and after differ by the
+    model alone.
 
     Args:
         num_prompts: of the held-out prompts, the first so many; unset takes all.
@@ -149,20 +164,25 @@ class LanguageConfig(DomainConfig):
         rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only.
         sampling: temperature, truncation, limits, stop texts.
         engine: who samples: the built-in sampler, `model.generate`, or a vLLM server.
-        sampling_schedule: a schedule over the steps for any number of `sampling`; the value used is stored with the rollouts.
+        sampling_schedule: a schedule over the steps for any number of `sampling`; the value used is stored with the
+            rollouts.
         chat: the chat template.
         environment: who answers the policy, for conversations; unset is one turn.
         demonstrations: texts for supervised stages and terms.
         max_prompt_tokens: longest prompt; unset is what the model's context leaves beside `sampling.max_new_tokens`.
-        overlong: what happens to a longer one: `error` before anything is computed, `drop` it, or `truncate` it on the left; both are counted.
+        overlong: what happens to a longer one: `error` before anything is computed, `drop` it, or `truncate` it on the
+            left; both are counted.
         evaluation: how held-out prompts are evaluated.
     """
 
     whole_run: ClassVar[frozenset[str]] = frozenset({"model"})
     """Keys that no stage may change."""
 
-    only_sampled: ClassVar[frozenset[str]] = frozenset({"rewards", "sampling", "sampling_schedule", "engine", "evaluation"})
-    """Keys that a stage that samples nothing does not train by: they may change, and a kept warm-up stays what it was."""
+    only_sampled: ClassVar[frozenset[str]] = frozenset(
+        {"rewards", "sampling", "sampling_schedule", "engine", "evaluation"}
+    )
+    """Keys that a stage that samples nothing does not train by: they may change, and a kept warm-up stays what it was.
+    """
 
     kind: Literal["language"] = "language"
     model: ModelConfig
@@ -170,7 +190,9 @@ class LanguageConfig(DomainConfig):
     rewards: Mapping[str, RewardConfig] = Field(default_factory=dict)
     sampling: SamplingConfig = SamplingConfig()
     engine: EngineConfig = BuiltinEngine()
-    sampling_schedule: Mapping[Literal["temperature", "top_p", "top_k", "max_new_tokens"], Schedule] = Field(default_factory=dict)
+    sampling_schedule: Mapping[Literal["temperature", "top_p", "top_k", "max_new_tokens"], Schedule] = Field(
+        default_factory=dict
+    )
     chat: ChatConfig = ChatConfig()
     environment: EnvironmentConfig | None = None
     demonstrations: DemonstrationsConfig | None = None
@@ -180,13 +202,19 @@ class LanguageConfig(DomainConfig):
 
     @model_validator(mode="after")
     def _sound(self) -> LanguageConfig:
-        if not any(reward.trains for reward in self.rewards.values()) and (self.environment is None or self.environment.weight == 0):
-            raise ValueError('rewards names nothing to train on; write for example [domain.rewards.correct] with kind = "exact_answer"')
+        if not any(reward.trains for reward in self.rewards.values()) and (
+            self.environment is None or self.environment.weight == 0
+        ):
+            raise ValueError(
+                "rewards names nothing to train on; write for example [domain.rewards.correct] with kind ="
+                ' "exact_answer"'
+            )
         if "environment" in self.rewards:
             raise ValueError("rewards.environment: the name is taken by the environment's own reward; choose another")
         if self.sampling.greedy:
             raise ValueError(
-                "sampling.greedy = true gives a group of equal members, from which nothing is learned; leave it out (evaluation is greedy as well)"
+                "sampling.greedy = true gives a group of equal members, from which nothing is learned; leave it out"
+                " (evaluation is greedy as well)"
             )
         for name, schedule in self.sampling_schedule.items():
             for value in schedule.extremes():
@@ -204,13 +232,18 @@ class LanguageConfig(DomainConfig):
         return isinstance(self.model, Pretrained)
 
     def to_sample(self, *, data: bool) -> LanguageConfig:
-        """What `groupwise sample` opens: model and tokenizer, and the prompts and who answers them where those are asked for. A server is not asked.
+        """What `groupwise sample` opens: model and tokenizer, and the prompts and who answers them where those are
+        asked for. A server is not asked.
 
         Args:
             data: whether training prompts are.
         """
         stop = () if self.environment is None else self.environment.stop
-        changes: dict[str, Any] = {"rewards": {}, "demonstrations": None, "sampling": self.sampling.model_copy(update={"stop": (*self.sampling.stop, *stop)})}
+        changes: dict[str, Any] = {
+            "rewards": {},
+            "demonstrations": None,
+            "sampling": self.sampling.model_copy(update={"stop": (*self.sampling.stop, *stop)}),
+        }
         if not data:
             changes |= {"environment": None, "data": self.data.model_copy(update={"source": Nothing(), "map": None})}
         if self.engine.kind == "vllm":

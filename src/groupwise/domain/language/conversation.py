@@ -23,7 +23,14 @@ class Conversations:
         max_new_tokens: limit on a member's tokens; an answer that leaves no room to go on ends it.
     """
 
-    def __init__(self, environment: EnvironmentKind, columns: Sequence[Mapping[str, Any]], chat: Chat, eos: Sequence[int], max_new_tokens: int) -> None:
+    def __init__(
+        self,
+        environment: EnvironmentKind,
+        columns: Sequence[Mapping[str, Any]],
+        chat: Chat,
+        eos: Sequence[int],
+        max_new_tokens: int,
+    ) -> None:
         self.chat, self.columns, self.eos, self.max_new_tokens = chat, columns, frozenset(eos), max_new_tokens
         self.environments = [environment.open() for _ in columns]
         for each, own in zip(self.environments, columns, strict=True):
@@ -39,7 +46,10 @@ class Conversations:
         try:
             step = self.environments[member].step(text)
         except Exception as error:
-            error.add_note(f"environment.step raised in member {member} on the turn {text!r} after the prompt {self.columns[member]['prompt']!r}")
+            error.add_note(
+                f"environment.step raised in member {member} on the turn {text!r} after the prompt"
+                f" {self.columns[member]['prompt']!r}"
+            )
             raise
         if step.reward is not None:
             self.rewards[member] = (self.rewards[member] or 0.0) + step.reward

@@ -25,7 +25,9 @@ _SEED_STRIDE = 1_000_003
 @final
 @dataclass(frozen=True)
 class Demonstration:
-    """A prompt and what is written after it: turns of the policy and of the environment by turns, the policy's first and last."""
+    """A prompt and what is written after it: turns of the policy and of the environment by turns, the policy's first
+    and last.
+    """
 
     prompt: Prompt
     turns: tuple[str, ...]
@@ -34,7 +36,9 @@ class Demonstration:
 @final
 @dataclass(frozen=True)
 class Splits:
-    """What is trained on, what is held out, what is demonstrated; and how many rows were left out of training for being held out as well."""
+    """What is trained on, what is held out, what is demonstrated; and how many rows were left out of training for being
+    held out as well.
+    """
 
     train: tuple[Prompt, ...]
     held_out: tuple[Prompt, ...]
@@ -46,7 +50,8 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
     """Reads the source and divides it: held out first, then trained on, then demonstrated.
 
     Raises:
-        ConfigError: no rows at all, fewer than asked for, a column that is missing (names those present), a prompt that is no text.
+        ConfigError: no rows at all, fewer than asked for, a column that is missing (names those present), a prompt that
+            is no text.
 
     Example:
         >>> from groupwise.domain.language.source import Cups
@@ -62,7 +67,9 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
     asked = (data.num_train or 0) + apart + (0 if elsewhere else data.num_held_out)
     rows = _drawn(data, asked) if source.endless else _prompted(source.rows(None, data.seed), data)
     if not rows:
-        raise ConfigError(f"{_named(source)} holds no rows; give a source with at least one prompt for training and one held out")
+        raise ConfigError(
+            f"{_named(source)} holds no rows; give a source with at least one prompt for training and one held out"
+        )
     num_rows = len(rows)
     if held_out is None:
         held_out, rows = _first_prompts(rows, data.num_held_out, source)
@@ -75,21 +82,28 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
     train, shown = kept[:num_train], kept[num_train : num_train + apart]
     if elsewhere and not kept:
         raise ConfigError(
-            f"data: all {num_rows} rows of {_named(source)} ask what is held out too, and what is held out is never trained on; "
-            "write a smaller data.num_held_out, or give other prompts to train on"
+            f"data: all {num_rows} rows of {_named(source)} ask what is held out too, and what is held out is never"
+            " trained on; write a smaller data.num_held_out, or give other prompts to train on"
         )
     if not train or not held_out or (source.endless and len(train) < num_train) or len(shown) < apart:
-        wanted = f"num_train = {data.num_train}, num_held_out = {data.num_held_out}" + (f", demonstrations.num = {apart}" if apart else "")
+        wanted = f"num_train = {data.num_train}, num_held_out = {data.num_held_out}" + (
+            f", demonstrations.num = {apart}" if apart else ""
+        )
         different = len({source.identity(row) for row in [*held_out, *rows]})
         raise ConfigError(
-            f"data: {wanted} ask for more different prompts than there are: the {num_rows} rows of {_named(source)} hold {different}; write smaller numbers"
+            f"data: {wanted} ask for more different prompts than there are: the {num_rows} rows of {_named(source)}"
+            f" hold {different}; write smaller numbers"
         )
-    written = () if demonstrations is None else tuple(_demonstrations(shown or train, demonstrations, source, data.seed))
+    written = (
+        () if demonstrations is None else tuple(_demonstrations(shown or train, demonstrations, source, data.seed))
+    )
     return Splits(_prompts(train, source), _prompts(held_out, source), written, num_removed)
 
 
 def _drawn(data: DataConfig, num: int) -> list[Row]:
-    """`num` rows of an endless source whose prompts differ. A template may make one prompt of two rows, so more are drawn until there are enough."""
+    """`num` rows of an endless source whose prompts differ. A template may make one prompt of two rows, so more are
+    drawn until there are enough.
+    """
     rows, asked = [], num
     for _ in range(4):
         rows = distinct(iter(_prompted(data.source.rows(asked, data.seed), data)), data.source.identity, num)
@@ -120,7 +134,10 @@ def _prompted(rows: Sequence[Row], data: DataConfig) -> list[Row]:
         if change is not None:
             row = _called(change, f"data.map = {data.map!r}", row)
             if not isinstance(row, dict):
-                raise ConfigError(f"data.map = {data.map!r} gives {type(row).__name__} for {_shown(given)}; write a function that returns the row, a dict")
+                raise ConfigError(
+                    f"data.map = {data.map!r} gives {type(row).__name__} for {_shown(given)}; write a function that"
+                    " returns the row, a dict"
+                )
         if data.answer_column is not None:
             row["answer"] = column(row, data.answer_column, "data.answer_column")
         if data.prompt_template is not None:
@@ -128,13 +145,15 @@ def _prompted(rows: Sequence[Row], data: DataConfig) -> list[Row]:
                 row["prompt"] = data.prompt_template.format(**row)
             except (KeyError, IndexError, AttributeError, ValueError) as error:
                 raise ConfigError(
-                    f"data.prompt_template = {data.prompt_template!r} cannot be filled in for {_shown(row)}: {type(error).__name__}: {error}; "
-                    f"columns present: {', '.join(sorted(row))}; write a brace that is meant as itself twice"
+                    f"data.prompt_template = {data.prompt_template!r} cannot be filled in for {_shown(row)}:"
+                    f" {type(error).__name__}: {error}; columns present: {', '.join(sorted(row))}; write a brace that"
+                    " is meant as itself twice"
                 ) from error
         else:
             row["prompt"] = column(row, data.prompt_column, "data.prompt_column")
         _check_prompt(row)
-        # Rows of files were looked at where their line is known; a task, a library or a function may make what UTF-8 cannot hold too.
+        # Rows of files were looked at where their line is known; a task, a library or a function may make what UTF-8
+        # cannot hold too.
         check_plain(row, f"data: {_shown(row)}", config=False)
         made.append(row)
     return made
@@ -149,7 +168,10 @@ def column(row: Mapping[str, Any], name: str, key: str) -> Any:
     if name not in row:
         close = nearest(name, list(row))
         hint = f"; did you mean {close}?" if close else ""
-        raise ConfigError(f"{key} = {name!r}: the data have no such column; columns present: {', '.join(sorted(row))}{hint}; {_shown(row)}")
+        raise ConfigError(
+            f"{key} = {name!r}: the data have no such column; columns present: {', '.join(sorted(row))}{hint};"
+            f" {_shown(row)}"
+        )
     return row[name]
 
 
@@ -158,7 +180,9 @@ def _called(function: Callable[..., Any], key: str, row: Row, *more: int) -> Any
         return function(row, *more)
     # It is the user's and may fail in any way.
     except Exception as error:
-        raise ConfigError(f"{key} fails for {_shown(row)}: {type(error).__name__}: {error}; columns present: {', '.join(sorted(row))}") from error
+        raise ConfigError(
+            f"{key} fails for {_shown(row)}: {type(error).__name__}: {error}; columns present: {', '.join(sorted(row))}"
+        ) from error
 
 
 def _check_prompt(row: Row) -> None:
@@ -167,11 +191,15 @@ def _check_prompt(row: Row) -> None:
         if not prompt.strip():
             raise ConfigError(f"data: the prompt is empty in {_shown(row)}; take it out or write a prompt_template")
         return
-    chat = isinstance(prompt, Sequence) and len(prompt) > 0 and all(isinstance(each, Mapping) and {"role", "content"} <= set(each) for each in prompt)
+    chat = (
+        isinstance(prompt, Sequence)
+        and len(prompt) > 0
+        and all(isinstance(each, Mapping) and {"role", "content"} <= set(each) for each in prompt)
+    )
     if not chat:
         raise ConfigError(
-            f"data: the prompt is {excerpt(repr(prompt))} (of type {type(prompt).__name__}) in {_shown(row)}; a prompt is a text, or a list of messages "
-            'such as {"role": "user", "content": "2 + 2?"}'
+            f"data: the prompt is {excerpt(repr(prompt))} (of type {type(prompt).__name__}) in {_shown(row)}; a prompt"
+            ' is a text, or a list of messages such as {"role": "user", "content": "2 + 2?"}'
         )
 
 
@@ -204,7 +232,9 @@ def _prompts(rows: Sequence[Row], source: Source) -> tuple[Prompt, ...]:
     return tuple(made)
 
 
-def _demonstrations(rows: Sequence[Row], config: DemonstrationsConfig, source: Source, seed: int) -> list[Demonstration]:
+def _demonstrations(
+    rows: Sequence[Row], config: DemonstrationsConfig, source: Source, seed: int
+) -> list[Demonstration]:
     writer: Callable[[Row, int], Any] = source.demonstration
     if config.writer is not None:
         found, path = find(config.writer), config.writer
@@ -219,10 +249,14 @@ def _demonstrations(rows: Sequence[Row], config: DemonstrationsConfig, source: S
         if written is None:
             raise ConfigError(
                 f"demonstrations: a source of kind {source.kind!r} writes none itself; "  # type: ignore[attr-defined]
-                "write demonstrations.column = the column with the text, or demonstrations.writer = 'package.module:function'"
+                "write demonstrations.column = the column with the text, or demonstrations.writer ="
+                " 'package.module:function'"
             )
         turns = (written,) if isinstance(written, str) else tuple(written)
         if len(turns) % 2 == 0 or not all(isinstance(turn, str) for turn in turns):
-            raise ConfigError(f"demonstrations: {turns!r} is neither a text nor an odd number of texts (the policy's, the environment's, ..., the policy's)")
+            raise ConfigError(
+                f"demonstrations: {turns!r} is neither a text nor an odd number of texts (the policy's, the"
+                " environment's, ..., the policy's)"
+            )
         made.append(Demonstration(_prompt(row, source), turns))
     return made

@@ -64,15 +64,31 @@ class LanguageDomain(Domain):
     supplies = frozenset({"log_prob", "entropy", "score_norm"})
     auxiliary = frozenset({"supervised"})
 
-    def __init__(self, config: LanguageConfig, *, streams: Streams, device: str | torch.device = "cpu", parent: LanguageDomain | None = None) -> None:
+    def __init__(
+        self,
+        config: LanguageConfig,
+        *,
+        streams: Streams,
+        device: str | torch.device = "cpu",
+        parent: LanguageDomain | None = None,
+    ) -> None:
         self.config, self._streams = config, streams
         if parent is not None and parent.config.model != config.model:
             raise ConfigError("model: it belongs to the whole run and cannot differ between stages; set it outside")
-        same_data = parent is not None and parent.config.data == config.data and parent.config.demonstrations == config.demonstrations
+        same_data = (
+            parent is not None
+            and parent.config.data == config.data
+            and parent.config.demonstrations == config.demonstrations
+        )
         splits = parent._splits if parent is not None and same_data else split(config.data, config.demonstrations)
         self._splits = splits
         if parent is not None:
-            self.module, self.tokenizer, self.backbone, self._weights_hash = parent.module, parent.tokenizer, parent.backbone, parent._weights_hash
+            self.module, self.tokenizer, self.backbone, self._weights_hash = (
+                parent.module,
+                parent.tokenizer,
+                parent.backbone,
+                parent._weights_hash,
+            )
         else:
             self.module, self.tokenizer, self.backbone = _load(config, splits, streams, torch.device(device))
             # Taken now, before anything is trained; only the cache of a supervised stage asks for it.
@@ -80,13 +96,17 @@ class LanguageDomain(Domain):
         self._eos = end_ids(self.module, self.tokenizer)
         self._engine = open_engine(config.engine, self.backbone, self.tokenizer)
         # A server may lag behind; what is measured is the live policy.
-        self._evaluating_engine = self._engine if self._engine.live else open_engine(BuiltinEngine(), self.backbone, self.tokenizer)
+        self._evaluating_engine = (
+            self._engine if self._engine.live else open_engine(BuiltinEngine(), self.backbone, self.tokenizer)
+        )
         self._chat = Chat(self.tokenizer, config.chat)
         self.rewards = Rewards(config.rewards)
         self._check_columns(splits)
         limit = self._prompt_limit()
         self._train = tokenize(splits.train, self._chat, config.environment, limit, config.overlong)
-        self._held_out = tokenize(splits.held_out[: config.evaluation.num_prompts], self._chat, config.environment, limit, config.overlong)
+        self._held_out = tokenize(
+            splits.held_out[: config.evaluation.num_prompts], self._chat, config.environment, limit, config.overlong
+        )
         self._ids = self._held_out.ids | self._train.ids
 
     @property
@@ -95,7 +115,9 @@ class LanguageDomain(Domain):
 
     @property
     def counts(self) -> dict[str, int]:
-        """What became of the data: prompts trained on and held out, removed for being in both, dropped or cut for their length."""
+        """What became of the data: prompts trained on and held out, removed for being in both, dropped or cut for their
+        length.
+        """
         return {
             "num_train": len(self._train.prompts),
             "num_held_out": len(self._held_out.prompts),
@@ -115,7 +137,11 @@ class LanguageDomain(Domain):
             "num_truncated": f"prompts cut on the left, longer than {limit} tokens (domain.overlong = 'truncate')",
         }
         router = router_remark(self.backbone.config)
-        return [*(f"data: {text}: {counts[name]}" for name, text in said.items() if counts[name]), *([router] if router else []), *self.rewards.remarks]
+        return [
+            *(f"data: {text}: {counts[name]}" for name, text in said.items() if counts[name]),
+            *([router] if router else []),
+            *self.rewards.remarks,
+        ]
 
     @property
     def trained_on(self) -> frozenset[str]:
@@ -140,9 +166,18 @@ class LanguageDomain(Domain):
         return [self._train.prompts[index] for index in indices]
 
     def sample(
-        self, prompts: Sequence[Prompt], group_size: int, *, streams: Streams, step: int, settings: Mapping[str, float], requires: frozenset[str]
+        self,
+        prompts: Sequence[Prompt],
+        group_size: int,
+        *,
+        streams: Streams,
+        step: int,
+        settings: Mapping[str, float],
+        requires: frozenset[str],
     ) -> Samples:
-        """A group for each prompt; the seed of a member is `streams.seed("sample", step, prompt key, member)`, so its text depends on nothing else."""
+        """A group for each prompt; the seed of a member is `streams.seed("sample", step, prompt key, member)`, so its
+        text depends on nothing else.
+        """
         sampling = self._sampling(settings)
         seeds = [streams.seed("sample", step, prompt.key, member) for prompt in prompts for member in range(group_size)]
         return self._complete(self._engine, prompts, group_size, sampling, seeds, requires)
@@ -152,17 +187,27 @@ class LanguageDomain(Domain):
         return self._score(samples, judges=False)
 
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
-        """Fields `[B, T]` of members `rows` at the temperature each was sampled at; `auxiliary["supervised"]` for demonstrations."""
+        """Fields `[B, T]` of members `rows` at the temperature each was sampled at; `auxiliary["supervised"]` for
+        demonstrations.
+        """
         chosen = samples.select(rows.clamp(min=0))
         fields: dict[str, Tensor] = {}
         for members, part, temperature in _by_temperature(chosen):
-            found = scoring.score(self.backbone, **_inputs(part), requires=_scored_fields(requires), temperature=temperature)
+            found = scoring.score(
+                self.backbone, **_inputs(part), requires=_scored_fields(requires), temperature=temperature
+            )
             for name, value in found.items():
-                fields[name] = value if members is None else fields.get(name, value.new_zeros(chosen.mask.shape)).index_copy(0, members, value)
+                fields[name] = (
+                    value
+                    if members is None
+                    else fields.get(name, value.new_zeros(chosen.mask.shape)).index_copy(0, members, value)
+                )
         return _as_scored(fields, chosen)
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
-        """Accumulates `.grad` where the gradient by every field is known beforehand; the head takes its part in the forward pass."""
+        """Accumulates `.grad` where the gradient by every field is known beforehand; the head takes its part in the
+        forward pass.
+        """
         chosen = samples.select(rows.clamp(min=0))
         known = {name: value for name, value in cotangents.tensors().items() if not name.startswith("auxiliary.")}
         supervised = cotangents.auxiliary.get("supervised")
@@ -171,13 +216,25 @@ class LanguageDomain(Domain):
         fields: dict[str, Tensor] = {}
         for members, part, temperature in _by_temperature(chosen):
             own = known if members is None else {name: value[members] for name, value in known.items()}
-            found = scoring.backward(self.backbone, **_inputs(part), cotangents=own, requires=_scored_fields(frozenset(known)), temperature=temperature)
+            found = scoring.backward(
+                self.backbone,
+                **_inputs(part),
+                cotangents=own,
+                requires=_scored_fields(frozenset(known)),
+                temperature=temperature,
+            )
             for name, value in found.items():
-                fields[name] = value if members is None else fields.get(name, value.new_zeros(chosen.mask.shape)).index_copy(0, members, value)
+                fields[name] = (
+                    value
+                    if members is None
+                    else fields.get(name, value.new_zeros(chosen.mask.shape)).index_copy(0, members, value)
+                )
         return _as_scored(fields, chosen).detach()
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
-        """`size` demonstrations drawn without replacement within the step; fewer where the corpus is smaller; None without a corpus."""
+        """`size` demonstrations drawn without replacement within the step; fewer where the corpus is smaller; None
+        without a corpus.
+        """
         corpus = self._corpus
         if not corpus:
             return None
@@ -190,7 +247,9 @@ class LanguageDomain(Domain):
         config = self.config.evaluation
         rewards = [*self.config.rewards, *(["environment"] if self.config.environment is not None else [])]
         modes = (("greedy", config.greedy, 1), ("sampled", config.sampled, config.num_samples))
-        return tuple(name for mode, wanted, num in modes if wanted for name in evaluate.metric_names(mode, rewards, num))
+        return tuple(
+            name for mode, wanted, num in modes if wanted for name in evaluate.metric_names(mode, rewards, num)
+        )
 
     def evaluate(self, *, streams: Streams) -> Evaluation:
         """Greedy and sampled results on the held-out prompts, with the same random numbers every time."""
@@ -200,7 +259,10 @@ class LanguageDomain(Domain):
         found: dict[str, float] = {}
         records: list[Mapping[str, Any]] = []
         events: list[RewardEvent] = []
-        for mode, wanted, num_samples in (("greedy", config.greedy, 1), ("sampled", config.sampled, config.num_samples)):
+        for mode, wanted, num_samples in (
+            ("greedy", config.greedy, 1),
+            ("sampled", config.sampled, config.num_samples),
+        ):
             if wanted:
                 written = self._write(self._held_out.prompts, num_samples, streams, greedy=mode == "greedy")
                 found |= evaluate.metrics(mode, written, first)
@@ -233,7 +295,9 @@ class LanguageDomain(Domain):
         return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
     def save(self, folder: Path) -> None:
-        """A plain transformers folder: weights (an adapter merged into them) as safetensors, configuration, tokenizer."""
+        """A plain transformers folder: weights (an adapter merged into them) as safetensors, configuration,
+        tokenizer.
+        """
         save(self.module, self.tokenizer, folder)
 
     def close(self) -> None:
@@ -245,7 +309,10 @@ class LanguageDomain(Domain):
         eos = self.tokenizer.eos_token_id
         stop = self._stop()
         limit = self.backbone.max_positions
-        return [encode_demonstration(each, self._chat, self.config.environment, eos, stop, limit) for each in self._splits.demonstrations]
+        return [
+            encode_demonstration(each, self._chat, self.config.environment, eos, stop, limit)
+            for each in self._splits.demonstrations
+        ]
 
     def _stop(self) -> tuple[str, ...]:
         own = self.config.environment.stop if self.config.environment is not None else ()
@@ -254,14 +321,26 @@ class LanguageDomain(Domain):
     def _sampling(self, settings: Mapping[str, float], greedy: bool = False) -> SamplingConfig:
         whole = {"top_k", "max_new_tokens", "max_turn_tokens"}
         given = {name: int(value) if name in whole else float(value) for name, value in settings.items()}
-        return SamplingConfig.model_validate({**self.config.sampling.model_dump(), **given, "stop": self._stop(), "greedy": greedy})
+        return SamplingConfig.model_validate(
+            {**self.config.sampling.model_dump(), **given, "stop": self._stop(), "greedy": greedy}
+        )
 
     def _complete(
-        self, engine: Engine, prompts: Sequence[Prompt], group_size: int, sampling: SamplingConfig, seeds: Sequence[int], requires: frozenset[str]
+        self,
+        engine: Engine,
+        prompts: Sequence[Prompt],
+        group_size: int,
+        sampling: SamplingConfig,
+        seeds: Sequence[int],
+        requires: frozenset[str],
     ) -> Samples:
         environment = self.config.environment
         columns = [prompt.columns for prompt in prompts for _ in range(group_size)]
-        talk = None if environment is None else Conversations(environment, columns, self._chat, self._eos, sampling.max_new_tokens)
+        talk = (
+            None
+            if environment is None
+            else Conversations(environment, columns, self._chat, self._eos, sampling.max_new_tokens)
+        )
         ids = [self._prompt_ids(prompt) for prompt in prompts]
         answer = None if talk is None else talk.answer
         found = engine.sample(ids, group_size, sampling, seeds, requires=_scored_fields(requires), continue_with=answer)
@@ -270,7 +349,9 @@ class LanguageDomain(Domain):
             "tokens": found.tokens,
             "target": torch.zeros_like(found.mask),
             "length": found.length,
-            "temperature": torch.full((len(seeds),), sampling.temperature, dtype=torch.float64, device=found.tokens.device),
+            "temperature": torch.full(
+                (len(seeds),), sampling.temperature, dtype=torch.float64, device=found.tokens.device
+            ),
         }
         if talk is not None:
             payload |= {"messages": talk.messages, "environment": talk.rewards}
@@ -312,10 +393,24 @@ class LanguageDomain(Domain):
 
     def _write(self, prompts: Sequence[Prompt], num_samples: int, streams: Streams, greedy: bool) -> evaluate.Written:
         seeds = [streams.seed("evaluate", prompt.key, number) for prompt in prompts for number in range(num_samples)]
-        samples = self._complete(self._evaluating_engine, prompts, num_samples, self._sampling({}, greedy=greedy), seeds, frozenset({"log_prob"}))
+        samples = self._complete(
+            self._evaluating_engine,
+            prompts,
+            num_samples,
+            self._sampling({}, greedy=greedy),
+            seeds,
+            frozenset({"log_prob"}),
+        )
         texts = self._texts(samples)
         truncated = [] if samples.truncated is None else samples.truncated.tolist()
-        return evaluate.Written(prompts, num_samples, self._score(samples, judges=True), texts, samples.payload["length"].tolist(), truncated)
+        return evaluate.Written(
+            prompts,
+            num_samples,
+            self._score(samples, judges=True),
+            texts,
+            samples.payload["length"].tolist(),
+            truncated,
+        )
 
     def _prompt_limit(self) -> int | None:
         context, asked = self.backbone.max_positions, self.config.max_prompt_tokens
@@ -323,8 +418,15 @@ class LanguageDomain(Domain):
         completion = max(self.config.sampling.max_new_tokens, 0 if course is None else int(course.extremes()[1]))
         room = None if context is None else context - completion
         if context is not None and completion >= context:
-            key = "sampling.max_new_tokens" if completion == self.config.sampling.max_new_tokens else "sampling_schedule.max_new_tokens"
-            raise ConfigError(f"{key} = {completion} leaves no room for a prompt in the model's context of {context} tokens; write at most {context - 1}")
+            key = (
+                "sampling.max_new_tokens"
+                if completion == self.config.sampling.max_new_tokens
+                else "sampling_schedule.max_new_tokens"
+            )
+            raise ConfigError(
+                f"{key} = {completion} leaves no room for a prompt in the model's context of {context} tokens; write at"
+                f" most {context - 1}"
+            )
         return asked if room is None else room if asked is None else min(asked, room)
 
     def _check_columns(self, splits: Splits) -> None:
@@ -339,7 +441,9 @@ def _identities(prompts: Sequence[Prompt]) -> frozenset[str]:
     return frozenset(prompt.key.partition("-")[0] for prompt in prompts)
 
 
-def _load(config: LanguageConfig, splits: Splits, streams: Streams, device: torch.device) -> tuple[nn.Module, Any, Backbone]:
+def _load(
+    config: LanguageConfig, splits: Splits, streams: Streams, device: torch.device
+) -> tuple[nn.Module, Any, Backbone]:
     model = config.model
     if not isinstance(model, Scratch):
         found = load(model.loading, device)
@@ -348,7 +452,10 @@ def _load(config: LanguageConfig, splits: Splits, streams: Streams, device: torc
     texts = [prompt.columns["prompt"] for prompt in (*splits.train, *splits.held_out)]
     texts += [text for each in splits.demonstrations for text in (each.prompt.columns["prompt"], *each.turns)]
     if not all(isinstance(text, str) for text in texts):
-        raise ConfigError("model.kind = 'scratch' has no chat template, and a prompt is a list of messages; give prompts as texts, or a model folder")
+        raise ConfigError(
+            "model.kind = 'scratch' has no chat template, and a prompt is a list of messages; give prompts as texts, or"
+            " a model folder"
+        )
     tokenizer = build_tokenizer(model.tokenizer, [*texts, *replies])
     seed = streams.seed("model") if model.seed is None else model.seed
     module = cast(nn.Module, small_model(model.shape, tokenizer, seed, getattr(torch, model.dtype))).to(device)
@@ -372,7 +479,11 @@ def _by_temperature(samples: Samples) -> list[tuple[Tensor | None, Samples, floa
 
 def _inputs(samples: Samples) -> dict[str, Any]:
     """What scoring reads; positions that no loss looks at are skipped by its mask."""
-    return {"prompts": samples.payload["prompt_ids"], "tokens": samples.payload["tokens"], "mask": samples.mask | samples.payload["target"]}
+    return {
+        "prompts": samples.payload["prompt_ids"],
+        "tokens": samples.payload["tokens"],
+        "mask": samples.mask | samples.payload["target"],
+    }
 
 
 def _as_scored(fields: Mapping[str, Tensor], samples: Samples) -> Scored:

@@ -36,14 +36,16 @@ def metric_names(mode: str, rewards: Sequence[str], num_samples: int) -> list[st
 
 
 def metrics(mode: str, written: Written, first: str | None) -> dict[str, float]:
-    """Means over all completions, called `mode/...`: the rewards' sum, each reward and judge, `length`, `truncated`, and `pass@k` for k = 1, 2, 4, ...
+    """Means over all completions, called `mode/...`: the rewards' sum, each reward and judge, `length`, `truncated`,
+    and `pass@k` for k = 1, 2, 4, ...
 
     Args:
         mode: `greedy` or `sampled`.
         written: what was written.
         first: the reward that says what passed (0.5 or more); None leaves `pass@k` out.
 
-    A reward that is missing for a completion is left out of its mean; one that is missing everywhere is left out altogether.
+    A reward that is missing for a completion is left out of its mean; one that is missing everywhere is left out
+    altogether.
     """
     found: dict[str, float] = {}
     totals = [total for total in written.table.total() if total is not None]
@@ -57,10 +59,15 @@ def metrics(mode: str, written: Written, first: str | None) -> dict[str, float]:
     found[f"{mode}/truncated"] = sum(written.truncated) / len(written.truncated)
     if first is not None and written.num_samples > 1:
         values = written.table.values[first]
-        passed = [sum((value or 0.0) >= 0.5 for value in values[start : start + written.num_samples]) for start in range(0, len(values), written.num_samples)]
+        passed = [
+            sum((value or 0.0) >= 0.5 for value in values[start : start + written.num_samples])
+            for start in range(0, len(values), written.num_samples)
+        ]
         k = 1
         while k <= written.num_samples:
-            found[f"{mode}/pass@{k}"] = math.fsum(pass_at(k, written.num_samples, count) for count in passed) / len(passed)
+            found[f"{mode}/pass@{k}"] = math.fsum(pass_at(k, written.num_samples, count) for count in passed) / len(
+                passed
+            )
             k *= 2
     return found
 
@@ -78,7 +85,9 @@ def pass_at(k: int, num: int, passed: int) -> float:
 
 
 def records(mode: str, written: Written, num_texts: int) -> list[Mapping[str, Any]]:
-    """One JSON-able record a completion: key, mode and rewards of all (for paired comparisons), prompt and text of the first `num_texts` prompts."""
+    """One JSON-able record a completion: key, mode and rewards of all (for paired comparisons), prompt and text of the
+    first `num_texts` prompts.
+    """
     found: list[Mapping[str, Any]] = []
     for place, text in enumerate(written.texts):
         number = place // written.num_samples

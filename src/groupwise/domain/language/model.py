@@ -19,8 +19,8 @@ class Pretrained(Config):
         path: a local folder or a hub id.
         dtype: dtype of the weights; `auto` takes the file's.
         attention: attention implementation of transformers; unset takes its default.
-        dropout: `off` trains without the dropout that the folder's configuration names (an adapter's own stays), so that the policy rescored is the one
-            that sampled; `kept` leaves it on while training.
+        dropout: `off` trains without the dropout that the folder's configuration names (an adapter's own stays), so
+            that the policy rescored is the one that sampled; `kept` leaves it on while training.
         lora: an adapter to train instead of the whole model; the reference policy is the adapter switched off.
         revision: a branch, tag or commit of a hub id.
 
@@ -45,11 +45,12 @@ class Pretrained(Config):
 
 @final
 class Scratch(Config):
-    """A small Qwen3-shaped model with fresh weights and a tokenizer made for the data; it needs a supervised stage before it can earn a reward.
+    """A small Qwen3-shaped model with fresh weights and a tokenizer made for the data; it needs a supervised stage
+    before it can earn a reward.
 
     Args:
-        tokenizer: `words` takes what stands between spaces (and loses the spaces), `pieces` splits off punctuation and digits and loses nothing,
-            `characters` takes one at a time.
+        tokenizer: `words` takes what stands between spaces (and loses the spaces), `pieces` splits off punctuation and
+            digits and loses nothing, `characters` takes one at a time.
         shape: the model's sizes.
         dtype: dtype of the weights.
         seed: of the weights; unset takes the run's.

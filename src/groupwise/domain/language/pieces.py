@@ -10,7 +10,8 @@ _WORD_START = "\u2581"
 
 
 def pieces(tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[list[str]]:
-    """The text of each token by itself; special tokens by their names. A token that is part of a character reads as the replacement character.
+    """The text of each token by itself; special tokens by their names. A token that is part of a character reads as the
+    replacement character.
 
     Args:
         tokenizer: of a transformers model.
@@ -28,6 +29,8 @@ def pieces(tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[list[str]]:
     known = sorted({token for row in rows for token in row})
     texts = tokenizer.batch_decode([[token] for token in known], clean_up_tokenization_spaces=False)
     starts = [str(raw).startswith(_WORD_START) for raw in tokenizer.convert_ids_to_tokens(known)]
-    spaced = [" " + text if start and not text.startswith(" ") else text for text, start in zip(texts, starts, strict=True)]
+    spaced = [
+        " " + text if start and not text.startswith(" ") else text for text, start in zip(texts, starts, strict=True)
+    ]
     of_token = dict(zip(known, spaced, strict=True))
     return [[of_token[token] for token in row] for row in rows]

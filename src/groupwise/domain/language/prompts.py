@@ -31,7 +31,11 @@ class Tokenized:
 
 
 def tokenize(
-    prompts: Sequence[Prompt], chat: Chat, environment: EnvironmentKind | None, limit: int | None, overlong: Literal["error", "drop", "truncate"]
+    prompts: Sequence[Prompt],
+    chat: Chat,
+    environment: EnvironmentKind | None,
+    limit: int | None,
+    overlong: Literal["error", "drop", "truncate"],
 ) -> Tokenized:
     """Token ids of every prompt, with what the environment says first.
 
@@ -51,12 +55,15 @@ def tokenize(
     for prompt in prompts:
         found = encode(prompt, chat, environment)
         if not found:
-            raise ConfigError(f"data: the prompt {prompt.columns['prompt']!r} has no tokens; give every prompt at least one")
+            raise ConfigError(
+                f"data: the prompt {prompt.columns['prompt']!r} has no tokens; give every prompt at least one"
+            )
         if limit is not None and len(found) > limit:
             if overlong == "error":
                 raise ConfigError(
-                    f"data: the prompt {_excerpt(prompt)} has {len(found)} tokens and there is room for {limit} (max_prompt_tokens, or the model's "
-                    "context less sampling.max_new_tokens); write overlong = 'drop' or 'truncate', or a smaller sampling.max_new_tokens"
+                    f"data: the prompt {_excerpt(prompt)} has {len(found)} tokens and there is room for {limit}"
+                    " (max_prompt_tokens, or the model's context less sampling.max_new_tokens); write overlong ="
+                    " 'drop' or 'truncate', or a smaller sampling.max_new_tokens"
                 )
             if overlong == "drop":
                 num_dropped += 1
@@ -66,7 +73,10 @@ def tokenize(
         kept.append(prompt)
         ids[prompt.key] = found
     if prompts and not kept:
-        raise ConfigError(f"data: all {len(prompts)} prompts are longer than {limit} tokens; write a larger max_prompt_tokens, or overlong = 'truncate'")
+        raise ConfigError(
+            f"data: all {len(prompts)} prompts are longer than {limit} tokens; write a larger max_prompt_tokens, or"
+            " overlong = 'truncate'"
+        )
     return Tokenized(tuple(kept), ids, num_dropped, num_truncated)
 
 

@@ -38,9 +38,15 @@ class Example:
 
 
 def encode_demonstration(
-    demonstration: Demonstration, chat: Chat, environment: EnvironmentKind | None, eos: int, stop: Sequence[str], limit: int | None
+    demonstration: Demonstration,
+    chat: Chat,
+    environment: EnvironmentKind | None,
+    eos: int,
+    stop: Sequence[str],
+    limit: int | None,
 ) -> Example:
-    """A demonstration in tokens. A turn of the policy ends with the end-of-sequence token, unless it ends with a stop text.
+    """A demonstration in tokens. A turn of the policy ends with the end-of-sequence token, unless it ends with a stop
+    text.
 
     Args:
         demonstration: the texts.
@@ -67,8 +73,9 @@ def encode_demonstration(
         target += [policy] * len(ids)
     if limit is not None and len(prompt) + len(tokens) > limit:
         raise ConfigError(
-            f"demonstrations: the text after {str(demonstration.prompt.columns['prompt'])[:60]!r} has {len(tokens)} tokens beside the prompt's {len(prompt)}, "
-            f"above the model's context of {limit}; take it out, or write a larger model.max_length"
+            f"demonstrations: the text after {str(demonstration.prompt.columns['prompt'])[:60]!r} has {len(tokens)}"
+            f" tokens beside the prompt's {len(prompt)}, above the model's context of {limit}; take it out, or write a"
+            " larger model.max_length"
         )
     return Example(demonstration.prompt, tuple(prompt), tuple(tokens), tuple(target))
 
@@ -76,8 +83,12 @@ def encode_demonstration(
 def as_samples(examples: Sequence[Example], device: torch.device) -> Samples:
     """Demonstrations as a batch: mask false everywhere, `auxiliary_count["supervised"]` the target tokens of each."""
     width = max(len(example.tokens) for example in examples)
-    tokens = torch.tensor([[*example.tokens, *[0] * (width - len(example.tokens))] for example in examples], device=device)
-    target = torch.tensor([[*example.target, *[False] * (width - len(example.tokens))] for example in examples], device=device)
+    tokens = torch.tensor(
+        [[*example.tokens, *[0] * (width - len(example.tokens))] for example in examples], device=device
+    )
+    target = torch.tensor(
+        [[*example.target, *[False] * (width - len(example.tokens))] for example in examples], device=device
+    )
     return Samples(
         prompts=[example.prompt for example in examples],
         group=torch.arange(len(examples), device=device),

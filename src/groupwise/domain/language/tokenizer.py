@@ -9,7 +9,8 @@ from transformers import PreTrainedTokenizerFast
 
 from groupwise.causal_lm.scratch import EOS, PAD, UNKNOWN
 
-# Tags whole, words and punctuation with the space before them, single digits, and what is left: together they are the text again.
+# Tags whole, words and punctuation with the space before them, single digits, and what is left: together they are the
+# text again.
 _PIECES = r" ?</?\w+>| ?[^\W\d_]+| ?\d| ?[^\w\s]|\s|_"
 
 
@@ -36,9 +37,13 @@ def build_tokenizer(kind: str, texts: Iterable[str]) -> PreTrainedTokenizerFast:
     found: set[str] = set()
     for text in texts:
         found.update(piece for piece, _ in split.pre_tokenize_str(text))
-    vocabulary = {token: number for number, token in enumerate([PAD, EOS, UNKNOWN, *sorted(found - {PAD, EOS, UNKNOWN})])}
+    vocabulary = {
+        token: number for number, token in enumerate([PAD, EOS, UNKNOWN, *sorted(found - {PAD, EOS, UNKNOWN})])
+    }
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = split  # type: ignore[assignment]
     if decoder is not None:
         tokenizer.decoder = decoder  # type: ignore[assignment]
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token=PAD, eos_token=EOS, unk_token=UNKNOWN, clean_up_tokenization_spaces=False)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token=PAD, eos_token=EOS, unk_token=UNKNOWN, clean_up_tokenization_spaces=False
+    )

@@ -1,4 +1,6 @@
-"""The restoration domain as configuration: network, images, degradation, policy, rewards, evaluation. Imports neither torch nor libraries for images."""
+"""The restoration domain as configuration: network, images, degradation, policy, rewards, evaluation. Imports neither
+torch nor libraries for images.
+"""
 
 from __future__ import annotations
 
@@ -26,13 +28,15 @@ Distance = Literal["l1", "l2"]
 
 @final
 class TileConfig(Config):
-    """Large images are restored in overlapping tiles, blended over the overlap; `evaluate` and the shipped network see no seams.
+    """Large images are restored in overlapping tiles, blended over the overlap; `evaluate` and the shipped network see
+    no seams.
 
     Args:
         size: of a tile, pixels; an image no larger is restored whole.
-        overlap: of neighbouring tiles, pixels; at four times what a pixel of the output depends on to one side, no seam is left at all.
-        multiple: sides of what the network is given are made multiples of this by repeating the edge, and what comes out is cut again; for networks that halve
-            an image several times.
+        overlap: of neighbouring tiles, pixels; at four times what a pixel of the output depends on to one side, no seam
+            is left at all.
+        multiple: sides of what the network is given are made multiples of this by repeating the edge, and what comes
+            out is cut again; for networks that halve an image several times.
     """
 
     size: Annotated[Width, Field(ge=8)] = 256
@@ -42,9 +46,14 @@ class TileConfig(Config):
     @model_validator(mode="after")
     def _smaller(self) -> TileConfig:
         if self.size % self.multiple:
-            raise ValueError(f"size = {self.size} is no multiple of multiple = {self.multiple}; write size = {-(-self.size // self.multiple) * self.multiple}")
+            raise ValueError(
+                f"size = {self.size} is no multiple of multiple = {self.multiple}; write size ="
+                f" {-(-self.size // self.multiple) * self.multiple}"
+            )
         if self.overlap * 2 > self.size:
-            raise ValueError(f"overlap = {self.overlap} is more than half of size = {self.size}; write at most {self.size // 2}")
+            raise ValueError(
+                f"overlap = {self.overlap} is more than half of size = {self.size}; write at most {self.size // 2}"
+            )
         return self
 
 
@@ -76,13 +85,17 @@ class RestorationConfig(DomainConfig):
         source: images.
         degradation: what is done to a clean image; only where the source has no degraded ones.
         fresh: each step degrades an image anew; otherwise always the same way.
-        patch: side of a square cut out of each image at random, pixels; unset takes whole images, which must then be of one size.
+        patch: side of a square cut out of each image at random, pixels; unset takes whole images, which must then be of
+            one size.
         num_train: images trained on; unset takes all that are not held out.
-        seed: of the degradations that stay the same. It is not the run's seed, so that runs with different seeds are judged on the same images.
-        rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only. Rewards find the target as the column `clean`.
+        seed: of the degradations that stay the same. It is not the run's seed, so that runs with different seeds are
+            judged on the same images.
+        rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only. Rewards find the target as
+            the column `clean`.
         policy: what is drawn: pixels, or the network's control parameters.
         sampling_schedule: a schedule over the steps for `sigma`; the value used is stored with the rollouts.
-        supervised: distance of the output to the target, the auxiliary term `supervised`: `l1` is the mean absolute error, `l2` the mean squared error.
+        supervised: distance of the output to the target, the auxiliary term `supervised`: `l1` is the mean absolute
+            error, `l2` the mean squared error.
         consistency: distance of the output to the reference's, the auxiliary term `consistency`.
         tile: how large images are cut for evaluation.
         evaluation: how the network is evaluated.
@@ -92,7 +105,8 @@ class RestorationConfig(DomainConfig):
     """Keys that no stage may change."""
 
     only_sampled: ClassVar[frozenset[str]] = frozenset({"rewards", "sampling_schedule", "tile", "evaluation"})
-    """Keys that a stage that samples nothing does not train by: they may change, and a kept warm-up stays what it was."""
+    """Keys that a stage that samples nothing does not train by: they may change, and a kept warm-up stays what it was.
+    """
 
     kind: Literal["restoration"] = "restoration"
     model: ModelConfig
@@ -113,7 +127,9 @@ class RestorationConfig(DomainConfig):
     @model_validator(mode="after")
     def _sound(self) -> RestorationConfig:
         if not any(reward.trains for reward in self.rewards.values()):
-            raise ValueError('rewards names nothing to train on; write for example [domain.rewards.psnr] with kind = "psnr"')
+            raise ValueError(
+                'rewards names nothing to train on; write for example [domain.rewards.psnr] with kind = "psnr"'
+            )
         paired = isinstance(self.source, Folder) and self.source.degraded is not None
         if paired and self.degradation is not None:
             raise ValueError("degradation: the source gives degraded images of its own; remove one of the two")
@@ -121,14 +137,21 @@ class RestorationConfig(DomainConfig):
             raise ValueError('sampling_schedule.sigma: policy.kind = "gates" has no sigma; remove it')
         for name, schedule in self.sampling_schedule.items():
             if schedule.extremes()[0] <= 0:
-                raise ValueError(f"sampling_schedule.{name} comes to {schedule.extremes()[0]:g}: it must be above 0 at every step")
+                raise ValueError(
+                    f"sampling_schedule.{name} comes to {schedule.extremes()[0]:g}: it must be above 0 at every step"
+                )
         if isinstance(self.model, Network):
             network = self.model.network
             if network.channels != self.source.channels:
                 have = self.source.channels
-                raise ValueError(f"model.network.channels = {network.channels}, and the images have {have}; write channels = {have}")
+                raise ValueError(
+                    f"model.network.channels = {network.channels}, and the images have {have}; write channels = {have}"
+                )
             if isinstance(self.policy, Gates) and not network.num_controls:
-                raise ValueError(f'policy.kind = "gates": network.kind = {network.kind!r} has no control parameters; write network.kind = "gated"')
+                raise ValueError(
+                    f'policy.kind = "gates": network.kind = {network.kind!r} has no control parameters; write'
+                    ' network.kind = "gated"'
+                )
         return self
 
     @property

@@ -1,4 +1,6 @@
-"""The restoration domain: degraded images in, groups of restored ones out, the same pixels (or gates) rescored under the live network."""
+"""The restoration domain: degraded images in, groups of restored ones out, the same pixels (or gates) rescored under
+the live network.
+"""
 
 from __future__ import annotations
 
@@ -47,13 +49,22 @@ class RestorationDomain(Domain):
     density = True
     auxiliary = frozenset({"supervised", "consistency"})
 
-    def __init__(self, config: RestorationConfig, *, streams: Streams, device: str | torch.device = "cpu", parent: RestorationDomain | None = None) -> None:
+    def __init__(
+        self,
+        config: RestorationConfig,
+        *,
+        streams: Streams,
+        device: str | torch.device = "cpu",
+        parent: RestorationDomain | None = None,
+    ) -> None:
         self.config, self._streams = config, streams
         if parent is not None and parent.config.model != config.model:
             raise ConfigError("model: it belongs to the whole run and cannot differ between stages; set it outside")
         same = parent is not None and parent.config.source == config.source
         self._pictures: Pictures = parent._pictures if parent is not None and same else config.source.read()
-        self.module = loading.open_network(config.model, streams, torch.device(device)) if parent is None else parent.module
+        self.module = (
+            loading.open_network(config.model, streams, torch.device(device)) if parent is None else parent.module
+        )
         self._loaded = hash_weights(self.module) if parent is None else parent._loaded
         self._policy = config.policy.open()
         self.unit, self.supplies = self._policy.unit, self._policy.supplies
@@ -71,7 +82,9 @@ class RestorationDomain(Domain):
 
     @property
     def remarks(self) -> list[str]:
-        """What was left out of the images, and whether trained weights look like those of a network that is called otherwise."""
+        """What was left out of the images, and whether trained weights look like those of a network that is called
+        otherwise.
+        """
         return [*self._pictures.remarks, *([self._convention] if self._convention else []), *self.rewards.remarks]
 
     @property
@@ -79,7 +92,11 @@ class RestorationDomain(Domain):
         """The first reward that is a map over decisions that are blocks of pixels."""
         if not isinstance(self.config.policy, Pixels):
             return ""
-        maps = (name for name, reward in self.config.rewards.items() if reward.trains and getattr(reward, "result", "number") == "map")
+        maps = (
+            name
+            for name, reward in self.config.rewards.items()
+            if reward.trains and getattr(reward, "result", "number") == "map"
+        )
         return next((f'domain.rewards.{name}.result = "map"' for name in maps), "")
 
     @property
@@ -111,22 +128,39 @@ class RestorationDomain(Domain):
 
     @torch.no_grad()
     def sample(
-        self, prompts: Sequence[Prompt], group_size: int, *, streams: Streams, step: int, settings: Mapping[str, float], requires: frozenset[str]
+        self,
+        prompts: Sequence[Prompt],
+        group_size: int,
+        *,
+        streams: Streams,
+        step: int,
+        settings: Mapping[str, float],
+        requires: frozenset[str],
     ) -> Samples:
-        """A group for each image; a member's noise is keyed by `("restore", step, key, member)`, so its pixels depend on nothing else.
+        """A group for each image; a member's noise is keyed by `("restore", step, key, member)`, so its pixels depend
+        on nothing else.
 
         Settings are `sigma`, and `top_k = 1` for the network's own output.
         """
         clean, degraded = self._pairs([self._of(prompt) for prompt in prompts], streams, step)
-        generators = [streams.generator("restore", step, prompt.key, member) for prompt in prompts for member in range(group_size)]
-        drawn = self._policy.draw(self.module, degraded, group_size, None if settings.get("top_k") == 1 else generators, settings.get("sigma"), requires)
+        generators = [
+            streams.generator("restore", step, prompt.key, member) for prompt in prompts for member in range(group_size)
+        ]
+        drawn = self._policy.draw(
+            self.module,
+            degraded,
+            group_size,
+            None if settings.get("top_k") == 1 else generators,
+            settings.get("sigma"),
+            requires,
+        )
         group = torch.arange(len(prompts), device=degraded.device).repeat_interleave(group_size)
         log_prob = drawn.fields["log_prob"]
         if not log_prob.isfinite().all():
             place = int((~log_prob.isfinite()).any(1).nonzero()[0]) // group_size
             raise ConfigError(
-                f"model: at step {step} the network gives NaN or infinity for image {prompts[place].key!r}; its training has diverged (a lower "
-                "optimiser.learning_rate), or it cannot restore such an image"
+                f"model: at step {step} the network gives NaN or infinity for image {prompts[place].key!r}; its"
+                " training has diverged (a lower optimiser.learning_rate), or it cannot restore such an image"
             )
         return Samples(
             prompts=list(prompts),
@@ -147,26 +181,36 @@ class RestorationDomain(Domain):
 
     @torch.no_grad()
     def with_reference(self, samples: Samples) -> Samples:
-        """What the exact divergence and the consistency need of the network that is active now; see `ComparesExactly`."""
+        """What the exact divergence and the consistency need of the network that is active now; see
+        `ComparesExactly`.
+        """
         degraded, row = _distinct(samples)
         payload = {**samples.payload, **self._policy.reference(self.module, degraded, row, samples.payload)}
-        payload["reference_output"] = payload["reference_mean"] if "reference_mean" in payload else self.module(degraded)[row]
+        payload["reference_output"] = (
+            payload["reference_mean"] if "reference_mean" in payload else self.module(degraded)[row]
+        )
         ones = torch.ones(len(samples), dtype=torch.float64, device=samples.mask.device)
-        return replace(samples, recorded=None, payload=payload, auxiliary_count={**samples.auxiliary_count, "consistency": ones})
+        return replace(
+            samples, recorded=None, payload=payload, auxiliary_count={**samples.auxiliary_count, "consistency": ones}
+        )
 
     def reward(self, samples: Samples) -> RewardTable:
         """Every reward of every member; a map is averaged over the pixels of each decision."""
         places = samples.group.tolist()
         own = [self._of(samples.prompts[place]) for place in places]
         degraded = list(as_pictures(samples.payload["degraded"]))
-        table = evaluate.score(self.rewards, own, list(samples.payload["images"]), list(samples.payload["clean"]), degraded, judges=False)
+        table = evaluate.score(
+            self.rewards, own, list(samples.payload["images"]), list(samples.payload["clean"]), degraded, judges=False
+        )
         return evaluate.pooled(table, self.config.policy.block if isinstance(self.config.policy, Pixels) else None)
 
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
-        """Fields `[B, T]` of members `rows`; `auxiliary["supervised"]` for demonstrations, `auxiliary["consistency"]` where the reference's output is known.
+        """Fields `[B, T]` of members `rows`; `auxiliary["supervised"]` for demonstrations, `auxiliary["consistency"]`
+        where the reference's output is known.
 
-        Members are scored by the network as it sampled them and as it ships: without dropout, and by a batch normalisation's running statistics. It stays in
-        that mode for the backward pass, in which a network may compute its activations again; demonstrations are scored, and trained on, in training mode.
+        Members are scored by the network as it sampled them and as it ships: without dropout, and by a batch
+        normalisation's running statistics. It stays in that mode for the backward pass, in which a network may compute
+        its activations again; demonstrations are scored, and trained on, in training mode.
         """
         chosen = samples.select(rows.clamp(min=0))
         shown = "target" in chosen.payload
@@ -187,10 +231,13 @@ class RestorationDomain(Domain):
         """`size` training images with their targets; drawn without replacement as long as there are enough.
 
         Raises:
-            ConfigError: in training mode, in which demonstrations are scored, the network gives something other than images.
+            ConfigError: in training mode, in which demonstrations are scored, the network gives something other than
+                images.
         """
         self._try_training()
-        places = streams.numpy("demonstrations", step).choice(len(self._train), size=size, replace=size > len(self._train))
+        places = streams.numpy("demonstrations", step).choice(
+            len(self._train), size=size, replace=size > len(self._train)
+        )
         chosen = [self._train[place] for place in places.tolist()]
         clean, degraded = self._pairs(chosen, Streams(streams.seed("demonstrations")), step, numbers=range(size))
         empty = torch.zeros(size, 1, device=clean.device, dtype=clean.dtype)
@@ -210,21 +257,26 @@ class RestorationDomain(Domain):
         pictures = [picture for picture in self._held_out for _ in range(config.repeats)]
         numbers = [number for _ in self._held_out for number in range(config.repeats)]
         targets = [as_float(picture.clean) for picture in pictures]
-        degraded = [self._degraded(picture, target, own, "evaluate", number) for picture, target, number in zip(pictures, targets, numbers, strict=True)]
+        degraded = [
+            self._degraded(picture, target, own, "evaluate", number)
+            for picture, target, number in zip(pictures, targets, numbers, strict=True)
+        ]
         device, dtype = self._place()
         restored = restore(self.module, degraded, self.config.tile, config.batch_size, device, dtype)
         for picture, image in zip(pictures, restored, strict=True):
             if not np.isfinite(image).all():
                 raise ConfigError(
-                    f"model: the network gives NaN or infinity for held-out image {picture.key!r}; are its weights whole, and has its training diverged "
-                    "(a lower optimiser.learning_rate)?"
+                    f"model: the network gives NaN or infinity for held-out image {picture.key!r}; are its weights"
+                    " whole, and has its training diverged (a lower optimiser.learning_rate)?"
                 )
         images, clean, given = (evaluate.each_as_picture(values) for values in (restored, targets, degraded))
         table = evaluate.score(self.rewards, pictures, images, clean, given, judges=True)
         table = evaluate.with_fidelity(table, restored, targets, evaluate.fidelity_names(self.config.rewards))
         shown = side_by_side(given, images, clean, config.repeats, config.num_columns)
         records = evaluate.records(pictures, numbers, table, images, config.num_records)
-        return Evaluation(evaluate.metrics(table), tuple(records), {} if shown is None else {"images": shown}, table.events)
+        return Evaluation(
+            evaluate.metrics(table), tuple(records), {} if shown is None else {"images": shown}, table.events
+        )
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         """Image, what it was and what it should be, for people."""
@@ -245,11 +297,17 @@ class RestorationDomain(Domain):
         """Hash of the network as it was loaded, the images and how they are degraded."""
         found = hashlib.blake2b(digest_size=16)
         found.update(self._loaded.encode())
-        found.update(repr((self.config.degrade, self.config.fresh, self.config.patch, self.config.seed, self.config.supervised)).encode())
+        found.update(
+            repr(
+                (self.config.degrade, self.config.fresh, self.config.patch, self.config.seed, self.config.supervised)
+            ).encode()
+        )
         for picture in self._train:
             found.update(picture.key.encode())
             found.update(np.ascontiguousarray(as_float(picture.clean)).tobytes())
-            found.update(b"" if picture.degraded is None else np.ascontiguousarray(as_float(picture.degraded)).tobytes())
+            found.update(
+                b"" if picture.degraded is None else np.ascontiguousarray(as_float(picture.degraded)).tobytes()
+            )
         return found.hexdigest()
 
     def save(self, folder: Path) -> None:
@@ -266,10 +324,15 @@ class RestorationDomain(Domain):
 
     def _of(self, prompt: Prompt) -> Picture:
         if prompt.key not in self._by_key:
-            raise ConfigError(f"prompt {prompt.key!r} is no image of the source; leave --prompt out, and images of the source are restored")
+            raise ConfigError(
+                f"prompt {prompt.key!r} is no image of the source; leave --prompt out, and images of the source are"
+                " restored"
+            )
         return self._by_key[prompt.key]
 
-    def _pairs(self, pictures: Sequence[Picture], streams: Streams, step: int, numbers: Sequence[int] | None = None) -> tuple[Tensor, Tensor]:
+    def _pairs(
+        self, pictures: Sequence[Picture], streams: Streams, step: int, numbers: Sequence[int] | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Clean and degraded images `[P, C, H, W]`, cut and degraded as the configuration says."""
         clean, degraded = [], []
         for place, picture in enumerate(pictures):
@@ -280,7 +343,10 @@ class RestorationDomain(Domain):
             clean.append(target)
             degraded.append(self._degraded(picture, target, source, *key) if given is None else given)
         device, dtype = self._place()
-        return tuple(torch.from_numpy(np.ascontiguousarray(np.stack(values))).to(device=device, dtype=dtype) for values in (clean, degraded))  # type: ignore[return-value]
+        return tuple(
+            torch.from_numpy(np.ascontiguousarray(np.stack(values))).to(device=device, dtype=dtype)
+            for values in (clean, degraded)
+        )  # type: ignore[return-value]
 
     def _cut(self, picture: Picture, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray | None]:
         patch = self.config.patch
@@ -307,14 +373,19 @@ class RestorationDomain(Domain):
             raise ConfigError(f"source: {sizes_of}; images of different sizes need domain.patch = a common square")
         for size, name in sizes.items():
             if patch is not None and min(size) < patch:
-                raise ConfigError(f"patch = {patch}: image {name} has {list(size)} pixels; write at most {min(size)}, or leave the image out")
+                raise ConfigError(
+                    f"patch = {patch}: image {name} has {list(size)} pixels; write at most {min(size)}, or leave the"
+                    " image out"
+                )
         clean, degraded = self._pairs(self._train[:1], self._streams, 0)
         training = self.module.training
         self.module.eval()
         try:
             trial.try_network(self.module, degraded, self._train[0].key)
             self._policy.check(self.module, degraded)
-            trial.try_sizes(self.module, degraded, [picture.clean.shape for picture in self._held_out], self.config.tile)
+            trial.try_sizes(
+                self.module, degraded, [picture.clean.shape for picture in self._held_out], self.config.tile
+            )
             # Of fresh weights nothing can be said.
             trained = not isinstance(self.config.model, Network) or self.config.model.checkpoint is not None
             self._convention = trial.other_convention(self.module, degraded, clean) if trained else ""
@@ -343,8 +414,14 @@ class RestorationDomain(Domain):
             output = self.module(degraded)
         except ValueError as error:
             # What a batch normalisation says of a single value a channel.
-            few = "; more images at once may help (train.demonstrations_per_step, train.micro_batch_members)" if len(degraded) == 1 else ""
-            raise ConfigError(f"model: the network fails in training mode on images of {list(degraded.shape)}: {error}{few}") from error
+            few = (
+                "; more images at once may help (train.demonstrations_per_step, train.micro_batch_members)"
+                if len(degraded) == 1
+                else ""
+            )
+            raise ConfigError(
+                f"model: the network fails in training mode on images of {list(degraded.shape)}: {error}{few}"
+            ) from error
         return trial.checked(output, degraded, " in training mode")
 
 
@@ -356,7 +433,9 @@ def _distinct(samples: Samples) -> tuple[Tensor, Tensor]:
     """Each degraded image once, and whose image each member is of: a group is one pass of the network."""
     groups, row = samples.group.unique(return_inverse=True)
     # Any member of a group will do: all have the same image.
-    member = torch.zeros(len(groups), dtype=torch.long, device=row.device).scatter_(0, row, torch.arange(len(row), device=row.device))
+    member = torch.zeros(len(groups), dtype=torch.long, device=row.device).scatter_(
+        0, row, torch.arange(len(row), device=row.device)
+    )
     return samples.payload["degraded"][member], row
 
 

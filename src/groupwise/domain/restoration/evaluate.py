@@ -35,7 +35,8 @@ def metric_names(rewards: Mapping[str, Any]) -> list[str]:
 
 
 def fidelity_names(rewards: Mapping[str, Any]) -> dict[str, str]:
-    """What PSNR and SSIM are called beside the rewards: a reward of the same name takes its place, unless its numbers are on a scale of their own.
+    """What PSNR and SSIM are called beside the rewards: a reward of the same name takes its place, unless its numbers
+    are on a scale of their own.
 
     Args:
         rewards: as configured, by name.
@@ -46,22 +47,41 @@ def fidelity_names(rewards: Mapping[str, Any]) -> dict[str, str]:
         ({'psnr': 'psnr_db', 'ssim': 'ssim'}, {'ssim': 'ssim'})
     """
     scaled = [name for name in rewards if getattr(rewards[name], "scale", 1.0) != 1.0]
-    return {name: f"{name}_db" if name in scaled else name for name in FIDELITY if name not in rewards or name in scaled}
+    return {
+        name: f"{name}_db" if name in scaled else name for name in FIDELITY if name not in rewards or name in scaled
+    }
 
 
 def score(
-    rewards: Rewards, pictures: Sequence[Picture], images: Sequence[Tensor], clean: Sequence[Tensor], degraded: Sequence[Tensor], *, judges: bool
+    rewards: Rewards,
+    pictures: Sequence[Picture],
+    images: Sequence[Tensor],
+    clean: Sequence[Tensor],
+    degraded: Sequence[Tensor],
+    *,
+    judges: bool,
 ) -> RewardTable:
-    """Rewards of restored images (uint8), which find the target as `clean`, what was restored as `degraded`, and the source's own columns."""
+    """Rewards of restored images (uint8), which find the target as `clean`, what was restored as `degraded`, and the
+    source's own columns.
+    """
     names = set.intersection(*(set(picture.columns) for picture in pictures)) if pictures else set()
-    columns: dict[str, Sequence[Any]] = {name: [picture.columns[name] for picture in pictures] for name in sorted(names)}
-    table = rewards.score([picture.key for picture in pictures], images, {**columns, "clean": clean, "degraded": degraded}, judges=judges)
+    columns: dict[str, Sequence[Any]] = {
+        name: [picture.columns[name] for picture in pictures] for name in sorted(names)
+    }
+    table = rewards.score(
+        [picture.key for picture in pictures], images, {**columns, "clean": clean, "degraded": degraded}, judges=judges
+    )
     for name, maps in table.maps.items():
         for member, (values, image) in enumerate(zip(maps, images, strict=True)):
             if tuple(values.shape) != tuple(image.shape[:2]):
                 key = pictures[member].key
-                what = f"reward {name!r} gave a map of {list(values.shape)} for image {key!r} of {list(image.shape[:2])} pixels (member {member})"
-                raise RewardError(f"{what}; a map has one value a pixel, [H, W]", reward=name, prompt=key, member=member)
+                what = (
+                    f"reward {name!r} gave a map of {list(values.shape)} for image {key!r} of {list(image.shape[:2])}"
+                    f" pixels (member {member})"
+                )
+                raise RewardError(
+                    f"{what}; a map has one value a pixel, [H, W]", reward=name, prompt=key, member=member
+                )
     return table
 
 
@@ -70,7 +90,8 @@ def pooled(table: RewardTable, block: int | None) -> RewardTable:
 
     Args:
         table: with maps of pixels, or none.
-        block: pixels on the side of a decision; None where decisions are no blocks of pixels, and a map is one number, its mean.
+        block: pixels on the side of a decision; None where decisions are no blocks of pixels, and a map is one number,
+            its mean.
     """
     if block is None or not table.maps:
         return replace(table, maps={})
@@ -81,7 +102,9 @@ def pooled(table: RewardTable, block: int | None) -> RewardTable:
     return replace(table, maps=maps)
 
 
-def with_fidelity(table: RewardTable, restored: Sequence[np.ndarray], targets: Sequence[np.ndarray], names: Mapping[str, str]) -> RewardTable:
+def with_fidelity(
+    table: RewardTable, restored: Sequence[np.ndarray], targets: Sequence[np.ndarray], names: Mapping[str, str]
+) -> RewardTable:
     """The table with the PSNR (dB) and SSIM of each image as judges.
 
     Args:
@@ -90,8 +113,16 @@ def with_fidelity(table: RewardTable, restored: Sequence[np.ndarray], targets: S
         names: what is measured -> what it is called; see `fidelity_names`.
     """
     measures = {"psnr": psnr, "ssim": ssim}
-    new = {name: [measures[measure](output, target) for output, target in zip(restored, targets, strict=True)] for measure, name in names.items()}
-    return replace(table, values={**table.values, **new}, weights={**table.weights, **dict.fromkeys(new, 0.0)}, judges=table.judges | set(new))
+    new = {
+        name: [measures[measure](output, target) for output, target in zip(restored, targets, strict=True)]
+        for measure, name in names.items()
+    }
+    return replace(
+        table,
+        values={**table.values, **new},
+        weights={**table.weights, **dict.fromkeys(new, 0.0)},
+        judges=table.judges | set(new),
+    )
 
 
 def metrics(table: RewardTable) -> dict[str, float]:
@@ -99,7 +130,9 @@ def metrics(table: RewardTable) -> dict[str, float]:
     return measured.means(MODE, table)
 
 
-def records(pictures: Sequence[Picture], numbers: Sequence[int], table: RewardTable, images: Sequence[Tensor], limit: int) -> list[Mapping[str, Any]]:
+def records(
+    pictures: Sequence[Picture], numbers: Sequence[int], table: RewardTable, images: Sequence[Tensor], limit: int
+) -> list[Mapping[str, Any]]:
     """One record an image; see `measured.records`."""
     keys = [picture.key for picture in pictures]
     return measured.records(MODE, keys, keys, numbers, table, images, limit)

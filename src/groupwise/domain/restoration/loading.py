@@ -73,16 +73,30 @@ def open_network(config: ModelConfig, streams: Streams, device: torch.device) ->
         module = network.network.build()
         own = getattr(module, "num_controls", network.network.num_controls)
         if network.network.num_controls and own != network.network.num_controls:
-            raise ConfigError(f"network.controls = {network.network.num_controls}, and the network's num_controls is {own}; write controls = {own}")
+            raise ConfigError(
+                f"network.controls = {network.network.num_controls}, and the network's num_controls is {own}; write"
+                f" controls = {own}"
+            )
         if network.lora is not None:
             module = add_lora(module, network.lora)
-    lazy = [name for name, parameter in module.named_parameters() if isinstance(parameter, nn.parameter.UninitializedParameter)]
+    lazy = [
+        name
+        for name, parameter in module.named_parameters()
+        if isinstance(parameter, nn.parameter.UninitializedParameter)
+    ]
     if lazy:
-        raise ConfigError(f"model: {lazy[0]} has no size yet ({len(lazy)} such); write layers with sizes (Conv2d for LazyConv2d)")
+        raise ConfigError(
+            f"model: {lazy[0]} has no size yet ({len(lazy)} such); write layers with sizes (Conv2d for LazyConv2d)"
+        )
     module = module.to(device=device, dtype=getattr(torch, network.dtype))
     if not any(parameter.requires_grad for parameter in module.parameters()):
         number = sum(1 for _ in module.parameters())
-        why = f": requires_grad is false for all {number} of them; set it to true for some, or give it an adapter (model.lora)" if number else ""
+        why = (
+            f": requires_grad is false for all {number} of them; set it to true for some, or give it an adapter"
+            " (model.lora)"
+            if number
+            else ""
+        )
         raise ConfigError(f"model: the network has no parameter that could be trained{why}")
     if network.checkpoint is not None:
         _fill(module, newest(Path(network.checkpoint)), network.strict)
@@ -99,11 +113,22 @@ def add_lora(module: nn.Module, config: LoraConfig) -> nn.Module:
     from peft import get_peft_model
 
     layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, (nn.Conv2d, nn.Linear))}
-    read = {f"{name}.out_proj".lstrip(".") for name, each in module.named_modules() if isinstance(each, nn.MultiheadAttention)}
+    read = {
+        f"{name}.out_proj".lstrip(".")
+        for name, each in module.named_modules()
+        if isinstance(each, nn.MultiheadAttention)
+    }
     cannot = {name: why for name, layer in layers.items() if (why := _no_adapter(layer, name in read))}
     fit = [name for name in layers if name not in cannot]
-    given, said = config.target_modules, "lora" if config.target_modules is None else f"lora.target_modules = {config.target_modules!r}"
-    can = f"layers that can have an adapter are {fit}" if fit else "the network has no convolution and no linear map of torch.nn that could"
+    given, said = (
+        config.target_modules,
+        "lora" if config.target_modules is None else f"lora.target_modules = {config.target_modules!r}",
+    )
+    can = (
+        f"layers that can have an adapter are {fit}"
+        if fit
+        else "the network has no convolution and no linear map of torch.nn that could"
+    )
     if given is None:
         target = fit
     elif isinstance(given, str):
@@ -119,15 +144,20 @@ def add_lora(module: nn.Module, config: LoraConfig) -> nn.Module:
     shared = Counter(id(layer.weight) for layer in layers.values())
     for name in target:
         if shared[id(layers[name].weight)] > 1:
-            raise ConfigError(f"{said}: {name} shares its weight with another layer, and an adapter of one would be merged into both; leave it out")
+            raise ConfigError(
+                f"{said}: {name} shares its weight with another layer, and an adapter of one would be merged into both;"
+                " leave it out"
+            )
     if not target:
         raise ConfigError(f"{said} names no layer; {can}")
-    # Where no gradient is asked for, torch's transformer layers compute from the weights of their layers, without calling them: adapters would be scored and
-    # trained, and left out of what is drawn and evaluated.
+    # Where no gradient is asked for, torch's transformer layers compute from the weights of their layers, without
+    # calling them: adapters would be scored and trained, and left out of what is drawn and evaluated.
     torch.backends.mha.set_fastpath_enabled(False)
     # Whole names: peft takes a list as endings, and a layer of several groups may end as another is called.
     whole = "|".join(re.escape(name) for name in target)
-    return cast(nn.Module, get_peft_model(module, PeftConfig(r=config.r, lora_alpha=config.alpha, target_modules=whole)))  # type: ignore[arg-type]
+    return cast(
+        nn.Module, get_peft_model(module, PeftConfig(r=config.r, lora_alpha=config.alpha, target_modules=whole))
+    )  # type: ignore[arg-type]
 
 
 def _no_adapter(layer: nn.Module, read: bool) -> str:
@@ -139,22 +169,34 @@ def _no_adapter(layer: nn.Module, read: bool) -> str:
     if type(layer).forward not in (nn.Conv2d.forward, nn.Linear.forward):
         return "one with a forward of its own, which may do something else with a merged weight"
     # weight_norm and spectral_norm make it anew from others at every call, and what peft adds to it is gone.
-    return "" if layer._parameters.get("weight") is not None else "one whose weight is computed, into which peft cannot merge an adapter"
+    return (
+        ""
+        if layer._parameters.get("weight") is not None
+        else "one whose weight is computed, into which peft cannot merge an adapter"
+    )
 
 
 def newest(path: Path) -> Path:
     """A checkpoint file: the path itself, or the last one of a folder in natural order (`epoch9` before `epoch19`).
 
-    Files of a folder must differ by their numbers alone (`epoch_9.pt`, `epoch19.safetensors`); of two of one number, safetensors is taken.
+    Files of a folder must differ by their numbers alone (`epoch_9.pt`, `epoch19.safetensors`); of two of one number,
+    safetensors is taken.
 
     Raises:
-        ConfigError: there is none, or files of several names of which none is the newest (`epoch19.pt` and `optimiser.pt`).
+        ConfigError: there is none, or files of several names of which none is the newest (`epoch19.pt` and
+            `optimiser.pt`).
     """
     if path.is_file():
         return path
-    found = [each for each in path.iterdir() if each.suffix in _SUFFIXES and not each.name.startswith(".")] if path.is_dir() else []
+    found = (
+        [each for each in path.iterdir() if each.suffix in _SUFFIXES and not each.name.startswith(".")]
+        if path.is_dir()
+        else []
+    )
     if not found:
-        raise ConfigError(f"model.checkpoint = {str(path)!r}: no such file, and no folder with {', '.join(_SUFFIXES)} files")
+        raise ConfigError(
+            f"model.checkpoint = {str(path)!r}: no such file, and no folder with {', '.join(_SUFFIXES)} files"
+        )
     series: dict[tuple[str, ...], list[Path]] = {}
     for each in found:
         # Spelled with an underscore, a dot or without, it is the same word.
@@ -162,7 +204,10 @@ def newest(path: Path) -> Path:
         series.setdefault(tuple(words), []).append(each)
     if len(series) > 1:
         names = sorted((max(files, key=_number).name for files in series.values()), key=natural)
-        raise ConfigError(f"model.checkpoint = {str(path)!r}: it holds files of several names ({', '.join(names[:5])}), none of them the newest; name the file")
+        raise ConfigError(
+            f"model.checkpoint = {str(path)!r}: it holds files of several names ({', '.join(names[:5])}), none of them"
+            " the newest; name the file"
+        )
     return max(found, key=_number)
 
 
@@ -171,17 +216,22 @@ def _number(path: Path) -> tuple[list[int], bool]:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint by name, with those of its other parts (`model-00001-of-00002.safetensors`); a `.pt` file is read without running any code
-    of its own.
+    """The tensors of a checkpoint by name, with those of its other parts (`model-00001-of-00002.safetensors`); a `.pt`
+    file is read without running any code of its own.
 
     Raises:
         ConfigError: it cannot be read, holds something other than tensors, or lacks a part.
     """
     if (part := _PART.fullmatch(path.stem)) is None:
         return _read(path)
-    parts = [path.with_stem(f"{part['name']}-{number:05d}-of-{part['count']}") for number in range(1, int(part["count"]) + 1)]
+    parts = [
+        path.with_stem(f"{part['name']}-{number:05d}-of-{part['count']}") for number in range(1, int(part["count"]) + 1)
+    ]
     if missing := [each.name for each in parts if not each.is_file()]:
-        raise ConfigError(f"model.checkpoint = {str(path)!r}: it lacks its other parts ({', '.join(missing[:5])}); put them into the same folder")
+        raise ConfigError(
+            f"model.checkpoint = {str(path)!r}: it lacks its other parts ({', '.join(missing[:5])}); put them into the"
+            " same folder"
+        )
     return {name: value for each in parts for name, value in _read(each).items()}
 
 
@@ -195,22 +245,35 @@ def _read(path: Path) -> dict[str, Tensor]:
     except Exception as error:
         # What torch says of pickled code begins with how to run it all the same.
         code = type(error).__name__ == "UnpicklingError" or "TorchScript" in str(error)
-        why = f"it holds code or objects{_objects(path)}, none of which is run" if code else f"it cannot be read ({type(error).__name__}: {_line(error)})"
+        why = (
+            f"it holds code or objects{_objects(path)}, none of which is run"
+            if code
+            else f"it cannot be read ({type(error).__name__}: {_line(error)})"
+        )
         raise ConfigError(f"model.checkpoint = {str(path)!r}: {why}; {_WRITE}") from error
     return _table(found, path)
 
 
 def _table(found: Any, path: Path) -> dict[str, Tensor]:
     """The weights among what a training script keeps beside them."""
-    if isinstance(found, Mapping) and found and all(isinstance(name, str) and isinstance(value, Tensor) for name, value in found.items()):
+    if (
+        isinstance(found, Mapping)
+        and found
+        and all(isinstance(name, str) and isinstance(value, Tensor) for name, value in found.items())
+    ):
         return dict(found)
-    inner = {name: value for name, value in found.items() if isinstance(value, Mapping)} if isinstance(found, Mapping) else {}
+    inner = (
+        {name: value for name, value in found.items() if isinstance(value, Mapping)}
+        if isinstance(found, Mapping)
+        else {}
+    )
     known = next((name for name in _TABLES if name in inner), None)
     if known is not None:
         return _table(inner[known], path)
     what = f"{[str(name) for name in found][:5]}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
     raise ConfigError(
-        f"model.checkpoint = {str(path)!r}: it holds {what} and no table of tensors by name, alone or under one of {', '.join(_TABLES)}; {_WRITE}"
+        f"model.checkpoint = {str(path)!r}: it holds {what} and no table of tensors by name, alone or under one of"
+        f" {', '.join(_TABLES)}; {_WRITE}"
     )
 
 
@@ -230,7 +293,8 @@ def _line(error: Exception) -> str:
 
 
 def save(module: nn.Module, config: ModelConfig, folder: Path) -> None:
-    """Writes `model.safetensors` (an adapter merged into the weights) and `network.json`, from which `kind = "pretrained"` loads.
+    """Writes `model.safetensors` (an adapter merged into the weights) and `network.json`, from which `kind =
+    "pretrained"` loads.
 
     With an adapter, its own weights are written beside, in `adapter/`, as peft reads them.
     """
@@ -244,15 +308,18 @@ def save(module: nn.Module, config: ModelConfig, folder: Path) -> None:
         plain = cast(Any, copy.deepcopy(module)).merge_and_unload()
     weights = {name: value.detach().cpu().contiguous().clone() for name, value in plain.state_dict().items()}
     save_file(weights, folder / WEIGHTS, metadata={"format": "pt"})
-    tree = network.model_copy(update={"checkpoint": None, "lora": None, "strict": True}).model_dump(mode="json", exclude={"checkpoint", "lora"})
+    tree = network.model_copy(update={"checkpoint": None, "lora": None, "strict": True}).model_dump(
+        mode="json", exclude={"checkpoint", "lora"}
+    )
     (folder / NETWORK).write_text(json.dumps(tree, indent=2) + "\n", encoding="utf-8")
 
 
 def _fill(module: nn.Module, path: Path, strict: bool) -> None:
     """Copies a checkpoint into a network that may carry an adapter.
 
-    The checkpoint may name a layer as it is called without the adapter (`last.weight`) or with it (`base_model.model.last.base_layer.weight`), and it may be
-    of a whole of which this network is a part (`module.last.weight`), or of a part of it.
+    The checkpoint may name a layer as it is called without the adapter (`last.weight`) or with it
+    (`base_model.model.last.base_layer.weight`), and it may be of a whole of which this network is a part
+    (`module.last.weight`), or of a part of it.
     """
     given = read_weights(path)
     own = module.state_dict()
@@ -266,9 +333,16 @@ def _fill(module: nn.Module, path: Path, strict: bool) -> None:
             unexpected.append(name)
         else:
             found[place] = value
-    wrong = [f"{name} is {list(value.shape)}, not {list(own[name].shape)}" for name, value in found.items() if value.shape != own[name].shape]
+    wrong = [
+        f"{name} is {list(value.shape)}, not {list(own[name].shape)}"
+        for name, value in found.items()
+        if value.shape != own[name].shape
+    ]
     if wrong:
-        raise ConfigError(f"model.checkpoint = {str(path)!r}: {len(wrong)} weights have another shape: {'; '.join(wrong[:3])}; is it another architecture?")
+        raise ConfigError(
+            f"model.checkpoint = {str(path)!r}: {len(wrong)} weights have another shape: {'; '.join(wrong[:3])}; is it"
+            " another architecture?"
+        )
     missing = [name for name in own if name not in found]
     adapted = hasattr(module, "peft_config")
     harmless = tuple(getattr(module, "identity_without", ()))
@@ -279,24 +353,31 @@ def _fill(module: nn.Module, path: Path, strict: bool) -> None:
         raise ConfigError(
             f"model.checkpoint = {str(path)!r}: {len(base)} weights of the network are missing: {', '.join(base[:5])}"
             + (f"; unexpected: {', '.join(unexpected[:5])}" if unexpected else "")
-            + "; give the checkpoint of this architecture (strict = false does not help: the network itself would stay untrained)"
+            + "; give the checkpoint of this architecture (strict = false does not help: the network itself would stay"
+            " untrained)"
         )
     # A checkpoint without any adapter is that of the network itself, and a fresh adapter changes nothing.
     lacking = [_plain(name) for name in (*head, *(adapter if any(".lora_" in name for name in found) else []))]
     if strict and (unexpected or lacking):
         listed = [*(f"unexpected {name}" for name in unexpected), *(f"missing {name}" for name in lacking)]
-        raise ConfigError(f"model.checkpoint = {str(path)!r}: {', '.join(listed[:6])} ({len(listed)} names); write strict = false to go on without them")
+        raise ConfigError(
+            f"model.checkpoint = {str(path)!r}: {', '.join(listed[:6])} ({len(listed)} names); write strict = false to"
+            " go on without them"
+        )
     if (unexpected or lacking) and is_first_process():
         log.warning("checkpoint %s: missing %s, unexpected %s", path, lacking, unexpected)
     try:
         module.load_state_dict({**own, **found})
     except Exception as error:
         # Sparse and quantised tensors, and whatever a network's own hooks refuse.
-        raise ConfigError(f"model.checkpoint = {str(path)!r}: its weights cannot be copied: {' '.join(str(error).split())}; {_WRITE}") from error
+        raise ConfigError(
+            f"model.checkpoint = {str(path)!r}: its weights cannot be copied: {' '.join(str(error).split())}; {_WRITE}"
+        ) from error
 
 
 def _beginnings(given: Collection[str], own: Collection[str], path: Path) -> tuple[str, str]:
-    """What the checkpoint's names begin with and the network's lack, and the other way about: one of the two, or none, is empty.
+    """What the checkpoint's names begin with and the network's lack, and the other way about: one of the two, or none,
+    is empty.
 
     Raises:
         ConfigError: two parts of the checkpoint fit equally well.
@@ -306,19 +387,29 @@ def _beginnings(given: Collection[str], own: Collection[str], path: Path) -> tup
         ('module.', '')
     """
     theirs, ours = _heads(given, own), _heads(own, given)
-    (best, fits), (wrapped, fits_wrapped) = (max(heads.items(), key=lambda each: (each[1], not each[0]), default=("", 0)) for heads in (theirs, ours))
+    (best, fits), (wrapped, fits_wrapped) = (
+        max(heads.items(), key=lambda each: (each[1], not each[0]), default=("", 0)) for heads in (theirs, ours)
+    )
     if fits_wrapped > fits:
         return "", wrapped
     equal = sorted(head for head, number in theirs.items() if number == fits)
     if best and len(equal) > 1:
-        raise ConfigError(f"model.checkpoint = {str(path)!r}: its weights under {' and under '.join(equal)} fit equally well; write those of one network alone")
+        raise ConfigError(
+            f"model.checkpoint = {str(path)!r}: its weights under {' and under '.join(equal)} fit equally well; write"
+            " those of one network alone"
+        )
     return best, ""
 
 
 def _heads(long: Collection[str], short: Collection[str]) -> Counter[str]:
     """How many of the long names are a short one behind the same beginning."""
     wanted = set(short)
-    return Counter(name[:place] for name in long for place in (0, *(dot.end() for dot in re.finditer(r"\.", name))) if name[place:] in wanted)
+    return Counter(
+        name[:place]
+        for name in long
+        for place in (0, *(dot.end() for dot in re.finditer(r"\.", name)))
+        if name[place:] in wanted
+    )
 
 
 def _plain(name: str) -> str:

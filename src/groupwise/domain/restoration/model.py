@@ -1,4 +1,6 @@
-"""Which network is trained: one with fresh weights, or one from a folder; whole or through an adapter. Imports no torch."""
+"""Which network is trained: one with fresh weights, or one from a folder; whole or through an adapter. Imports no
+torch.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,10 @@ class LoraConfig(Config):
     Args:
         r: rank.
         alpha: the adapter's output is scaled by `alpha / r`.
-        target_modules: a regular expression for whole names of layers, of which those that can have an adapter get one; or a list of endings of names, as
-            peft matches them. Unset takes every convolution and linear map of torch.nn but those of several groups or with a computed weight
-            (`weight_norm`, `spectral_norm`), into which peft cannot merge, and the last one of `MultiheadAttention`, which reads its weight without calling it.
+        target_modules: a regular expression for whole names of layers, of which those that can have an adapter get one;
+            or a list of endings of names, as peft matches them. Unset takes every convolution and linear map of
+            torch.nn but those of several groups or with a computed weight (`weight_norm`, `spectral_norm`), into which
+            peft cannot merge, and the last one of `MultiheadAttention`, which reads its weight without calling it.
 
     Source: Hu et al. 2021, arXiv 2106.09685.
     """
@@ -40,11 +43,13 @@ class Network(Config):
 
     Args:
         network: the architecture.
-        checkpoint: weights as safetensors, or a `.pt` file of tensors alone; a folder takes its newest checkpoint in natural order. A training script's file,
-            with the weights under `state_dict`, `model`, `params` or the like beside its optimiser, is read too; so are names under a common beginning
-            (`module.`, `model.`, ...) that the network's own lack, or the other way about.
-        strict: every name must fit. False lists what is missing and unexpected, and still refuses when a weight of the network itself is missing: only an
-            adapter's may be, and those of a `gated` network's head, which begin as the plain network.
+        checkpoint: weights as safetensors, or a `.pt` file of tensors alone; a folder takes its newest checkpoint in
+            natural order. A training script's file, with the weights under `state_dict`, `model`, `params` or the like
+            beside its optimiser, is read too; so are names under a common beginning (`module.`, `model.`, ...) that the
+            network's own lack, or the other way about.
+        strict: every name must fit. False lists what is missing and unexpected, and still refuses when a weight of the
+            network itself is missing: only an adapter's may be, and those of a `gated` network's head, which begin as
+            the plain network.
         lora: an adapter; it is put in place before the checkpoint is read, so that its weights are read too.
         seed: of fresh weights; unset takes the run's.
         dtype: of the weights.
@@ -87,11 +92,13 @@ class Pretrained(Config):
         for name in (NETWORK, WEIGHTS):
             if not (folder / name).is_file():
                 raise ConfigError(
-                    f"model.path = {self.path!r}: no {name} in it; give a folder that Groupwise wrote (RUN/model), or write model.kind = 'network' and "
-                    "model.checkpoint"
+                    f"model.path = {self.path!r}: no {name} in it; give a folder that Groupwise wrote (RUN/model), or"
+                    " write model.kind = 'network' and model.checkpoint"
                 )
         tree = read_json(folder / NETWORK)
-        return validate(Network, {**tree, "checkpoint": str(folder / WEIGHTS), "lora": None}, str(folder / NETWORK)).model_copy(update={"lora": self.lora})
+        return validate(
+            Network, {**tree, "checkpoint": str(folder / WEIGHTS), "lora": None}, str(folder / NETWORK)
+        ).model_copy(update={"lora": self.lora})
 
 
 ModelConfig = Annotated[Network | Pretrained, Field(discriminator="kind")]

@@ -1,4 +1,6 @@
-"""Readers of handwritten digits, of different kinds: one may reward and another judge. Trained on the digits that `source.digits` trains on by default."""
+"""Readers of handwritten digits, of different kinds: one may reward and another judge. Trained on the digits that
+`source.digits` trains on by default.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-# Imported here, by the thread that opens the reward: rewards run at the same time, and two threads that import parts of one library for the first time
-# can lock each other out. The images are read by it too.
+# Imported here, by the thread that opens the reward: rewards run at the same time, and two threads that import parts of
+# one library for the first time can lock each other out. The images are read by it too.
 import sklearn.datasets  # noqa: F401
 from sklearn.neural_network import MLPClassifier
 from sklearn.svm import SVC
@@ -45,10 +47,13 @@ def _perceptron() -> Any:
 @lru_cache(maxsize=1)
 def _support_vectors() -> Any:
     width: Any = 0.02 * 16
-    # A seed of its own: without one it draws from numpy's global generator, which a resumed run would find moved by a second fit.
+    # A seed of its own: without one it draws from numpy's global generator, which a resumed run would find moved by a
+    # second fit.
     return SVC(C=5, gamma=width, random_state=0).fit(*_clean())
 
 
 def _clean() -> tuple[np.ndarray, np.ndarray]:
     pictures = Digits().read().train
-    return np.stack([picture.clean.reshape(-1) for picture in pictures]), np.array([picture.columns["label"] for picture in pictures])
+    return np.stack([picture.clean.reshape(-1) for picture in pictures]), np.array(
+        [picture.columns["label"] for picture in pictures]
+    )

@@ -1,4 +1,6 @@
-"""The picture of an evaluation: the same images degraded, restored and clean, row by row, with the distance to the clean one below each."""
+"""The picture of an evaluation: the same images degraded, restored and clean, row by row, with the distance to the
+clean one below each.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,11 @@ _LINE = 14
 _MARGIN = 52
 
 
-def side_by_side(degraded: Sequence[Tensor], restored: Sequence[Tensor], clean: Sequence[Tensor], repeats: int, num_columns: int) -> Tensor | None:
-    """The first images of one size, enlarged by a whole number to some 96 pixels; PSNR (dB) and SSIM of what is shown stand below it.
+def side_by_side(
+    degraded: Sequence[Tensor], restored: Sequence[Tensor], clean: Sequence[Tensor], repeats: int, num_columns: int
+) -> Tensor | None:
+    """The first images of one size, enlarged by a whole number to some 96 pixels; PSNR (dB) and SSIM of what is shown
+    stand below it.
 
     Of images of more than 256 pixels the middle is shown.
 
@@ -42,7 +47,9 @@ def side_by_side(degraded: Sequence[Tensor], restored: Sequence[Tensor], clean: 
     places = [place for place in range(0, len(clean), repeats) if clean[place].shape == clean[0].shape][:num_columns]
     if not places:
         return None
-    middle = tuple(slice((side - _MOST) // 2, (side + _MOST) // 2) if side > _MOST else slice(None) for side in clean[0].shape[:2])
+    middle = tuple(
+        slice((side - _MOST) // 2, (side + _MOST) // 2) if side > _MOST else slice(None) for side in clean[0].shape[:2]
+    )
     height, width = clean[0][middle].shape[:2]
     factor = max(1, -(-_SIDE // width))
     across, down = factor * width + _GAP, factor * height + _LINE + _GAP

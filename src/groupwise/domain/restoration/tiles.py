@@ -12,7 +12,14 @@ from torch.nn import functional
 from groupwise.domain.restoration.config import TileConfig
 
 
-def restore(module: nn.Module, images: Sequence[np.ndarray], tile: TileConfig, batch_size: int, device: torch.device, dtype: torch.dtype) -> list[np.ndarray]:
+def restore(
+    module: nn.Module,
+    images: Sequence[np.ndarray],
+    tile: TileConfig,
+    batch_size: int,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> list[np.ndarray]:
     """The network's output for each image, clamped to [0, 1], fp32 `[C, H, W]`; NaN where it gave infinity.
 
     Args:
@@ -41,8 +48,9 @@ def restore(module: nn.Module, images: Sequence[np.ndarray], tile: TileConfig, b
 def restore_tiled(module: nn.Module, image: Tensor, tile: TileConfig, batch_size: int = 1) -> Tensor:
     """One image `[C, H, W]` through the network in tiles; where tiles overlap, their outputs are blended.
 
-    The outer quarter of an overlap, where a tile does not see enough of the image, counts for nothing; from there weights rise. A network of which a
-    pixel depends on no other further away than `tile.overlap // 4` gives exactly what it gives for the whole image, up to rounding.
+    The outer quarter of an overlap, where a tile does not see enough of the image, counts for nothing; from there
+    weights rise. A network of which a pixel depends on no other further away than `tile.overlap // 4` gives exactly
+    what it gives for the whole image, up to rounding.
     """
     height, width = image.shape[1:]
     corners = [(top, left) for top in _starts(height, tile) for left in _starts(width, tile)]
@@ -53,7 +61,9 @@ def restore_tiled(module: nn.Module, image: Tensor, tile: TileConfig, batch_size
         chosen = corners[start : start + batch_size]
         parts = torch.stack([image[:, top : top + tile.size, left : left + tile.size] for top, left in chosen])
         for (top, left), output in zip(chosen, _padded(module, parts, tile.multiple), strict=True):
-            window = _window(top, output.shape[1], height, tile.overlap, sum_of)[:, None] * _window(left, output.shape[2], width, tile.overlap, sum_of)
+            window = _window(top, output.shape[1], height, tile.overlap, sum_of)[:, None] * _window(
+                left, output.shape[2], width, tile.overlap, sum_of
+            )
             place = (slice(None), slice(top, top + output.shape[1]), slice(left, left + output.shape[2]))
             sum_of[place] += window * output
             weight_of[place] += window
@@ -79,7 +89,9 @@ def _padded(module: nn.Module, images: Tensor, multiple: int) -> Tensor:
     height, width = images.shape[2:]
     if height % multiple == 0 and width % multiple == 0:
         return module(images)
-    return module(functional.pad(images, (0, -width % multiple, 0, -height % multiple), mode="replicate"))[:, :, :height, :width]
+    return module(functional.pad(images, (0, -width % multiple, 0, -height % multiple), mode="replicate"))[
+        :, :, :height, :width
+    ]
 
 
 def _starts(length: int, tile: TileConfig) -> list[int]:
@@ -96,7 +108,9 @@ def _starts(length: int, tile: TileConfig) -> list[int]:
 
 
 def _window(start: int, length: int, whole: int, overlap: int, like: Tensor) -> Tensor:
-    """Weights along one side of a tile: 0 over a quarter of the overlap, rising to 1 over its middle half; at the image's own edge 1 throughout."""
+    """Weights along one side of a tile: 0 over a quarter of the overlap, rising to 1 over its middle half; at the
+    image's own edge 1 throughout.
+    """
     place = torch.arange(length, device=like.device, dtype=like.dtype)
     margin = overlap // 4
     weights = torch.ones_like(place)

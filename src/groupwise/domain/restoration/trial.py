@@ -1,4 +1,6 @@
-"""Whether a network suits, tried on one image before anything is trained: what comes out must be an image like what went in."""
+"""Whether a network suits, tried on one image before anything is trained: what comes out must be an image like what
+went in.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ def try_network(module: nn.Module, degraded: Tensor, key: str) -> None:
         key: of the image, for the message.
 
     Raises:
-        ConfigError: the network fails, gives no image of the same shape and type, no numbers, no gradient, or changes what it is given.
+        ConfigError: the network fails, gives no image of the same shape and type, no numbers, no gradient, or changes
+            what it is given.
     """
     given = degraded.clone()
     try:
@@ -32,14 +35,21 @@ def try_network(module: nn.Module, degraded: Tensor, key: str) -> None:
             output = module(given)
     except Exception as error:
         raise ConfigError(
-            f"model: the network fails on {_of(given)}: {type(error).__name__}: {error}; it must take the source's images, or domain.patch"
+            f"model: the network fails on {_of(given)}: {type(error).__name__}: {error}; it must take the source's"
+            " images, or domain.patch"
         ) from error
     if not checked(output, degraded).isfinite().all():
         raise ConfigError(f"model: the network gives NaN or infinity for image {key!r}; are its weights whole?")
     if not output.requires_grad:
-        raise ConfigError("model: the network's output has no gradient, and nothing would be trained; remove detach() or no_grad() from its forward")
+        raise ConfigError(
+            "model: the network's output has no gradient, and nothing would be trained; remove detach() or no_grad()"
+            " from its forward"
+        )
     if not torch.equal(given, degraded):
-        raise ConfigError("model: the network changes the images it is given; write a forward that does not work in place on its input")
+        raise ConfigError(
+            "model: the network changes the images it is given; write a forward that does not work in place on its"
+            " input"
+        )
 
 
 @torch.no_grad()
@@ -55,33 +65,38 @@ def try_sizes(module: nn.Module, degraded: Tensor, shapes: Sequence[tuple[int, .
     Raises:
         ConfigError: the network fails on one of them; says what to write.
     """
-    for height, width in sorted({size for shape in shapes for size in given_sizes(shape[1], shape[2], tile)} - {tuple(degraded.shape[2:])}):
+    for height, width in sorted(
+        {size for shape in shapes for size in given_sizes(shape[1], shape[2], tile)} - {tuple(degraded.shape[2:])}
+    ):
         # Whatever the image holds: what is tried is its size.
         given = degraded.new_full((1, degraded.shape[1], height, width), 0.5)
         try:
             output = module(given)
         except Exception as error:
             raise ConfigError(
-                f"model: the network fails on held-out {_of(given)}: {type(error).__name__}: {error}; where its sides must be multiples of a number, "
-                "write it as domain.tile.multiple (images are padded and cut again); otherwise set domain.tile.size"
+                f"model: the network fails on held-out {_of(given)}: {type(error).__name__}: {error}; where its sides"
+                " must be multiples of a number, write it as domain.tile.multiple (images are padded and cut again);"
+                " otherwise set domain.tile.size"
             ) from error
         checked(output, given)
 
 
 @torch.no_grad()
 def other_convention(module: nn.Module, degraded: Tensor, clean: Tensor) -> str:
-    """What to say of trained weights that restore images only when they are called in another way than the one they are called in; empty where all is well.
+    """What to say of trained weights that restore images only when they are called in another way than the one they are
+    called in; empty where all is well.
 
-    Such a network is no error, as it would be trained until it gives images; but it would have lost what it knew. Nor is one that restores something else than
-    these images need, which does better the less of it there is: the other way must be better than leaving the images as they are, and than black.
+    Such a network is no error, as it would be trained until it gives images; but it would have lost what it knew. Nor
+    is one that restores something else than these images need, which does better the less of it there is: the other way
+    must be better than leaving the images as they are, and than black.
 
     Args:
         module: the network, in the mode in which it is sampled.
         degraded, clean: `[N, C, H, W]`, within [0, 1].
 
     Returns:
-        a sentence with the PSNRs (dB) and what to write, where another way has less than half its squared error, and at least 1 dB less than the
-            degraded images and than black ones.
+        a sentence with the PSNRs (dB) and what to write, where another way has less than half its squared error, and at
+            least 1 dB less than the degraded images and than black ones.
     """
     own = module(degraded)
     outputs = {
@@ -96,9 +111,15 @@ def other_convention(module: nn.Module, degraded: Tensor, clean: Tensor) -> str:
     what = min(outputs, key=lambda name: error(outputs[name]))
     if not error(outputs[what]) < min(error(own) / 2, 0.8 * error(degraded), 0.8 * error(torch.zeros_like(clean))):
         return ""
-    as_it_is, so, before = (f"{psnr(image.double().cpu().numpy(), clean.double().cpu().numpy()):.1f} dB" for image in (own, outputs[what], degraded))
+    as_it_is, so, before = (
+        f"{psnr(image.double().cpu().numpy(), clean.double().cpu().numpy()):.1f} dB"
+        for image in (own, outputs[what], degraded)
+    )
     numbers = f"{as_it_is} as it is, {so} so, {before} before it"
-    return f"model: the network seems to be one where {what} ({numbers}); where that is so, give a module whose forward returns the restored image in [0, 1]"
+    return (
+        f"model: the network seems to be one where {what} ({numbers}); where that is so, give a module whose forward"
+        " returns the restored image in [0, 1]"
+    )
 
 
 def checked(output: Any, given: Tensor, when: str = "") -> Tensor:
@@ -113,10 +134,16 @@ def checked(output: Any, given: Tensor, when: str = "") -> Tensor:
         ConfigError: it is not.
     """
     if not isinstance(output, Tensor):
-        raise ConfigError(f"model: the network gives a {type(output).__name__} for {_of(given)}{when}; write a network that gives the restored images alone")
+        raise ConfigError(
+            f"model: the network gives a {type(output).__name__} for {_of(given)}{when}; write a network that gives the"
+            " restored images alone"
+        )
     if output.shape != given.shape or output.dtype != given.dtype:
         got = f"{list(output.shape)} ({_type(output)})"
-        raise ConfigError(f"model: the network gives {got} for {_of(given)}{when}; a restoration network gives the same shape and type")
+        raise ConfigError(
+            f"model: the network gives {got} for {_of(given)}{when}; a restoration network gives the same shape and"
+            " type"
+        )
     return output
 
 

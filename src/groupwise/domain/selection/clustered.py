@@ -1,4 +1,6 @@
-"""Intervals of means over queries that share images, rules or other things: a bootstrap that redraws what they share."""
+"""Intervals of means over queries that share images, rules or other things: a bootstrap that redraws what
+they share.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from groupwise.streams import Streams
 def resampled_weights(clusters: Sequence[Mapping[str, str]], num_resamples: int, seed: int = 0) -> np.ndarray:
     """How often each query counts in each resample, fp64 `[R, Q]`.
 
-    For every name of a cluster (`image`, `rule`) its keys are redrawn with replacement, each name by itself; a query counts as often as the product of how
-    often its keys were drawn. Queries without a cluster are redrawn themselves.
+    For every name of a cluster (`image`, `rule`) its keys are redrawn with replacement, each name by itself; a query
+    counts as often as the product of how often its keys were drawn. Queries without a cluster are redrawn themselves.
 
     Args:
         clusters: of each query, name -> key.
@@ -29,7 +31,9 @@ def resampled_weights(clusters: Sequence[Mapping[str, str]], num_resamples: int,
     """
     random = Streams(seed).numpy("bootstrap")
     names = sorted({name for each in clusters for name in each})
-    keys = [[each.get(name, f"\x00{place}") for place, each in enumerate(clusters)] for name in names] or [[str(place) for place in range(len(clusters))]]
+    keys = [[each.get(name, f"\x00{place}") for place, each in enumerate(clusters)] for name in names] or [
+        [str(place) for place in range(len(clusters))]
+    ]
     weights = np.ones((num_resamples, len(clusters)))
     for each in keys:
         known, place = np.unique(each, return_inverse=True)

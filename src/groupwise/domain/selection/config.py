@@ -1,4 +1,6 @@
-"""The selection domain as configuration: policy, questions, task model, rewards, evaluation. Imports neither torch nor libraries for models."""
+"""The selection domain as configuration: policy, questions, task model, rewards, evaluation. Imports neither torch nor
+libraries for models.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,13 @@ Share = Annotated[float, Field(ge=0, le=1)]
 class PrefixConfig(Config):
     """Rewards of every prefix: what the first pick earns alone, the first two together, and so on.
 
-    A pick is credited with what it did to its own and all later prefixes, `G_t = sum_{s >= t} d^(s - t) R_s / sum_{s >= t} d^(s - t)`, and compared with the
-    same pick of the other members of its group.
+    A pick is credited with what it did to its own and all later prefixes, `G_t = sum_{s >= t} d^(s - t) R_s / sum_{s >=
+    t} d^(s - t)`, and compared with the same pick of the other members of its group.
 
     Args:
         discount: `d`. 0 credits a pick with its own prefix alone, 1 with the mean over all prefixes it is in.
-        weights: of the prefixes of one, two, ... examples, in place of equal ones: `R_s` then counts `w_s` times, above and below.
+        weights: of the prefixes of one, two, ... examples, in place of equal ones: `R_s` then counts `w_s` times, above
+            and below.
     """
 
     discount: Share = 0.5
@@ -45,8 +48,10 @@ class EvaluationConfig(Config):
     """How the policy is evaluated: its most probable picks for every held-out query, measured after each of them.
 
     Args:
-        validation: also evaluate on the validation queries (metrics `validation/...`), to choose models and settings by.
-        shared_pool: allow all queries to have one and the same pool. Without it that is an error: what is learnt there is a list, not a way to choose.
+        validation: also evaluate on the validation queries (metrics `validation/...`), to choose models and settings
+            by.
+        shared_pool: allow all queries to have one and the same pool. Without it that is an error: what is learnt there
+            is a list, not a way to choose.
         num_shown: held-out queries that are written down with their demonstrations.
         num_oracle: held-out queries that the oracle searches for, in the table at the end.
         oracle_width: beams of the oracle.
@@ -74,17 +79,20 @@ class SelectionConfig(DomainConfig):
         source: queries with their pools.
         task_model: what answers after the demonstrations.
         shots: most demonstrations of a query.
-        stop: let the policy end early, after at least one pick; ending is a decision too, whose probability before training is `model.stop_probability`.
+        stop: let the policy end early, after at least one pick; ending is a decision too, whose probability before
+            training is `model.stop_probability`.
         order: where the first pick is shown: at the beginning, or next to the query. The saved policy says which.
-        random_shots: each query's group picks a number of examples that is drawn from 1 to `shots`, anew at every step, in place of `shots`.
+        random_shots: each query's group picks a number of examples that is drawn from 1 to `shots`, anew at every step,
+            in place of `shots`.
         prefix: reward every prefix; unset rewards the whole choice alone.
         rce: reward-weighted cross-entropy on candidates, the auxiliary term `supervised`; unset has none.
         accuracy: form of the VQA accuracy: `official` leaves each annotator out once, `short` is `min(matches / 3, 1)`.
         temperature: of sampling, divides the logits; log-probs are those at this temperature.
         sampling_schedule: a schedule over the steps for `temperature`; the value used is stored with the rollouts.
-        rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only. Rewards find what was measured of a choice as the columns
-            `correct`, `accuracy`, `info`, `expected`, `probability`, `quality`, `relevance`, the number of demonstrations as `shots`, and the annotators'
-            `answers`; a completion is the task model's answer.
+        rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only. Rewards find what was
+            measured of a choice as the columns `correct`, `accuracy`, `info`, `expected`, `probability`, `quality`,
+            `relevance`, the number of demonstrations as `shots`, and the annotators' `answers`; a completion is the
+            task model's answer.
         evaluation: how the policy is evaluated.
     """
 
@@ -110,26 +118,48 @@ class SelectionConfig(DomainConfig):
     @model_validator(mode="after")
     def _sound(self) -> SelectionConfig:
         if not any(reward.trains for reward in self.rewards.values()):
-            raise ValueError('rewards names nothing to train on; write for example [domain.rewards.vqa] with kind = "vqa"')
+            raise ValueError(
+                'rewards names nothing to train on; write for example [domain.rewards.vqa] with kind = "vqa"'
+            )
         if self.random_shots and self.shots == 1:
             raise ValueError("random_shots has no effect with shots = 1; remove it")
-        if self.prefix is not None and self.prefix.weights is not None and (len(self.prefix.weights) != self.shots or sum(self.prefix.weights) <= 0):
+        if (
+            self.prefix is not None
+            and self.prefix.weights is not None
+            and (len(self.prefix.weights) != self.shots or sum(self.prefix.weights) <= 0)
+        ):
             have = self.prefix.weights
-            raise ValueError(f"prefix.weights = {have}: one weight for each of 1 to shots = {self.shots} examples, not all 0; write {[1.0] * self.shots}")
+            raise ValueError(
+                f"prefix.weights = {have}: one weight for each of 1 to shots = {self.shots} examples, not all 0; write"
+                f" {[1.0] * self.shots}"
+            )
         source, task_model = self.source, self.task_model
         if task_model.kind == "digit_rules" and source.kind != "digit_rules":
             raise ValueError(
-                f'task_model.kind = "digit_rules" reads the digits of source.kind = "digit_rules", and the source is "{source.kind}"; write a model of your '
-                'own, for example task_model = { kind = "causal_lm", path = "models/Qwen2.5-0.5B" }'
+                'task_model.kind = "digit_rules" reads the digits of source.kind = "digit_rules", and the source is'
+                f' "{source.kind}"; write a model of your own, for example task_model = {{ kind = "causal_lm", path ='
+                ' "models/Qwen2.5-0.5B" }'
             )
         if task_model.kind == "digit_rules" and self.shots > DigitRules.MOST_DEMOS:
-            raise ValueError(f"shots = {self.shots}: this task model has places for {DigitRules.MOST_DEMOS} demonstrations; write 1 to {DigitRules.MOST_DEMOS}")
-        if source.kind == "digit_rules" and task_model.kind == "digit_rules" and source.dimensions != task_model.dimensions:
+            raise ValueError(
+                f"shots = {self.shots}: this task model has places for {DigitRules.MOST_DEMOS} demonstrations; write 1"
+                f" to {DigitRules.MOST_DEMOS}"
+            )
+        if (
+            source.kind == "digit_rules"
+            and task_model.kind == "digit_rules"
+            and source.dimensions != task_model.dimensions
+        ):
             have = source.dimensions
-            raise ValueError(f"task_model.dimensions = {task_model.dimensions}, and the rules of the source are made of {have}; write dimensions = {have}")
+            raise ValueError(
+                f"task_model.dimensions = {task_model.dimensions}, and the rules of the source are made of {have};"
+                f" write dimensions = {have}"
+            )
         for name, schedule in self.sampling_schedule.items():
             if schedule.extremes()[0] <= 0:
-                raise ValueError(f"sampling_schedule.{name} comes to {schedule.extremes()[0]:g}: it must be above 0 at every step")
+                raise ValueError(
+                    f"sampling_schedule.{name} comes to {schedule.extremes()[0]:g}: it must be above 0 at every step"
+                )
         return self
 
     def to_sample(self, *, data: bool) -> SelectionConfig:

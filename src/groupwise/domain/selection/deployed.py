@@ -1,4 +1,6 @@
-"""A selector as it is used: every query chooses among the nearest examples of one store, not out of a pool that was laid out for it."""
+"""A selector as it is used: every query chooses among the nearest examples of one store, not out of a pool that was
+laid out for it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from groupwise.domain.selection.selector import Selector
 
 
 def pooled(selector: Selector, queries: Sequence[Query]) -> list[Query]:
-    """The queries with the pools that the selector chooses from for them: an example that has a query's id is not in that query's pool.
+    """The queries with the pools that the selector chooses from for them: an example that has a query's id is not in
+    that query's pool.
 
     Args:
         selector: with its store.
@@ -50,8 +53,15 @@ def accuracy(selector: Selector, queries: Sequence[Query], measures: Measures) -
         measures: with the task model.
     """
     asked = pooled(selector, queries)
-    rows = [[query.pool[place] for place in row if place >= 0] for query, row in zip(asked, choices(selector, asked).picks.tolist(), strict=True)]
-    flat = [(query, in_order(row[:size], selector.trained.order)) for query, row in zip(asked, rows, strict=True) for size in range(1, len(row) + 1)]
+    rows = [
+        [query.pool[place] for place in row if place >= 0]
+        for query, row in zip(asked, choices(selector, asked).picks.tolist(), strict=True)
+    ]
+    flat = [
+        (query, in_order(row[:size], selector.trained.order))
+        for query, row in zip(asked, rows, strict=True)
+        for size in range(1, len(row) + 1)
+    ]
     found = iter(measures([query for query, _ in flat], [demos for _, demos in flat]))
     shots = selector.trained.shots
     whole = [evaluate.per_query([next(found) if size < len(row) else None for size in range(shots)]) for row in rows]

@@ -1,4 +1,6 @@
-"""The selection domain: queries with their pools in, groups of ordered choices out, the same picks scored again under the live policy."""
+"""The selection domain: queries with their pools in, groups of ordered choices out, the same picks scored again under
+the live policy.
+"""
 
 from __future__ import annotations
 
@@ -61,21 +63,36 @@ class SelectionDomain(Domain):
     unit = "nats per pick"
     supplies = frozenset({"log_prob", "entropy", "score_norm", "exact_divergence"})
 
-    def __init__(self, config: SelectionConfig, *, streams: Streams, device: str | torch.device = "cpu", parent: SelectionDomain | None = None) -> None:
+    def __init__(
+        self,
+        config: SelectionConfig,
+        *,
+        streams: Streams,
+        device: str | torch.device = "cpu",
+        parent: SelectionDomain | None = None,
+    ) -> None:
         self.config, self._streams, self._device = config, streams, torch.device(device)
         if parent is not None and (parent.config.model, parent.config.stop) != (config.model, config.stop):
-            raise ConfigError("model: it belongs to the whole run and cannot differ between stages, nor can stop; set it outside")
+            raise ConfigError(
+                "model: it belongs to the whole run and cannot differ between stages, nor can stop; set it outside"
+            )
         same = parent is not None and (parent.config.source, parent.config.shots) == (config.source, config.shots)
         self._questions: Questions = parent._questions if parent is not None and same else _read(config)
         embedding_size = len(self._questions.train[0].embedding)
-        self.module = loading.open_policy(config.model, embedding_size, config.stop, streams, self._device) if parent is None else parent.module
+        self.module = (
+            loading.open_policy(config.model, embedding_size, config.stop, streams, self._device)
+            if parent is None
+            else parent.module
+        )
         self._loaded = hash_weights(self.module) if parent is None else parent._loaded
         questions = self._questions
         if parent is not None and same:
             self._table = parent._table
         else:
             everything = [*questions.train, *questions.validation, *questions.held_out]
-            self._table = QueryTable(everything, self.module.config.answer_size, self._device, next(self.module.parameters()).dtype)
+            self._table = QueryTable(
+                everything, self.module.config.answer_size, self._device, next(self.module.parameters()).dtype
+            )
         if parent is not None and parent.config.task_model == config.task_model:
             self._task_model = parent._task_model
         else:
@@ -85,7 +102,11 @@ class SelectionDomain(Domain):
         self.rewards.check_columns(COLUMNS)
         self._rewarding = Rewarding(self.rewards, config.prefix)
         train = self._questions.train
-        self._candidates = None if config.rce is None else CandidateSource(config, train, self._table, self.module, self._measures, self._rewarding)
+        self._candidates = (
+            None
+            if config.rce is None
+            else CandidateSource(config, train, self._table, self.module, self._measures, self._rewarding)
+        )
         self.auxiliary = frozenset() if config.rce is None else frozenset({"supervised"})
 
     @property
@@ -95,12 +116,18 @@ class SelectionDomain(Domain):
     @property
     def remarks(self) -> list[str]:
         """What was left out of the questions."""
-        return [*self._questions.remarks, *([] if self._candidates is None else self._candidates.remarks), *self.rewards.remarks]
+        return [
+            *self._questions.remarks,
+            *([] if self._candidates is None else self._candidates.remarks),
+            *self.rewards.remarks,
+        ]
 
     @property
     def metric_names(self) -> tuple[str, ...]:
         """Every metric that `evaluate` may report."""
-        return tuple(evaluate.metric_names(self.config.shots, list(self.config.rewards), self.config.evaluation.validation))
+        return tuple(
+            evaluate.metric_names(self.config.shots, list(self.config.rewards), self.config.evaluation.validation)
+        )
 
     @property
     def trained_on(self) -> frozenset[str]:
@@ -118,7 +145,11 @@ class SelectionDomain(Domain):
         Raises:
             ConfigError: the policy itself differs.
         """
-        return self if config == self.config else SelectionDomain(config, streams=self._streams, parent=self, device=self._device)
+        return (
+            self
+            if config == self.config
+            else SelectionDomain(config, streams=self._streams, parent=self, device=self._device)
+        )
 
     def prompts(self, indices: Sequence[int]) -> list[Prompt]:
         """Training queries by their place."""
@@ -126,26 +157,46 @@ class SelectionDomain(Domain):
 
     @torch.no_grad()
     def sample(
-        self, prompts: Sequence[Prompt], group_size: int, *, streams: Streams, step: int, settings: Mapping[str, float], requires: frozenset[str]
+        self,
+        prompts: Sequence[Prompt],
+        group_size: int,
+        *,
+        streams: Streams,
+        step: int,
+        settings: Mapping[str, float],
+        requires: frozenset[str],
     ) -> Samples:
-        """A group for each query; what chance decides of a member is keyed by `("select", step, query, member)` and depends on nothing else.
+        """A group for each query; what chance decides of a member is keyed by `("select", step, query, member)` and
+        depends on nothing else.
 
         Settings are `temperature`, and `top_k = 1` for the most probable picks.
         """
         shots, temperature = self.config.shots, settings.get("temperature", self.config.temperature)
         number = torch.tensor([self._number(prompt) for prompt in prompts], device=self._device)
         group = torch.arange(len(prompts), device=self._device).repeat_interleave(group_size)
-        generators = [streams.generator("select", step, prompt.key, member) for prompt in prompts for member in range(group_size)]
-        uniform = torch.stack([torch.rand(shots, generator=each, dtype=torch.float64) for each in generators]).to(self._device)
+        generators = [
+            streams.generator("select", step, prompt.key, member) for prompt in prompts for member in range(group_size)
+        ]
+        uniform = torch.stack([torch.rand(shots, generator=each, dtype=torch.float64) for each in generators]).to(
+            self._device
+        )
         heat = torch.full((len(group),), temperature, dtype=torch.float64, device=self._device)
         greedy = settings.get("top_k", 0) == 1
-        choices = choose.draw(self.module, self.module.encode(self._table.pools(number)).of(group), shots, None if greedy else uniform, heat)
+        choices = choose.draw(
+            self.module,
+            self.module.encode(self._table.pools(number)).of(group),
+            shots,
+            None if greedy else uniform,
+            heat,
+        )
         if self.config.random_shots and not greedy:
             asked = [int(streams.numpy("shots", step, prompt.key).integers(1, shots + 1)) for prompt in prompts]
             choices = choices.first(torch.tensor(asked, device=self._device)[group])
         found = choose.fields(choices, requires - {"exact_divergence"})
         queries = [self._table.queries[place] for place in number[group].tolist()]
-        measured = self._rewarding.measure(self._measures, queries, choices, self.config.order, every=self.config.prefix is not None)
+        measured = self._rewarding.measure(
+            self._measures, queries, choices, self.config.order, every=self.config.prefix is not None
+        )
         return Samples(
             prompts=list(prompts),
             group=group,
@@ -162,14 +213,22 @@ class SelectionDomain(Domain):
         choices = self._again(samples)
         recorded = samples.recorded
         payload = {**samples.payload, "reference_log_probs": choices.log_probs}
-        return replace(samples, payload=payload, recorded=None if recorded is None or recorded.exact_divergence is None else recorded)
+        return replace(
+            samples,
+            payload=payload,
+            recorded=None if recorded is None or recorded.exact_divergence is None else recorded,
+        )
 
     def reward(self, samples: Samples) -> RewardTable:
         """Every reward of every member; with `prefix`, of every pick."""
         queries = [self._table.queries[place] for place in samples.payload["query"].tolist()]
         table = self._rewarding.reward(queries, samples.payload["measured"], samples.mask, judges=False)
         # What examples can cost is the domain's to say: from one of them to all.
-        costs = {name: (-float(max(2, self.config.shots)), -1.0) for name, reward in self.config.rewards.items() if isinstance(reward, ShotCost)}
+        costs = {
+            name: (-float(max(2, self.config.shots)), -1.0)
+            for name, reward in self.config.rewards.items()
+            if isinstance(reward, ShotCost)
+        }
         return replace(table, bounds={**table.bounds, **costs}) if costs else table
 
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
@@ -177,12 +236,17 @@ class SelectionDomain(Domain):
         chosen = samples.select(rows.clamp(min=0))
         found = choose.fields(self._again(chosen), requires, chosen.payload.get("reference_log_probs"))
         if "weight" in chosen.payload:
-            return Scored(found["log_prob"], auxiliary={"supervised": -chosen.payload["weight"] * found["log_prob"].double().sum(1)})
+            return Scored(
+                found["log_prob"],
+                auxiliary={"supervised": -chosen.payload["weight"] * found["log_prob"].double().sum(1)},
+            )
         return Scored.from_tensors(found)
 
     @torch.no_grad()
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
-        """Candidates of some queries with their weights, at most `size` together (of one query at least); None without `rce`."""
+        """Candidates of some queries with their weights, at most `size` together (of one query at least); None without
+        `rce`.
+        """
         return None if self._candidates is None else self._candidates.draw(size, streams, step)
 
     @torch.no_grad()
@@ -191,13 +255,15 @@ class SelectionDomain(Domain):
         held_out = self._questions.held_out
         if not self.config.evaluation.shared_pool and not distinct_pools(held_out):
             raise ConfigError(
-                f"source: all {len(held_out)} held-out queries have one and the same pool, where a fixed list may do as well as a policy; give each its own, "
-                "or write evaluation.shared_pool = true"
+                f"source: all {len(held_out)} held-out queries have one and the same pool, where a fixed list may do as"
+                " well as a policy; give each its own, or write evaluation.shared_pool = true"
             )
         choices, measured = self._greedy(held_out)
         table = self._rewarding.reward(held_out, measured, choices.mask, judges=True)
         metrics = evaluate.metrics("selected", measured, table)
-        records = evaluate.records(held_out, choices, measured, table, self.config.order, self.config.evaluation.num_shown)
+        records = evaluate.records(
+            held_out, choices, measured, table, self.config.order, self.config.evaluation.num_shown
+        )
         if self.config.evaluation.validation and self._questions.validation:
             metrics |= evaluate.metrics("validation", self._greedy(self._questions.validation)[1], None)
         return Evaluation(metrics, tuple(records), events=table.events)
@@ -214,14 +280,17 @@ class SelectionDomain(Domain):
         setting = self._setting()
         table, weights = loading.as_files(self.module, task_model=self._task_model.fingerprint())
         first, *others = baseline_tables(
-            setting, own, selector_of(self.config, self._questions, table, weights, store(self.config, self._questions, "held_out"))
+            setting,
+            own,
+            selector_of(self.config, self._questions, table, weights, store(self.config, self._questions, "held_out")),
         )
         kept = self._task_model.report() if isinstance(self._task_model, CachedTaskModel) else None
         return [first if kept is None else replace(first, notes=[*first.notes, kept]), *others]
 
     @torch.no_grad()
     def deployed(self, folder: Path) -> tuple[Evaluation, list[Table]] | None:
-        """A folder of `groupwise export`, measured as it is used: queries choose among the nearest of its examples. None for other folders.
+        """A folder of `groupwise export`, measured as it is used: queries choose among the nearest of its examples.
+        None for other folders.
 
         Args:
             folder: a model folder.
@@ -236,11 +305,16 @@ class SelectionDomain(Domain):
         picked = choices(selector, asked)
         measured = self._rewarding.measure(self._measures, asked, picked, selector.trained.order, every=True)
         rewards = self._rewarding.reward(asked, measured, picked.mask, judges=True)
-        records = evaluate.records(asked, picked, measured, rewards, selector.trained.order, self.config.evaluation.num_shown)
+        records = evaluate.records(
+            asked, picked, measured, rewards, selector.trained.order, self.config.evaluation.num_shown
+        )
         found = Evaluation(evaluate.metrics("exported", measured, rewards), tuple(records), events=rewards.events)
         table = used_table(self._setting(), selector)
         if selector.trained.task_model != self._task_model.fingerprint():
-            table = replace(table, notes=[*table.notes, "The policy was trained for another task model than the one that answered here."])
+            table = replace(
+                table,
+                notes=[*table.notes, "The policy was trained for another task model than the one that answered here."],
+            )
         return found, [table]
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
@@ -248,7 +322,11 @@ class SelectionDomain(Domain):
         found = []
         for row in rows.tolist():
             query = self._table.queries[int(samples.payload["query"][row])]
-            found.append(evaluate.described(query, samples.payload["picks"][row].tolist(), samples.payload["measured"][row], self.config.order))
+            found.append(
+                evaluate.described(
+                    query, samples.payload["picks"][row].tolist(), samples.payload["measured"][row], self.config.order
+                )
+            )
         return found
 
     def fingerprint(self) -> str:
@@ -258,16 +336,30 @@ class SelectionDomain(Domain):
         found.update(self._task_model.fingerprint().encode())
         found.update(repr((self.config.shots, self.config.stop, self.config.order, self.config.accuracy)).encode())
         # A warm-up on candidates depends on what they earn.
-        found.update(b"" if self.config.rce is None else self.config.model_dump_json(include={"rce", "rewards", "prefix", "random_shots"}).encode())
+        found.update(
+            b""
+            if self.config.rce is None
+            else self.config.model_dump_json(include={"rce", "rewards", "prefix", "random_shots"}).encode()
+        )
         found.update(b"" if self._candidates is None else self._candidates.fingerprint().encode())
         for query in self._questions.train:
-            found.update("\x1f".join([query.id, query.question, *query.answers, *(f"{each.id}\x1e{each.answer}" for each in query.pool)]).encode())
+            found.update(
+                "\x1f".join(
+                    [query.id, query.question, *query.answers, *(f"{each.id}\x1e{each.answer}" for each in query.pool)]
+                ).encode()
+            )
             found.update(query.embedding.tobytes())
         return found.hexdigest()
 
     def save(self, folder: Path) -> None:
         """Weights as safetensors; `policy.json` beside them says the sizes and the order."""
-        loading.save(self.module, folder, shots=self.config.shots, order=self.config.order, task_model=self._task_model.fingerprint())
+        loading.save(
+            self.module,
+            folder,
+            shots=self.config.shots,
+            order=self.config.order,
+            task_model=self._task_model.fingerprint(),
+        )
 
     def close(self) -> None:
         """Ends the rewards' threads and processes."""
@@ -282,7 +374,10 @@ class SelectionDomain(Domain):
             for number, query in enumerate(self._table.queries):
                 if query.question == prompt.columns.get("prompt"):
                     return number
-            raise ConfigError(f"prompt {prompt.key!r} is no query of the source; leave --prompt out, and queries of the source are shown")
+            raise ConfigError(
+                f"prompt {prompt.key!r} is no query of the source; leave --prompt out, and queries of the source are"
+                " shown"
+            )
         return self._table.number[prompt.key]
 
     def _again(self, samples: Samples) -> Choices:
@@ -296,10 +391,16 @@ class SelectionDomain(Domain):
         """The most probable picks, and what was measured after each."""
         parts = []
         for start in range(0, len(queries), _AT_ONCE):
-            number = torch.tensor([self._table.number[query.id] for query in queries[start : start + _AT_ONCE]], device=self._device)
+            number = torch.tensor(
+                [self._table.number[query.id] for query in queries[start : start + _AT_ONCE]], device=self._device
+            )
             heat = torch.ones(len(number), dtype=torch.float64, device=self._device)
-            parts.append(choose.draw(self.module, self.module.encode(self._table.pools(number)), self.config.shots, None, heat))
-        choices = Choices(*(torch.cat([getattr(part, name) for part in parts]) for name in ("picks", "mask", "log_probs")))
+            parts.append(
+                choose.draw(self.module, self.module.encode(self._table.pools(number)), self.config.shots, None, heat)
+            )
+        choices = Choices(
+            *(torch.cat([getattr(part, name) for part in parts]) for name in ("picks", "mask", "log_probs"))
+        )
         return choices, self._rewarding.measure(self._measures, queries, choices, self.config.order, every=True)
 
 

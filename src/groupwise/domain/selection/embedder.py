@@ -1,4 +1,6 @@
-"""Texts as vectors whose products are similarities. Imports no torch: what selects where people work embeds there too."""
+"""Texts as vectors whose products are similarities. Imports no torch: what selects where people work embeds
+there too.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,11 @@ class Embedder(Protocol):
 
 @final
 class HashedWords(Config):
-    """Bags of words without a vocabulary: signed counts of hashed words (in lower case, without punctuation), of length 1.
+    """Bags of words without a vocabulary: signed counts of hashed words (in lower case, without punctuation), of length
+    1.
 
-    The cosine of two texts is, up to collisions, the share of words they have in common. It needs no model and no download, knows nothing of what words mean,
-    and is the same on every machine.
+    The cosine of two texts is, up to collisions, the share of words they have in common. It needs no model and no
+    download, knows nothing of what words mean, and is the same on every machine.
 
     Args:
         size: how many numbers; collisions become rarer with more.

@@ -34,7 +34,8 @@ def metric_names(shots: int, rewards: Sequence[str], validation: bool) -> list[s
 
 
 def per_query(measured: Sequence[Measured | None]) -> dict[str, float]:
-    """What one query's choice came to: `accuracy` and the others as means over all numbers of demonstrations, `accuracy_1`, ... after so many picks.
+    """What one query's choice came to: `accuracy` and the others as means over all numbers of demonstrations,
+    `accuracy_1`, ... after so many picks.
 
     Where picking ended early, what stood then stays.
 
@@ -69,7 +70,8 @@ def metrics(mode: str, measured: Sequence[Sequence[Measured | None]], table: Rew
 
 
 def described(query: Query, picks: Sequence[int], measured: Sequence[Measured | None], order: Order) -> dict[str, Any]:
-    """One choice for people: the question, its demonstrations as they are shown with their answers, and what was measured.
+    """One choice for people: the question, its demonstrations as they are shown with their answers, and what was
+    measured.
 
     Args:
         query: whose.
@@ -86,7 +88,9 @@ def described(query: Query, picks: Sequence[int], measured: Sequence[Measured | 
         "key": query.id,
         "text": f"{text} | {query.question} -> {last.prediction}",
         "order": order,
-        "demonstrations": [{"id": example.id, "question": example.question, "answer": example.answer} for example in demos],
+        "demonstrations": [
+            {"id": example.id, "question": example.question, "answer": example.answer} for example in demos
+        ],
         "picks": [query.pool[place].id for place in chosen],
         "answers": list(query.answers),
         "measured": [None if each is None else asdict(each) for each in measured[: len(chosen)]],
@@ -94,9 +98,15 @@ def described(query: Query, picks: Sequence[int], measured: Sequence[Measured | 
 
 
 def records(
-    queries: Sequence[Query], choices: Choices, measured: Sequence[Sequence[Measured | None]], table: RewardTable, order: Order, limit: int
+    queries: Sequence[Query],
+    choices: Choices,
+    measured: Sequence[Sequence[Measured | None]],
+    table: RewardTable,
+    order: Order,
+    limit: int,
 ) -> list[Mapping[str, Any]]:
-    """One record a query: key, mode and numbers of all (for paired comparisons), the demonstrations of the first `limit`.
+    """One record a query: key, mode and numbers of all (for paired comparisons), the demonstrations of the first
+    `limit`.
 
     Args:
         queries: evaluated.
@@ -110,6 +120,12 @@ def records(
     found: list[Mapping[str, Any]] = []
     for place, query in enumerate(queries):
         numbers: dict[str, Any] = {name: values[place] for name, values in table.values.items()}
-        record = {"key": query.id, "mode": SELECTED, "sample": 0, "rewards": numbers | per_query(measured[place]), "reward": totals[place]}
+        record = {
+            "key": query.id,
+            "mode": SELECTED,
+            "sample": 0,
+            "rewards": numbers | per_query(measured[place]),
+            "reward": totals[place],
+        }
         found.append((described(query, picks[place], measured[place], order) if place < limit else {}) | record)
     return found

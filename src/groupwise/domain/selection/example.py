@@ -25,7 +25,8 @@ class Example:
         question: the text.
         answer: the text of its answer.
         embedding: fp32 `[D]`, of length 1.
-        image: what the task model reads beside the text: a `uint8` array `[H, W]` or `[H, W, 3]`, or the path of a file.
+        image: what the task model reads beside the text: a `uint8` array `[H, W]` or `[H, W, 3]`, or the path of a
+            file.
         clusters: what it shares with others (`image`, `rule`): name -> key.
 
     Example:
@@ -80,9 +81,15 @@ class Query:
     @cached_property
     def content(self) -> str:
         """A hash of what is asked, answered and chosen from, by which the same query is known under another name."""
-        image = self.image if self.image is None or isinstance(self.image, str) else (self.image.shape, self.image.tobytes())
+        image = (
+            self.image
+            if self.image is None or isinstance(self.image, str)
+            else (self.image.shape, self.image.tobytes())
+        )
         pool = [(example.question, example.answer) for example in self.pool]
-        return hashlib.blake2b(repr((self.question, self.answers, image, pool)).encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        return hashlib.blake2b(
+            repr((self.question, self.answers, image, pool)).encode("utf-8", "surrogatepass"), digest_size=16
+        ).hexdigest()
 
 
 @final
@@ -95,7 +102,8 @@ class Questions:
         validation: queries for choosing between models and settings; neither trained on nor reported as the result.
         held_out: queries that the result is reported on.
         remarks: what was left out, in sentences.
-        bank: the solved examples that all pools are the nearest of, where there is such a bank; empty where every query has a pool of its own.
+        bank: the solved examples that all pools are the nearest of, where there is such a bank; empty where every query
+            has a pool of its own.
     """
 
     train: Sequence[Query]

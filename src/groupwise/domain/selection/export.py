@@ -1,4 +1,6 @@
-"""A run's policy with solved examples, as a folder that selects without torch; see `groupwise.domain.selection.selector`."""
+"""A run's policy with solved examples, as a folder that selects without torch; see
+`groupwise.domain.selection.selector`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from groupwise.domain.selection.store import store
 
 
 def write_selector(config: SelectionConfig, model: Path, folder: Path, examples: str = "held_out") -> Selector:
-    """Writes the folder of a selector: the policy, the examples that it will show, and what the policy was trained with.
+    """Writes the folder of a selector: the policy, the examples that it will show, and what the policy was trained
+    with.
 
     Args:
         config: of the run.
@@ -29,19 +32,32 @@ def write_selector(config: SelectionConfig, model: Path, folder: Path, examples:
         The selector.
 
     Raises:
-        ConfigError: the folder holds no policy, its policy reads embeddings of another size than those of the examples, or as `store`.
+        ConfigError: the folder holds no policy, its policy reads embeddings of another size than those of the examples,
+            or as `store`.
     """
     for name in (POLICY, WEIGHTS):
         if not (model / name).is_file():
             raise ConfigError(f"{model}: no {name} in it; give a run of the selection domain")
     questions = config.source.read()
-    selector = selector_of(config, questions, read_json(model / POLICY), (model / WEIGHTS).read_bytes(), store(config, questions, examples), str(model))
+    selector = selector_of(
+        config,
+        questions,
+        read_json(model / POLICY),
+        (model / WEIGHTS).read_bytes(),
+        store(config, questions, examples),
+        str(model),
+    )
     selector.save(folder)
     return selector
 
 
 def selector_of(
-    config: SelectionConfig, questions: Questions, table: dict[str, Any], weights: bytes, examples: Sequence[Example], where: str = "the policy"
+    config: SelectionConfig,
+    questions: Questions,
+    table: dict[str, Any],
+    weights: bytes,
+    examples: Sequence[Example],
+    where: str = "the policy",
 ) -> Selector:
     """A selector that `write_selector` would write, in memory.
 
@@ -62,7 +78,8 @@ def selector_of(
     sizes = {np.shape(example.embedding) for example in examples}
     if sizes != {(policy.embedding_size,)}:
         raise ConfigError(
-            f"{where}: the policy reads embeddings of {policy.embedding_size} numbers, and the source has {sorted(sizes)}; is it another source's?"
+            f"{where}: the policy reads embeddings of {policy.embedding_size} numbers, and the source has"
+            f" {sorted(sizes)}; is it another source's?"
         )
     embedder, template = getattr(config.source, "embedder", None), getattr(config.task_model, "template", None)
     trained = Trained(

@@ -1,4 +1,6 @@
-"""What an ordered choice of demonstrations is worth: the task model's answer after it, and how probable the right ones are."""
+"""What an ordered choice of demonstrations is worth: the task model's answer after it, and how probable the right ones
+are.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,8 @@ def shown(pool: Sequence[Example], picks: Sequence[int], order: Order) -> tuple[
 class Measures:
     """Measures choices with a task model; equal ones are measured once a call.
 
-    Nothing that a model computed is kept from call to call: in what batch a row stands changes its last digits, and a resumed run must find the same ones.
+    Nothing that a model computed is kept from call to call: in what batch a row stands changes its last digits, and a
+    resumed run must find the same ones.
 
     Args:
         model: the task model.
@@ -96,7 +99,9 @@ class Measures:
             queries: one a row; the same may stand in several.
             demos: of each row, as they are shown.
         """
-        keys = [(query.id, tuple(example.id for example in chosen)) for query, chosen in zip(queries, demos, strict=True)]
+        keys = [
+            (query.id, tuple(example.id for example in chosen)) for query, chosen in zip(queries, demos, strict=True)
+        ]
         first = {key: row for row, key in reversed(list(enumerate(keys)))}
         rows = sorted(first.values())
         found = self._measure([queries[row] for row in rows], [demos[row] for row in rows])
@@ -118,12 +123,16 @@ class Measures:
         rows = zip(queries, asked, scores, best, strict=True)
         return [self._of(query, answers, values, said, alone[query.id]) for query, answers, values, said in rows]
 
-    def _of(self, query: Query, answers: Sequence[str], scores: Sequence[float], prediction: str, alone: float) -> Measured:
+    def _of(
+        self, query: Query, answers: Sequence[str], scores: Sequence[float], prediction: str, alone: float
+    ) -> Measured:
         chances = [math.exp(score) for score in scores]
         probability = chances[answers.index(query.answer)]
         info = probability - alone
         correct, accuracy, near = self._judged(query, prediction)
-        expected = math.fsum(chance * self._judged(query, answer)[1] for answer, chance in zip(answers, chances, strict=True))
+        expected = math.fsum(
+            chance * self._judged(query, answer)[1] for answer, chance in zip(answers, chances, strict=True)
+        )
         return Measured(prediction, correct, accuracy, info, expected, probability, quality=info, relevance=near)
 
     def _judged(self, query: Query, answer: str) -> tuple[float, float, float]:
@@ -131,7 +140,11 @@ class Measures:
         key = (query.id, answer)
         if key not in self._worth:
             correct = float(normalise(answer) == normalise(query.answer))
-            self._worth[key] = (correct, vqa_accuracy(answer, query.answers, self.form), relevance(answer, query.answers))
+            self._worth[key] = (
+                correct,
+                vqa_accuracy(answer, query.answers, self.form),
+                relevance(answer, query.answers),
+            )
         return self._worth[key]
 
 

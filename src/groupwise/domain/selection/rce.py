@@ -1,4 +1,6 @@
-"""Reward-weighted cross-entropy: every candidate of a query is shown to the policy, the better ones with more weight."""
+"""Reward-weighted cross-entropy: every candidate of a query is shown to the policy, the better ones with
+more weight.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,11 @@ from groupwise.streams import Streams
 
 
 def candidate_weights(rewards: Tensor, query: Tensor, tau: float, kind: Literal["reward", "rank"] = "reward") -> Tensor:
-    """`w_i = exp(x_i / tau) / sum_j exp(x_j / tau)` over the candidates of one query, fp64 `[B]`; they sum to one for each query.
+    """`w_i = exp(x_i / tau) / sum_j exp(x_j / tau)` over the candidates of one query, fp64 `[B]`; they sum to one for
+    each query.
 
-    `x_i = R_i`, or under `rank` the number of worse candidates (half of the equal ones) over `n - 1`, 0 for a candidate alone.
+    `x_i = R_i`, or under `rank` the number of worse candidates (half of the equal ones) over `n - 1`, 0 for a candidate
+    alone.
 
     Args:
         rewards: `[B]`; NaN for a candidate without one, whose weight is 0.
@@ -40,7 +44,8 @@ def candidate_weights(rewards: Tensor, query: Tensor, tau: float, kind: Literal[
         >>> [round(weight, 4) for weight in weights.tolist()]
         [0.2689, 0.7311, 1.0]
 
-    Source: the second stage of source 004, which breaks ties of the ranks by place; equal candidates have equal weights here.
+    Source: the second stage of source 004, which breaks ties of the ranks by place; equal candidates have equal weights
+    here.
     """
     rewards = rewards.double()
     there = ~rewards.isnan()
@@ -73,24 +78,42 @@ class CandidateSource:
     """
 
     def __init__(
-        self, config: SelectionConfig, queries: Sequence[Query], table: QueryTable, network: PointerNetwork, measures: Measures, rewarding: Rewarding
+        self,
+        config: SelectionConfig,
+        queries: Sequence[Query],
+        table: QueryTable,
+        network: PointerNetwork,
+        measures: Measures,
+        rewarding: Rewarding,
     ) -> None:
         assert config.rce is not None
         self._config, self._rce = config, config.rce
-        self._queries, self._table, self._network, self._measures, self._rewarding = list(queries), table, network, measures, rewarding
+        self._queries, self._table, self._network, self._measures, self._rewarding = (
+            list(queries),
+            table,
+            network,
+            measures,
+            rewarding,
+        )
         self.remarks: list[str] = []
         self._recorded: Mapping[str, Sequence[Candidate]] = {}
         if isinstance(config.rce.candidates, Recorded):
-            recording = config.rce.candidates.read({query.id: [example.id for example in query.pool] for query in queries}, config.shots)
+            recording = config.rce.candidates.read(
+                {query.id: [example.id for example in query.pool] for query in queries}, config.shots
+            )
             self._recorded = recording.candidates
             self._queries = [query for query in queries if query.id in self._recorded]
             self.remarks = [
                 *recording.remarks,
-                f"{config.rce.candidates.path}: {len(self._queries)} queries with recorded candidates; on-policy steps do not use them",
+                (
+                    f"{config.rce.candidates.path}: {len(self._queries)} queries with recorded candidates; on-policy"
+                    " steps do not use them"
+                ),
             ]
             if config.order == "first_pick_last":
                 self.remarks.append(
-                    f"{config.rce.candidates.path}: choices are recorded as they were shown, and this policy's first pick stands last: read from their end"
+                    f"{config.rce.candidates.path}: choices are recorded as they were shown, and this policy's first"
+                    " pick stands last: read from their end"
                 )
 
     def draw(self, size: int, streams: Streams, step: int) -> Samples:
@@ -101,18 +124,24 @@ class CandidateSource:
             streams, step: what the draws are keyed by.
 
         Returns:
-            members whose mask is false everywhere, `weight` in the payload, and the weights as `auxiliary_count["supervised"]`: their sum is the number of
-            queries.
+            members whose mask is false everywhere, `weight` in the payload, and the weights as
+            `auxiliary_count["supervised"]`: their sum is the number of queries.
         """
         order = [self._queries[place] for place in streams.numpy("rce", step).permutation(len(self._queries)).tolist()]
-        queries, choices, rewards = self._recorded_of(order, size) if self._recorded else self._sampled(order, size, streams, step)
+        queries, choices, rewards = (
+            self._recorded_of(order, size) if self._recorded else self._sampled(order, size, streams, step)
+        )
         number = [self._table.number[query.id] for query in queries]
         device = choices.picks.device
         group = torch.tensor(number, device=device).unique(return_inverse=True)[1]
-        weight = candidate_weights(torch.tensor(rewards, dtype=torch.float64), group.cpu(), self._rce.tau.at(step), self._rce.weights).to(device)
+        weight = candidate_weights(
+            torch.tensor(rewards, dtype=torch.float64), group.cpu(), self._rce.tau.at(step), self._rce.weights
+        ).to(device)
         ids = list(dict.fromkeys(sorted(number)))
         return Samples(
-            prompts=[Prompt(self._table.queries[place].id, {"prompt": self._table.queries[place].question}) for place in ids],
+            prompts=[
+                Prompt(self._table.queries[place].id, {"prompt": self._table.queries[place].question}) for place in ids
+            ],
             group=group,
             mask=torch.zeros_like(choices.mask),
             old_log_prob=torch.zeros(choices.mask.shape, dtype=choices.log_probs.dtype, device=device),
@@ -129,25 +158,39 @@ class CandidateSource:
         """A hash of what was recorded; empty where candidates are drawn."""
         if not self._recorded:
             return ""
-        rows = [(query, each.picks, sorted(each.fields.items())) for query, found in sorted(self._recorded.items()) for each in found]
+        rows = [
+            (query, each.picks, sorted(each.fields.items()))
+            for query, found in sorted(self._recorded.items())
+            for each in found
+        ]
         return hashlib.blake2b(repr(rows).encode(), digest_size=16).hexdigest()
 
-    def _sampled(self, order: Sequence[Query], size: int, streams: Streams, step: int) -> tuple[list[Query], Choices, list[float]]:
+    def _sampled(
+        self, order: Sequence[Query], size: int, streams: Streams, step: int
+    ) -> tuple[list[Query], Choices, list[float]]:
         candidates, shots = self._rce.candidates, self._config.shots
         assert isinstance(candidates, Sampled)
         chosen = order[: max(1, size // candidates.num_candidates)]
         queries = [query for query in chosen for _ in range(candidates.num_candidates)]
-        generators = [streams.generator("rce", step, query.id, member) for query in chosen for member in range(candidates.num_candidates)]
+        generators = [
+            streams.generator("rce", step, query.id, member)
+            for query in chosen
+            for member in range(candidates.num_candidates)
+        ]
         uniform = torch.stack([torch.rand(shots, generator=each, dtype=torch.float64) for each in generators])
         device = next(self._network.parameters()).device
         row = torch.arange(len(chosen), device=device).repeat_interleave(candidates.num_candidates)
-        encoded = self._network.encode(self._table.pools(torch.tensor([self._table.number[query.id] for query in chosen], device=device))).of(row)
+        encoded = self._network.encode(
+            self._table.pools(torch.tensor([self._table.number[query.id] for query in chosen], device=device))
+        ).of(row)
         heat = torch.full((len(queries),), candidates.temperature, dtype=torch.float64, device=device)
         choices = choose.draw(self._network, encoded, shots, uniform.to(device), heat)
         if self._config.random_shots:
             asked = [int(streams.numpy("rce shots", step, query.id).integers(1, shots + 1)) for query in chosen]
             choices = choices.first(torch.tensor(asked, device=device)[row])
-        measured = self._rewarding.measure(self._measures, queries, choices, self._config.order, every=self._config.prefix is not None)
+        measured = self._rewarding.measure(
+            self._measures, queries, choices, self._config.order, every=self._config.prefix is not None
+        )
         totals = self._rewarding.reward(queries, measured, choices.mask, judges=False).total()
         return queries, choices, [math.nan if total is None else total for total in totals]
 
@@ -160,7 +203,10 @@ class CandidateSource:
             rows += [(query, each) for each in own]
         columns: dict[str, list[Any]] = {field: [each.fields.get(field) for _, each in rows] for field in FIELDS}
         columns |= {"shots": [len(each.picks) for _, each in rows], "id": [query.id for query, _ in rows]}
-        columns |= {"answers": [list(query.answers) for query, _ in rows], "choices": [list(query.choices) for query, _ in rows]}
+        columns |= {
+            "answers": [list(query.answers) for query, _ in rows],
+            "choices": [list(query.choices) for query, _ in rows],
+        }
         # What the task model answered then is not needed: its measurements are there.
         totals = self._rewarding.rewards.score([query.id for query, _ in rows], [""] * len(rows), columns).total()
         device = next(self._network.parameters()).device
@@ -169,5 +215,7 @@ class CandidateSource:
             own = each.picks if self._config.order == "first_pick_first" else each.picks[::-1]
             picks[row, : len(own)] = torch.tensor(own)
         picks = picks.to(device)
-        choices = Choices(picks, picks >= 0, torch.zeros(*picks.shape, 1, dtype=next(self._network.parameters()).dtype, device=device))
+        choices = Choices(
+            picks, picks >= 0, torch.zeros(*picks.shape, 1, dtype=next(self._network.parameters()).dtype, device=device)
+        )
         return [query for query, _ in rows], choices, [math.nan if total is None else total for total in totals]

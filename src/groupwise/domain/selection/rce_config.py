@@ -1,4 +1,6 @@
-"""Reward-weighted cross-entropy as configuration: where candidates come from and how their rewards become weights. Imports no torch."""
+"""Reward-weighted cross-entropy as configuration: where candidates come from and how their rewards become weights.
+Imports no torch.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +34,18 @@ Candidates = Annotated[Sampled | Recorded, Field(discriminator="kind")]
 
 @final
 class RceConfig(Config):
-    """Reward-weighted cross-entropy, the auxiliary term `supervised`: `mean_q sum_i w_i sum_t -log p(pick_t)`, `w_i = softmax_i(R_i / tau)`.
+    """Reward-weighted cross-entropy, the auxiliary term `supervised`: `mean_q sum_i w_i sum_t -log p(pick_t)`, `w_i =
+    softmax_i(R_i / tau)`.
 
-    As a warm-up it is a stage with `policy_weight = 0` and `auxiliary = { supervised = 1.0 }`; beside the policy term it pulls towards good candidates.
+    As a warm-up it is a stage with `policy_weight = 0` and `auxiliary = { supervised = 1.0 }`; beside the policy term
+    it pulls towards good candidates.
 
     Args:
         candidates: where ordered choices and their rewards come from.
-        tau: temperature of the weights, a schedule over the optimiser steps of the run: high takes all candidates alike, low the best alone.
-        weights: `reward` as above; `rank` puts `rank_i / (n - 1)` in the place of `R_i` (0 the worst, average ranks on ties), so that only the order of a
-            query's candidates counts.
+        tau: temperature of the weights, a schedule over the optimiser steps of the run: high takes all candidates
+            alike, low the best alone.
+        weights: `reward` as above; `rank` puts `rank_i / (n - 1)` in the place of `R_i` (0 the worst, average ranks on
+            ties), so that only the order of a query's candidates counts.
     """
 
     candidates: Candidates = Sampled()
@@ -50,5 +55,7 @@ class RceConfig(Config):
     @model_validator(mode="after")
     def _sound(self) -> RceConfig:
         if self.tau.extremes()[0] <= 0:
-            raise ValueError(f"tau comes to {self.tau.extremes()[0]:g}: it divides rewards and must be above 0 at every step")
+            raise ValueError(
+                f"tau comes to {self.tau.extremes()[0]:g}: it divides rewards and must be above 0 at every step"
+            )
         return self

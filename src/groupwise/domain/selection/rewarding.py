@@ -1,4 +1,6 @@
-"""From choices to rewards: what is measured of which prefix, and how a pick is credited with what it did to later ones."""
+"""From choices to rewards: what is measured of which prefix, and how a pick is credited with what it did to
+later ones.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,11 @@ class Rewarding:
     def __init__(self, rewards: Rewards, prefix: PrefixConfig | None) -> None:
         self.rewards, self.prefix = rewards, prefix
 
-    def measure(self, measures: Measures, queries: Sequence[Query], choices: Choices, order: Order, *, every: bool) -> list[list[Measured | None]]:
-        """`B` lists of what was measured after each pick: place `t` holds the first `t + 1`. `None` where it was not asked for.
+    def measure(
+        self, measures: Measures, queries: Sequence[Query], choices: Choices, order: Order, *, every: bool
+    ) -> list[list[Measured | None]]:
+        """`B` lists of what was measured after each pick: place `t` holds the first `t + 1`. `None` where it was not
+        asked for.
 
         Args:
             measures: measures.
@@ -44,14 +49,20 @@ class Rewarding:
         """
         picks, lengths = choices.picks.tolist(), choices.lengths.tolist()
         asked = [(row, size) for row, most in enumerate(lengths) for size in range(1 if every else most, most + 1)]
-        found = measures([queries[row] for row, _ in asked], [shown(queries[row].pool, picks[row][:size], order) for row, size in asked])
+        found = measures(
+            [queries[row] for row, _ in asked],
+            [shown(queries[row].pool, picks[row][:size], order) for row, size in asked],
+        )
         table: list[list[Measured | None]] = [[None] * len(picks[0]) for _ in picks]
         for (row, size), each in zip(asked, found, strict=True):
             table[row][size - 1] = each
         return table
 
-    def reward(self, queries: Sequence[Query], measured: Sequence[Sequence[Measured | None]], mask: Tensor, *, judges: bool) -> RewardTable:
-        """Rewards of whole choices, one a member; with `prefix`, also one a pick (`maps`), and `values` are means over the prefixes.
+    def reward(
+        self, queries: Sequence[Query], measured: Sequence[Sequence[Measured | None]], mask: Tensor, *, judges: bool
+    ) -> RewardTable:
+        """Rewards of whole choices, one a member; with `prefix`, also one a pick (`maps`), and `values` are means over
+        the prefixes.
 
         Args:
             queries: of each member.
@@ -63,9 +74,18 @@ class Rewarding:
             RewardError: a reward that is missing for a prefix.
         """
         sizes = [[size for size, each in enumerate(row, 1) if each is not None] for row in measured]
-        rows = [(member, size) for member, found in enumerate(sizes) for size in (found if self.prefix is not None else found[-1:])]
+        rows = [
+            (member, size)
+            for member, found in enumerate(sizes)
+            for size in (found if self.prefix is not None else found[-1:])
+        ]
         asked = [(queries[member], size, measured[member][size - 1]) for member, size in rows]
-        table = self.rewards.score([query.question for query, _, _ in asked], [_known(each).prediction for _, _, each in asked], _columns(asked), judges=judges)
+        table = self.rewards.score(
+            [query.question for query, _, _ in asked],
+            [_known(each).prediction for _, _, each in asked],
+            _columns(asked),
+            judges=judges,
+        )
         if self.prefix is None:
             return table
         values: dict[str, list[float | None]] = {name: [] for name in table.values}
@@ -76,20 +96,37 @@ class Rewarding:
             for name, every in table.values.items():
                 own = every[part]
                 if any(value is None for value in own):
-                    raise RewardError(f"reward {name!r} is missing for a prefix of query {queries[member].id!r}; prefix rewards need all of them", reward=name)
+                    raise RewardError(
+                        f"reward {name!r} is missing for a prefix of query {queries[member].id!r}; prefix rewards need"
+                        " all of them",
+                        reward=name,
+                    )
                 earned = [float(value) for value in own if value is not None]
                 values[name].append(sum(earned) / len(earned))
-                maps[name].append(credited(earned, int(mask[member].sum()), mask.shape[1], self.prefix.discount, self.prefix.weights))
+                maps[name].append(
+                    credited(earned, int(mask[member].sum()), mask.shape[1], self.prefix.discount, self.prefix.weights)
+                )
         # What rewards were made of, with one entry a prefix for each member.
         bounds = np.cumsum([0, *(len(found) for found in sizes)]).tolist()
         parts = list(itertools.pairwise(bounds))
-        fields = {name: {each: [list(rows[a:b]) for a, b in parts] for each, rows in own.items()} for name, own in table.fields.items()}
-        return replace(table, values=values, maps={name: each for name, each in maps.items() if name not in table.judges}, fields=fields)
+        fields = {
+            name: {each: [list(rows[a:b]) for a, b in parts] for each, rows in own.items()}
+            for name, own in table.fields.items()
+        }
+        return replace(
+            table,
+            values=values,
+            maps={name: each for name, each in maps.items() if name not in table.judges},
+            fields=fields,
+        )
 
 
-def credited(earned: Sequence[float], num_decisions: int, width: int, discount: float, weights: Sequence[float] | None = None) -> np.ndarray:
-    """What each decision is credited with, fp64 `[T]`: `G_t = sum_{s >= t} d^(s - t) w_s R_s / sum_{s >= t} d^(s - t) w_s`; the decision to end, with the last
-    prefix. Where no later prefix has a weight, a decision is credited with nothing.
+def credited(
+    earned: Sequence[float], num_decisions: int, width: int, discount: float, weights: Sequence[float] | None = None
+) -> np.ndarray:
+    """What each decision is credited with, fp64 `[T]`: `G_t = sum_{s >= t} d^(s - t) w_s R_s / sum_{s >= t} d^(s - t)
+    w_s`; the decision to end, with the last prefix. Where no later prefix has a weight, a decision is credited with
+    nothing.
 
     Args:
         earned: `R` of each prefix.

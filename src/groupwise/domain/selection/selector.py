@@ -72,7 +72,13 @@ class Selector:
     """
 
     def __init__(
-        self, policy: NumpyPointer, table: dict[str, Any], trained: Trained, examples: Sequence[Example], weights: bytes, embed: Embed | None = None
+        self,
+        policy: NumpyPointer,
+        table: dict[str, Any],
+        trained: Trained,
+        examples: Sequence[Example],
+        weights: bytes,
+        embed: Embed | None = None,
     ) -> None:
         self.policy, self.trained, self.embed = policy, trained, embed
         self._table, self._weights = table, weights
@@ -87,10 +93,18 @@ class Selector:
         """What may be shown, in the order in which it came."""
         return tuple(self._examples.values())
 
-    def select(self, query: str | np.ndarray, k: int | None = None, *, pool: Sequence[str] | None = None, order: Order | None = None) -> list[Example]:
+    def select(
+        self,
+        query: str | np.ndarray,
+        k: int | None = None,
+        *,
+        pool: Sequence[str] | None = None,
+        order: Order | None = None,
+    ) -> list[Example]:
         """Demonstrations for a query, in the order in which they are to be shown.
 
-        The policy chooses out of a pool: the examples nearest to the query, as many as it was trained with, or those named.
+        The policy chooses out of a pool: the examples nearest to the query, as many as it was trained with, or those
+        named.
 
         Args:
             query: its text, or its embedding `[D]` of length 1.
@@ -99,7 +113,8 @@ class Selector:
             order: unset takes that of training: `first_pick_first`, or `first_pick_last`, next to the query.
 
         Raises:
-            ConfigError: a query or pool that cannot be selected for, fewer examples than `k`, a text without an embedder.
+            ConfigError: a query or pool that cannot be selected for, fewer examples than `k`, a text without an
+                embedder.
         """
         vector = self._embedded(query, "query")
         wanted = self.trained.shots if k is None else k
@@ -109,9 +124,15 @@ class Selector:
         if not isinstance(wanted, int | np.integer) or isinstance(wanted, bool):
             raise ConfigError(f"k = {wanted!r} is no whole number; write 1 to {len(names)}")
         if not 1 <= wanted <= len(names):
-            raise ConfigError(f"k = {wanted}: {len(names)} examples are there to choose from; write 1 to {len(names)}, or add examples")
+            raise ConfigError(
+                f"k = {wanted}: {len(names)} examples are there to choose from; write 1 to {len(names)}, or add"
+                " examples"
+            )
         own = [self._examples[name] for name in names]
-        vectors, answers = np.stack([each.embedding for each in own]), np.stack([self._features[name] for name in names])
+        vectors, answers = (
+            np.stack([each.embedding for each in own]),
+            np.stack([self._features[name] for name in names]),
+        )
         picked = [own[place] for place in self.policy.picks(vector, vectors, answers, wanted)[0]]
         shown = order or self.trained.order
         if shown not in ("first_pick_first", "first_pick_last"):
@@ -119,11 +140,13 @@ class Selector:
         return picked if shown == "first_pick_first" else picked[::-1]
 
     def nearest(self, query: str | np.ndarray, *, without: Collection[str] = ()) -> list[Example]:
-        """The pool that `select` chooses from where none is named: the examples nearest to the query, as many as a pool of training had.
+        """The pool that `select` chooses from where none is named: the examples nearest to the query, as many as a pool
+        of training had.
 
         Args:
             query: its text, or its embedding `[D]` of length 1.
-            without: ids of examples that are left out: those that would tell the answer, where the query itself is among the examples.
+            without: ids of examples that are left out: those that would tell the answer, where the query itself is
+                among the examples.
 
         Raises:
             ConfigError: a query that cannot be embedded.
@@ -144,7 +167,9 @@ class Selector:
             ConfigError: the task model's template is not a text, or as `select`.
         """
         if self.trained.template is None or self.trained.template.get("kind") != "text":
-            raise ConfigError("the task model of this selector has no text template; build the prompt from select(query, k)")
+            raise ConfigError(
+                "the task model of this selector has no text template; build the prompt from select(query, k)"
+            )
         template = validate(TextTemplate, self.trained.template, SELECTOR)
         return template.prompt(query, [(each.question, each.answer) for each in self.select(query, k)])
 
@@ -174,7 +199,11 @@ class Selector:
                 raise ConfigError(f"example {id!r}: field {name} is {text!r} ({type(text).__name__}); write a text")
         if not answer.strip():
             raise ConfigError(f"example {id!r}: field answer is {answer!r}; a demonstration is shown with its answer")
-        self._keep(Example(id, question, answer, self._embedded(question if embedding is None else embedding, f"example {id!r}")))
+        self._keep(
+            Example(
+                id, question, answer, self._embedded(question if embedding is None else embedding, f"example {id!r}")
+            )
+        )
         return id
 
     def remove(self, id: str) -> None:
@@ -184,12 +213,16 @@ class Selector:
             ConfigError: there is none of this id.
         """
         if id not in self._examples:
-            raise ConfigError(f"example {id!r} is not here; there are {len(self._examples)} examples, the first is {next(iter(self._examples), None)!r}")
+            raise ConfigError(
+                f"example {id!r} is not here; there are {len(self._examples)} examples, the first is"
+                f" {next(iter(self._examples), None)!r}"
+            )
         del self._examples[id], self._features[id]
         self._matrix = None
 
     def save(self, folder: str | Path) -> None:
-        """Writes a folder that `load` reads, with hashes of the policy, the data, the embedder, the template and the settings.
+        """Writes a folder that `load` reads, with hashes of the policy, the data, the embedder, the template and the
+        settings.
 
         Args:
             folder: made where it is missing.
@@ -198,9 +231,15 @@ class Selector:
 
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        examples = "".join(json.dumps(_as_json(example), ensure_ascii=False) + "\n" for example in self.examples).encode()
+        examples = "".join(
+            json.dumps(_as_json(example), ensure_ascii=False) + "\n" for example in self.examples
+        ).encode()
         size = self.policy.embedding_size
-        vectors = np.stack([example.embedding for example in self.examples]) if self._examples else np.zeros((0, size), np.float32)
+        vectors = (
+            np.stack([example.embedding for example in self.examples])
+            if self._examples
+            else np.zeros((0, size), np.float32)
+        )
         embeddings = save({"embeddings": np.ascontiguousarray(vectors, dtype=np.float32)})
         (folder / WEIGHTS).write_bytes(self._weights)
         policy = (json.dumps(self._table, indent=2) + "\n").encode()
@@ -223,11 +262,13 @@ class Selector:
 
         Args:
             folder: the folder.
-            embed: the function that made the embeddings, where it is the user's own; some examples are embedded again to see that it is.
+            embed: the function that made the embeddings, where it is the user's own; some examples are embedded again
+                to see that it is.
             template: how prompts will be written; refused where the policy was trained on others.
 
         Raises:
-            ConfigError: a file that is missing, damaged or changed since it was saved, an embedder that gives other vectors, or another template.
+            ConfigError: a file that is missing, damaged or changed since it was saved, an embedder that gives other
+                vectors, or another template.
         """
         from safetensors import SafetensorError
         from safetensors.numpy import load
@@ -240,17 +281,30 @@ class Selector:
         weights, examples, embeddings = ((folder / name).read_bytes() for name in (WEIGHTS, EXAMPLES, EMBEDDINGS))
         names = [*Trained.__dataclass_fields__, "hashes"]
         if set(told) != set(names) or not isinstance(told["hashes"], dict):
-            raise ConfigError(f"{folder}: {SELECTOR} holds {', '.join(told)}, not {', '.join(names)}; it is not what was saved, so export again")
+            raise ConfigError(
+                f"{folder}: {SELECTOR} holds {', '.join(told)}, not {', '.join(names)}; it is not what was saved, so"
+                " export again"
+            )
         trained = Trained(**{name: value for name, value in told.items() if name != "hashes"})
         found = {"policy": _hash((folder / POLICY).read_bytes() + weights), "data": _hash(examples + embeddings)}
-        found |= {"embedder": _hash(_canonical(trained.embedder)), "template": _hash(_canonical(trained.template)), "settings": _hash(trained.settings())}
+        found |= {
+            "embedder": _hash(_canonical(trained.embedder)),
+            "template": _hash(_canonical(trained.template)),
+            "settings": _hash(trained.settings()),
+        }
         for name, value in found.items():
             if told["hashes"].get(name) != value:
-                where = {"policy": f"{POLICY} or {WEIGHTS}", "data": f"{EXAMPLES} or {EMBEDDINGS}"}.get(name, f"{name} in {SELECTOR}")
-                raise ConfigError(f"{folder}: {where} is not what was saved (its hash differs); export again, or change examples with add, remove and save")
+                where = {"policy": f"{POLICY} or {WEIGHTS}", "data": f"{EXAMPLES} or {EMBEDDINGS}"}.get(
+                    name, f"{name} in {SELECTOR}"
+                )
+                raise ConfigError(
+                    f"{folder}: {where} is not what was saved (its hash differs); export again, or change examples with"
+                    " add, remove and save"
+                )
         if template is not None and template.model_dump(mode="json") != trained.template:
             raise ConfigError(
-                f"{folder}: it was trained with the template {trained.template}, not {template.model_dump(mode='json')}; use that one, or train again"
+                f"{folder}: it was trained with the template {trained.template}, not"
+                f" {template.model_dump(mode='json')}; use that one, or train again"
             )
         try:
             network, vectors = load(weights), load(embeddings)["embeddings"]
@@ -260,7 +314,9 @@ class Selector:
             embed = validate(HashedWords, trained.embedder or {}, str(folder / SELECTOR))
         rows = [json.loads(line) for line in examples.splitlines()]
         own = [Example(**{**row, "embedding": vector}) for row, vector in zip(rows, vectors, strict=True)]
-        selector = Selector(NumpyPointer(network, int(table["policy"]["num_heads"])), table, trained, own, weights, embed)
+        selector = Selector(
+            NumpyPointer(network, int(table["policy"]["num_heads"])), table, trained, own, weights, embed
+        )
         if embed is not None:
             selector._check_embedder(folder)
         return selector
@@ -271,8 +327,9 @@ class Selector:
             again = self._embedded(example.question, f"example {example.id!r}")
             if float(np.abs(again - example.embedding).max()) > _SAME:
                 raise ConfigError(
-                    f"{folder}: the embedder gives example {example.id!r} another vector than the one it was saved with (cosine "
-                    f"{float(again @ example.embedding):.3f}); use the embedder of training, {self.trained.embedder}, or export again"
+                    f"{folder}: the embedder gives example {example.id!r} another vector than the one it was saved with"
+                    f" (cosine {float(again @ example.embedding):.3f}); use the embedder of training,"
+                    f" {self.trained.embedder}, or export again"
                 )
 
     def _keep(self, example: Example) -> None:
@@ -293,21 +350,30 @@ class Selector:
                 if name not in self._examples:
                     raise ConfigError(f"pool: there is no example {name!r}")
             if len(set(names)) < len(names):
-                raise ConfigError(f"pool: example {next(name for name in names if names.count(name) > 1)!r} is listed twice; list it once")
+                raise ConfigError(
+                    f"pool: example {next(name for name in names if names.count(name) > 1)!r} is listed twice; list it"
+                    " once"
+                )
             return names
         return [example.id for example in self.nearest(vector)]
 
     def _embedded(self, told: str | np.ndarray, what: str) -> np.ndarray:
         if isinstance(told, str):
             if self.embed is None:
-                raise ConfigError(f"{what} is a text, and this selector has no embedder; give Selector.load(folder, embed=...), or an embedding")
+                raise ConfigError(
+                    f"{what} is a text, and this selector has no embedder; give Selector.load(folder, embed=...), or an"
+                    " embedding"
+                )
             vector = np.asarray(self.embed([told]), dtype=np.float32)
             vector = vector[0] if vector.ndim == 2 and len(vector) == 1 else vector
         else:
             vector = np.asarray(told, dtype=np.float32)
         size = self.policy.embedding_size
         if vector.shape != (size,):
-            raise ConfigError(f"{what}: its embedding has the shape {list(vector.shape)}, and the policy reads [{size}]; embed it as the examples were")
+            raise ConfigError(
+                f"{what}: its embedding has the shape {list(vector.shape)}, and the policy reads [{size}]; embed it as"
+                " the examples were"
+            )
         if not np.isfinite(vector).all():
             raise ConfigError(f"{what}: its embedding holds NaN or infinity; an embedding is finite")
         length = float(np.linalg.norm(vector.astype(np.float64)))
@@ -318,7 +384,13 @@ class Selector:
 
 def _as_json(example: Example) -> dict[str, Any]:
     image = str(example.image) if isinstance(example.image, str | Path) else None
-    return {"id": example.id, "question": example.question, "answer": example.answer, "image": image, "clusters": dict(example.clusters)}
+    return {
+        "id": example.id,
+        "question": example.question,
+        "answer": example.answer,
+        "image": image,
+        "clusters": dict(example.clusters),
+    }
 
 
 def _canonical(value: Any) -> bytes:

@@ -1,4 +1,6 @@
-"""Which solved examples an exported selector shows: those of one split, which agree with each other, or those of a file."""
+"""Which solved examples an exported selector shows: those of one split, which agree with each other, or those of a
+file.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,19 @@ SPLITS = ("held_out", "validation", "train")
 def store(config: SelectionConfig, questions: Questions, which: str) -> list[Example]:
     """The solved examples of a selector that is exported.
 
-    Examples of different splits may contradict each other (support tickets of another year, rules of other people), so they are never mixed. Where the source
-    has one bank of which all pools are the nearest examples, every split's are that bank.
+    Examples of different splits may contradict each other (support tickets of another year, rules of other people), so
+    they are never mixed. Where the source has one bank of which all pools are the nearest examples, every split's are
+    that bank.
 
     Args:
         config: of the run.
         questions: of its source.
-        which: a split, or a `.jsonl` file with `id`, `question` and `answer` on every line, and `embedding` where the run's source embeds nothing by itself.
+        which: a split, or a `.jsonl` file with `id`, `question` and `answer` on every line, and `embedding` where the
+            run's source embeds nothing by itself.
 
     Raises:
-        ConfigError: no such split or file, a line that cannot be read, an id that stands twice, or fewer examples than the policy was trained to show.
+        ConfigError: no such split or file, a line that cannot be read, an id that stands twice, or fewer examples than
+            the policy was trained to show.
 
     Example:
         >>> from groupwise.experiment import load_experiment
@@ -36,13 +41,21 @@ def store(config: SelectionConfig, questions: Questions, which: str) -> list[Exa
     """
     if which in SPLITS:
         split = getattr(questions, which)
-        examples = list(questions.bank) or list({example.id: example for query in split for example in query.pool}.values())
+        examples = list(questions.bank) or list(
+            {example.id: example for query in split for example in query.pool}.values()
+        )
     elif which.endswith(".jsonl"):
         examples = _of_file(config, Path(which))
     else:
-        raise ConfigError(f"examples = {which!r}: write one of {', '.join(SPLITS)}, or a file that ends in .jsonl, one solved example a line")
+        raise ConfigError(
+            f"examples = {which!r}: write one of {', '.join(SPLITS)}, or a file that ends in .jsonl, one solved example"
+            " a line"
+        )
     if len(examples) < config.shots:
-        raise ConfigError(f"examples = {which!r}: there are {len(examples)}, and the policy was trained to show {config.shots}; give at least as many")
+        raise ConfigError(
+            f"examples = {which!r}: there are {len(examples)}, and the policy was trained to show {config.shots}; give"
+            " at least as many"
+        )
     return examples
 
 
@@ -76,6 +89,8 @@ def _of_file(config: SelectionConfig, path: Path) -> list[Example]:
     for line, vector in zip(lines, vectors, strict=True):
         example = example_of(line, vector, path)
         if found.setdefault(example.id, example) is not example:
-            raise ConfigError(f"{line.where}: field id: {example.id!r} stands on an earlier line too; give each example its own")
+            raise ConfigError(
+                f"{line.where}: field id: {example.id!r} stands on an earlier line too; give each example its own"
+            )
         check_example(example, len(vector), line.where)
     return list(found.values())

@@ -26,7 +26,9 @@ class QueryTable:
     Example:
         >>> import numpy as np
         >>> one = Example("e", "?", "a", np.ones(1, np.float32))
-        >>> table = QueryTable([Query("q", "?", ("a",), np.ones(1, np.float32), (one,))], 4, torch.device("cpu"), torch.float32)
+        >>> table = QueryTable(
+        ...     [Query("q", "?", ("a",), np.ones(1, np.float32), (one,))], 4, torch.device("cpu"), torch.float32
+        ... )
         >>> table.pools(torch.tensor([0])).pool.shape
         torch.Size([1, 1, 1])
     """
@@ -42,7 +44,10 @@ class QueryTable:
         for row, query in enumerate(self.queries):
             members[row, : len(query.pool)] = [place[example.id] for example in query.pool]
             valid[row, : len(query.pool)] = True
-        features = {answer: answer_features(answer, answer_size) for answer in dict.fromkeys(example.answer for example in examples.values())}
+        features = {
+            answer: answer_features(answer, answer_size)
+            for answer in dict.fromkeys(example.answer for example in examples.values())
+        }
 
         def tensor(values: np.ndarray) -> Tensor:
             return torch.from_numpy(values).to(device=device, dtype=dtype)

@@ -1,4 +1,6 @@
-"""The policy beside every baseline, for every number of demonstrations, with intervals; and how far it is ahead of each."""
+"""The policy beside every baseline, for every number of demonstrations, with intervals; and how far it is ahead of
+each.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ class Setting:
             queries: for which.
         """
         choices = baseline.choose(queries, self.shots)
-        rows = [(query, in_order(choice, self.order)) for query, own in zip(queries, choices, strict=True) for choice in own]
+        rows = [
+            (query, in_order(choice, self.order)) for query, own in zip(queries, choices, strict=True) for choice in own
+        ]
         found = self.measures([query for query, _ in rows], [demos for _, demos in rows])
         return np.array([each.accuracy for each in found]).reshape(len(queries), self.shots)
 
@@ -56,9 +60,11 @@ class Setting:
 def baseline_tables(setting: Setting, own: np.ndarray, selector: Selector) -> list[Table]:
     """Two tables: accuracy of every way to choose, and the policy's lead over each with a paired interval.
 
-    The rows "as exported" choose among the nearest examples of the store that is exported, as whoever uses the folder does; the others out of the run's pools.
+    The rows "as exported" choose among the nearest examples of the store that is exported, as whoever uses the folder
+    does; the others out of the run's pools.
 
-    MMR and DPP are shown with the setting that was best on the validation queries (or on as many training queries, where there are none).
+    MMR and DPP are shown with the setting that was best on the validation queries (or on as many training queries,
+    where there are none).
 
     Args:
         setting: see there.
@@ -70,14 +76,20 @@ def baseline_tables(setting: Setting, own: np.ndarray, selector: Selector) -> li
     aside = questions.validation or questions.train[: len(held_out)]
     weights = resampled_weights([query.clusters for query in held_out], config.num_resamples)
     fixed = Fixed(setting.measures, questions.train[: config.num_fixed], setting.order)
-    mmr, dpp = _best(setting, [Mmr(value) for value in _MMR], aside), _best(setting, [Dpp(value) for value in _DPP], aside)
+    mmr, dpp = (
+        _best(setting, [Mmr(value) for value in _MMR], aside),
+        _best(setting, [Dpp(value) for value in _DPP], aside),
+    )
     rows, leads = [], []
     for baseline in (ZeroShot(), Random(), Nearest(), mmr, dpp, fixed):
         found = setting.accuracy(baseline, held_out)
         rows.append([baseline.name, *_intervals(found, weights)])
         leads.append([baseline.name, *_intervals(own - found, weights)])
     rows.append(["ours", *_intervals(own, weights)])
-    notes = [f"VQA accuracy of {len(held_out)} {questions.evaluated_on.called('queries')}; 95 % intervals redraw {_shared(held_out)}."]
+    notes = [
+        f"VQA accuracy of {len(held_out)} {questions.evaluated_on.called('queries')}; 95 % intervals redraw"
+        f" {_shared(held_out)}."
+    ]
     if config.num_oracle:
         part = held_out[: config.num_oracle]
         found = setting.accuracy(Oracle(setting.measures, setting.order, config.oracle_width), part)
@@ -89,7 +101,13 @@ def baseline_tables(setting: Setting, own: np.ndarray, selector: Selector) -> li
     heads = _heads(setting.shots)
     return [
         Table("baselines", "VQA accuracy by number of demonstrations", heads, rows, [*notes, note]),
-        Table("lead", "Ours less each baseline, paired by query", heads, leads, ["An interval above 0 is a lead beyond chance."]),
+        Table(
+            "lead",
+            "Ours less each baseline, paired by query",
+            heads,
+            leads,
+            ["An interval above 0 is a lead beyond chance."],
+        ),
     ]
 
 
@@ -101,12 +119,27 @@ def used_table(setting: Setting, selector: Selector) -> Table:
         selector: with its store.
     """
     held_out = setting.questions.held_out
-    rows, note = used_rows(setting, held_out, selector, resampled_weights([query.clusters for query in held_out], setting.config.num_resamples))
-    notes = [f"VQA accuracy of {len(held_out)} {setting.questions.evaluated_on.called('queries')}; 95 % intervals redraw {_shared(held_out)}.", note]
-    return Table("exported", "VQA accuracy as exported, by number of demonstrations", _heads(selector.trained.shots), rows, notes)
+    rows, note = used_rows(
+        setting,
+        held_out,
+        selector,
+        resampled_weights([query.clusters for query in held_out], setting.config.num_resamples),
+    )
+    notes = [
+        (
+            f"VQA accuracy of {len(held_out)} {setting.questions.evaluated_on.called('queries')}; 95 % intervals redraw"
+            f" {_shared(held_out)}."
+        ),
+        note,
+    ]
+    return Table(
+        "exported", "VQA accuracy as exported, by number of demonstrations", _heads(selector.trained.shots), rows, notes
+    )
 
 
-def used_rows(setting: Setting, queries: Sequence[Query], selector: Selector, weights: np.ndarray) -> tuple[list[list[Cell]], str]:
+def used_rows(
+    setting: Setting, queries: Sequence[Query], selector: Selector, weights: np.ndarray
+) -> tuple[list[list[Cell]], str]:
     """The rows of a selector as it is used and of the nearest examples of its store, and what is to be said about them.
 
     Args:
@@ -116,10 +149,21 @@ def used_rows(setting: Setting, queries: Sequence[Query], selector: Selector, we
         weights: of resampled queries.
     """
     own = np.array(accuracy(selector, queries, setting.measures))
-    nearest = replace(setting, shots=selector.trained.shots, order=selector.trained.order).accuracy(Nearest(), pooled(selector, queries))
-    rows: list[list[Cell]] = [["kNN, as exported", *_intervals(nearest, weights)], ["ours, as exported", *_intervals(own, weights)]]
+    nearest = replace(setting, shots=selector.trained.shots, order=selector.trained.order).accuracy(
+        Nearest(), pooled(selector, queries)
+    )
+    rows: list[list[Cell]] = [
+        ["kNN, as exported", *_intervals(nearest, weights)],
+        ["ours, as exported", *_intervals(own, weights)],
+    ]
     size, held = selector.trained.pool_size, len(selector.examples)
-    return rows, f"As exported: a query chooses among the {min(size, held)} nearest of the {held} solved examples in the folder."
+    return (
+        rows,
+        (
+            f"As exported: a query chooses among the {min(size, held)} nearest of the {held} solved examples in the"
+            " folder."
+        ),
+    )
 
 
 def _heads(shots: int) -> list[str]:

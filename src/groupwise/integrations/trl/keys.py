@@ -41,7 +41,9 @@ DECIDED = {
     "vllm_importance_sampling_clip_min": "correction.minimum, or correction.lower of an interval",
     "vllm_importance_sampling_cap": "correction.maximum",
 }
-"""TRL's keys that the objective decides, each with the key of ours that does it. Every other key of `GRPOConfig` keeps its meaning."""
+"""TRL's keys that the objective decides, each with the key of ours that does it. Every other key of `GRPOConfig` keeps
+its meaning.
+"""
 
 _AGGREGATIONS = {
     "grpo": "member_mean",
@@ -62,16 +64,19 @@ _NO_LOWER_BOUND = 1e-30
 def objective_of(args: GRPOConfig) -> Objective:
     """The objective that a `GRPOConfig` describes.
 
-    What differs from TRL's own numbers: advantages are divided by `max(std, 1e-6)` instead of `std + 1e-4`; `bnpo` counts tokens over the whole optimiser step,
-    TRL over a micro-batch; `dapo`, `cispo` and `vespo` count them there too, TRL over the whole generation, which is the same unless one generation serves
-    several optimiser steps; an entropy bonus has the aggregation's weights, TRL's the mean over the tokens of each micro-batch.
+    What differs from TRL's own numbers: advantages are divided by `max(std, 1e-6)` instead of `std + 1e-4`; `bnpo`
+    counts tokens over the whole optimiser step, TRL over a micro-batch; `dapo`, `cispo` and `vespo` count them there
+    too, TRL over the whole generation, which is the same unless one generation serves several optimiser steps; an
+    entropy bonus has the aggregation's weights, TRL's the mean over the tokens of each micro-batch.
 
     Raises:
         ValueError: keys without a counterpart, each named.
         ConfigError: a value that a slot does not take.
 
     Example:
-        >>> objective = objective_of(GRPOConfig(output_dir="unused", use_cpu=True, bf16=False, loss_type="dr_grpo", epsilon_high=0.28))
+        >>> objective = objective_of(
+        ...     GRPOConfig(output_dir="unused", use_cpu=True, bf16=False, loss_type="dr_grpo", epsilon_high=0.28)
+        ... )
         >>> objective.aggregation.kind, objective.trust.high
         ('fixed_length', 0.28)
     """
@@ -87,7 +92,11 @@ def objective_of(args: GRPOConfig) -> Objective:
         "trust": _trust(args),
         "correction": _correction(args),
         "aggregation": {"kind": _AGGREGATIONS[args.loss_type], **length},
-        "divergence": {"kind": "k3_unbiased" if args.use_bias_correction_kl else "k3", "beta": float(args.beta)} if args.beta else {"kind": "none"},
+        "divergence": (
+            {"kind": "k3_unbiased" if args.use_bias_correction_kl else "k3", "beta": float(args.beta)}
+            if args.beta
+            else {"kind": "none"}
+        ),
         "entropy": float(args.entropy_coef),
         "partial_rewards": "sum",
     }
@@ -95,7 +104,9 @@ def objective_of(args: GRPOConfig) -> Objective:
 
 
 def contradictions(args: GRPOConfig, objective: Objective) -> Iterator[str]:
-    """Keys of a `GRPOConfig` that say something else than the objective, one sentence each. A key at its default says nothing."""
+    """Keys of a `GRPOConfig` that say something else than the objective, one sentence each. A key at its default says
+    nothing.
+    """
     said = _said(objective)
     default = {field.name: field.default for field in fields(GRPOConfig) if field.default is not MISSING}
     for key, ours in DECIDED.items():
@@ -103,7 +114,10 @@ def contradictions(args: GRPOConfig, objective: Objective) -> Iterator[str]:
         if value == default[key] or value in agreeing:
             continue
         states = f"which says {' or '.join(map(repr, agreeing))}" if agreeing else "where nothing corresponds"
-        yield f"{key} = {value!r} contradicts the objective {objective.name!r}, {states}; {ours} decides: leave {key} out, or change the objective"
+        yield (
+            f"{key} = {value!r} contradicts the objective {objective.name!r}, {states}; {ours} decides: leave {key}"
+            " out, or change the objective"
+        )
 
 
 def _said(objective: Objective) -> dict[str, tuple[Any, ...]]:
@@ -113,14 +127,26 @@ def _said(objective: Objective) -> dict[str, tuple[Any, ...]]:
     correction: Any = objective.correction
     divergence: Any = objective.divergence
     said: dict[str, tuple[Any, ...]] = {
-        "loss_type": tuple(name for name, kind in _AGGREGATIONS.items() if kind == objective.aggregation.kind and _fits(name, objective)),
-        "importance_sampling_level": {"geometric": ("sequence",), "token": ("token",), "product": ("token",)}.get(objective.ratio.kind, ()),
+        "loss_type": tuple(
+            name
+            for name, kind in _AGGREGATIONS.items()
+            if kind == objective.aggregation.kind and _fits(name, objective)
+        ),
+        "importance_sampling_level": (
+            {"geometric": ("sequence",), "token": ("token",), "product": ("token",)}.get(objective.ratio.kind, ())
+        ),
         "scale_rewards": tuple(name for name, kind in _ADVANTAGES.items() if kind == objective.advantage.kind),
-        "multi_objective_aggregation": ("normalize_then_sum",) if objective.advantage.kind == "per_reward" else ("sum_then_normalize",),
+        "multi_objective_aggregation": (
+            ("normalize_then_sum",) if objective.advantage.kind == "per_reward" else ("sum_then_normalize",)
+        ),
         "use_bias_correction_kl": (divergence.kind == "k3_unbiased",),
         "vllm_importance_sampling_correction": (correction.kind != "none",),
     }
-    if divergence.kind in ("k3", "k3_unbiased") and divergence.beta.kind == "constant" and (divergence.against, divergence.place) == ("reference", "loss"):
+    if (
+        divergence.kind in ("k3", "k3_unbiased")
+        and divergence.beta.kind == "constant"
+        and (divergence.against, divergence.place) == ("reference", "loss")
+    ):
         said["beta"] = (divergence.beta.value,)
     if objective.entropy.kind == "constant":
         said["entropy_coef"] = (objective.entropy.at(0),)
@@ -137,22 +163,34 @@ def _said(objective: Objective) -> dict[str, tuple[Any, ...]]:
     if correction.kind == "truncate":
         mode = {"decision": "token_truncate", "member": "sequence_truncate"}[correction.level]
         said |= {"vllm_importance_sampling_mode": (mode,), **_bounds(correction.minimum, correction.maximum)}
-    if correction.kind == "mask" and (correction.by, correction.weight, correction.truncate) == ("product", "product", None):
+    if correction.kind == "mask" and (correction.by, correction.weight, correction.truncate) == (
+        "product",
+        "product",
+        None,
+    ):
         said |= {"vllm_importance_sampling_mode": ("sequence_mask",), **_bounds(correction.minimum, correction.maximum)}
     if correction.kind == "interval":
-        said |= {"vllm_importance_sampling_mode": ("token_mask",), "vllm_importance_sampling_clip_max": (correction.upper,)}
+        said |= {
+            "vllm_importance_sampling_mode": ("token_mask",),
+            "vllm_importance_sampling_clip_max": (correction.upper,),
+        }
         said["vllm_importance_sampling_clip_min"] = (correction.lower,)
     return said
 
 
 def _bounds(low: float, high: float) -> dict[str, tuple[Any, ...]]:
     """TRL's bounds of a weight; none at all is `None` there."""
-    return {"vllm_importance_sampling_clip_min": (low, None) if low == 0 else (low,), "vllm_importance_sampling_clip_max": (high,)}
+    return {
+        "vllm_importance_sampling_clip_min": (low, None) if low == 0 else (low,),
+        "vllm_importance_sampling_clip_max": (high,),
+    }
 
 
 def _fits(loss_type: str, objective: Objective) -> bool:
     """Whether the trust region is that of TRL's loss type."""
-    return objective.trust.kind == loss_type if loss_type in _OWN_TRUST else objective.trust.kind in ("clip", "dual_clip")
+    return (
+        objective.trust.kind == loss_type if loss_type in _OWN_TRUST else objective.trust.kind in ("clip", "dual_clip")
+    )
 
 
 def _trust(args: GRPOConfig) -> dict[str, Any]:
@@ -160,9 +198,16 @@ def _trust(args: GRPOConfig) -> dict[str, Any]:
     if args.loss_type == "cispo":
         return {"kind": "cispo", "maximum": float(high)}
     if args.loss_type == "sapo":
-        return {"kind": "sapo", "tau_pos": float(args.sapo_temperature_pos), "tau_neg": float(args.sapo_temperature_neg)}
+        return {
+            "kind": "sapo",
+            "tau_pos": float(args.sapo_temperature_pos),
+            "tau_neg": float(args.sapo_temperature_neg),
+        }
     if args.loss_type == "vespo":
-        return {"kind": "vespo", **{name: float(getattr(args, f"vespo_{name}")) for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")}}
+        return {
+            "kind": "vespo",
+            **{name: float(getattr(args, f"vespo_{name}")) for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")},
+        }
     clip = {"low": float(args.epsilon), "high": float(high)}
     return {"kind": "clip", **clip} if args.delta is None else {"kind": "dual_clip", "bound": float(args.delta), **clip}
 
@@ -170,13 +215,22 @@ def _trust(args: GRPOConfig) -> dict[str, Any]:
 def _correction(args: GRPOConfig) -> dict[str, Any]:
     if not _corrects(args):
         return {"kind": "none"}
-    mode, low, high = args.vllm_importance_sampling_mode, args.vllm_importance_sampling_clip_min, args.vllm_importance_sampling_clip_max
+    mode, low, high = (
+        args.vllm_importance_sampling_mode,
+        args.vllm_importance_sampling_clip_min,
+        args.vllm_importance_sampling_clip_max,
+    )
     lower, upper = 0.0 if low is None else float(low), float("inf") if high is None else float(high)
     if mode == "token_mask":
         return {"kind": "interval", "lower": lower or _NO_LOWER_BOUND, "upper": upper}
     if mode == "sequence_mask":
         return {"kind": "mask", "weight": "product", "minimum": lower, "maximum": upper}
-    return {"kind": "truncate", "level": "member" if mode == "sequence_truncate" else "decision", "minimum": lower, "maximum": upper}
+    return {
+        "kind": "truncate",
+        "level": "member" if mode == "sequence_truncate" else "decision",
+        "minimum": lower,
+        "maximum": upper,
+    }
 
 
 def _corrects(args: GRPOConfig) -> bool:
@@ -188,27 +242,45 @@ def _untold(args: GRPOConfig) -> Iterator[str]:
     if args.loss_type not in _AGGREGATIONS:
         yield f"loss_type = {args.loss_type!r} is none of TRL's; write one of {', '.join(_AGGREGATIONS)}"
     if args.importance_sampling_level not in ("token", "sequence"):
-        yield f"importance_sampling_level = {args.importance_sampling_level!r} is none of TRL's; write 'token' or 'sequence'"
+        yield (
+            f"importance_sampling_level = {args.importance_sampling_level!r} is none of TRL's; write 'token' or"
+            " 'sequence'"
+        )
     if args.scale_rewards not in _ADVANTAGES:
         yield f"scale_rewards = {args.scale_rewards!r} is none of TRL's; write one of {', '.join(_ADVANTAGES)}"
     if args.loss_type == "vespo" and args.importance_sampling_level == "sequence":
         yield "loss_type = 'vespo' has its own sequence weight; write importance_sampling_level = 'token'"
     if args.loss_type == "cispo" and (args.epsilon if args.epsilon_high is None else args.epsilon_high) < 1:
-        yield "loss_type = 'cispo' bounds the ratio by epsilon_high, which is below 1 and would shrink every token's weight; write epsilon_high = 5.0"
+        yield (
+            "loss_type = 'cispo' bounds the ratio by epsilon_high, which is below 1 and would shrink every token's"
+            " weight; write epsilon_high = 5.0"
+        )
     if args.delta is not None and args.delta < 1 + (args.epsilon if args.epsilon_high is None else args.epsilon_high):
-        yield f"delta = {args.delta} stands below 1 + epsilon_high and would cut good tokens inside the clip; write a delta above it"
+        yield (
+            f"delta = {args.delta} stands below 1 + epsilon_high and would cut good tokens inside the clip; write a"
+            " delta above it"
+        )
     if args.beta and args.use_bias_correction_kl and args.importance_sampling_level == "sequence":
         yield (
-            "use_bias_correction_kl with importance_sampling_level = 'sequence' multiplies a token's KL by its answer's ratio, which has no counterpart; "
-            "write use_bias_correction_kl = False, or pass objective="
+            "use_bias_correction_kl with importance_sampling_level = 'sequence' multiplies a token's KL by its answer's"
+            " ratio, which has no counterpart; write use_bias_correction_kl = False, or pass objective="
         )
     if args.use_adaptive_entropy:
-        yield "use_adaptive_entropy has no counterpart (the entropy coefficient follows a schedule); write use_adaptive_entropy = False"
+        yield (
+            "use_adaptive_entropy has no counterpart (the entropy coefficient follows a schedule); write"
+            " use_adaptive_entropy = False"
+        )
     if args.top_entropy_quantile < 1:
         yield "top_entropy_quantile has no counterpart; write top_entropy_quantile = 1.0"
     if args.off_policy_mask_threshold is not None:
         yield "off_policy_mask_threshold has no counterpart; write off_policy_mask_threshold = None"
     if _corrects(args) and args.vllm_importance_sampling_mode not in _MODES:
-        yield f"vllm_importance_sampling_mode = {args.vllm_importance_sampling_mode!r} is none of TRL's; write one of {', '.join(_MODES)}"
+        yield (
+            f"vllm_importance_sampling_mode = {args.vllm_importance_sampling_mode!r} is none of TRL's; write one of"
+            f" {', '.join(_MODES)}"
+        )
     if _corrects(args) and args.loss_type == "vespo":
-        yield "loss_type = 'vespo' takes TRL's correction into its own weight, which has no counterpart; write vllm_importance_sampling_correction = False"
+        yield (
+            "loss_type = 'vespo' takes TRL's correction into its own weight, which has no counterpart; write"
+            " vllm_importance_sampling_correction = False"
+        )

@@ -1,4 +1,6 @@
-"""What an objective needs and TRL's trainer cannot give: refused before the first step, each with its reason and what to write."""
+"""What an objective needs and TRL's trainer cannot give: refused before the first step, each with its reason and what
+to write.
+"""
 
 from __future__ import annotations
 
@@ -21,42 +23,57 @@ def refusals(objective: Objective, args: GRPOConfig, own_sampler: bool) -> Itera
         own_sampler: whether a `rollout_func` samples.
     """
     for name in sorted(objective.requires - SUPPLIES):
-        instead = "write divergence.kind = 'k3_unbiased'" if name == "exact_divergence" else "write ratio.kind = 'token'"
-        yield f"the objective reads Scored.{name}, and a language model in TRL gives only {', '.join(sorted(SUPPLIES))}; {instead}"
+        instead = (
+            "write divergence.kind = 'k3_unbiased'" if name == "exact_divergence" else "write ratio.kind = 'token'"
+        )
+        yield (
+            f"the objective reads Scored.{name}, and a language model in TRL gives only {', '.join(sorted(SUPPLIES))};"
+            f" {instead}"
+        )
     if "step_size" in objective.requires_rollouts:
-        yield "the objective reads the time step of a transition (step_size), and TRL samples tokens; leave credit.inverse_step out"
+        yield (
+            "the objective reads the time step of a transition (step_size), and TRL samples tokens; leave"
+            " credit.inverse_step out"
+        )
     if "reward_history" in objective.requires_rollouts:
-        yield f"advantage.kind = {objective.advantage.kind!r} remembers a prompt's earlier rewards, which TRL does not keep; write another advantage.kind"
+        yield (
+            f"advantage.kind = {objective.advantage.kind!r} remembers a prompt's earlier rewards, which TRL does not"
+            " keep; write another advantage.kind"
+        )
     for name in sorted(objective.auxiliary):
         yield f"auxiliary.{name} needs data that TRL's trainer does not draw; leave it out, or train with groupwise"
     if getattr(objective.admission, "resamples", False):
         yield (
-            f"admission.kind = {objective.admission.kind!r} draws further prompts until the batch is full, and TRL's sampler draws a fixed number; "
-            "write admission.kind = 'informative' (flat groups do not train, the batch is not filled up)"
+            f"admission.kind = {objective.admission.kind!r} draws further prompts until the batch is full, and TRL's"
+            " sampler draws a fixed number; write admission.kind = 'informative' (flat groups do not train, the batch"
+            " is not filled up)"
         )
     recorded = args.use_vllm or own_sampler
     if objective.correction.kind != "none" and not recorded:
         yield (
-            f"correction.kind = {objective.correction.kind!r} needs the log-probs of another sampler, and TRL samples here with the model itself; "
-            "write correction.kind = 'none', use_vllm = True, or a rollout_func that returns logprobs"
+            f"correction.kind = {objective.correction.kind!r} needs the log-probs of another sampler, and TRL samples"
+            " here with the model itself; write correction.kind = 'none', use_vllm = True, or a rollout_func that"
+            " returns logprobs"
         )
     if objective.trust.kind == "dppo" and not recorded and (cut := _cuts(args)):
         yield (
-            f"trust.kind = 'dppo' is anchored to what really sampled, and with {', '.join(cut)} TRL does not say what that was; "
-            "sample from the whole distribution, or write use_vllm = True"
+            f"trust.kind = 'dppo' is anchored to what really sampled, and with {', '.join(cut)} TRL does not say what"
+            " that was; sample from the whole distribution, or write use_vllm = True"
         )
     every = passes(args)
     if every % args.gradient_accumulation_steps:
         yield (
-            f"gradient_accumulation_steps = {args.gradient_accumulation_steps} reaches over the end of a generation "
-            f"(steps_per_generation {args.steps_per_generation} x num_iterations {args.num_iterations} = {every}), so the weights of an optimiser step would "
-            "not be known when it begins; write gradient_accumulation_steps that divides it"
+            f"gradient_accumulation_steps = {args.gradient_accumulation_steps} reaches over the end of a generation"
+            f" (steps_per_generation {args.steps_per_generation} x num_iterations {args.num_iterations} = {every}), so"
+            " the weights of an optimiser step would not be known when it begins; write gradient_accumulation_steps"
+            " that divides it"
         )
     local = args.per_device_train_batch_size * int(args.steps_per_generation or 0)
     if objective.aggregation.kind == "prompt_mean" and local % int(args.num_generations or 1):
         yield (
-            f"aggregation.kind = 'prompt_mean' needs whole groups on a process, and {local} members a process are cut inside a group of "
-            f"{args.num_generations}; write per_device_train_batch_size * steps_per_generation as a multiple of num_generations"
+            f"aggregation.kind = 'prompt_mean' needs whole groups on a process, and {local} members a process are cut"
+            f" inside a group of {args.num_generations}; write per_device_train_batch_size * steps_per_generation as a"
+            " multiple of num_generations"
         )
 
 
@@ -67,7 +84,13 @@ def passes(args: GRPOConfig) -> int:
 
 def _cuts(args: GRPOConfig) -> list[str]:
     """Settings under which TRL's own sampler does not draw from the whole distribution."""
-    plain = {"top_p": (1.0, None), "top_k": (0, None), "min_p": (None, 0.0), "repetition_penalty": (1.0,), "generation_kwargs": (None, {})}
+    plain = {
+        "top_p": (1.0, None),
+        "top_k": (0, None),
+        "min_p": (None, 0.0),
+        "repetition_penalty": (1.0,),
+        "generation_kwargs": (None, {}),
+    }
     return [f"{key} = {getattr(args, key)!r}" for key, values in plain.items() if getattr(args, key) not in values]
 
 
@@ -76,10 +99,16 @@ def remarks(objective: Objective, args: GRPOConfig) -> Iterator[str]:
     aggregation = objective.aggregation
     if aggregation.kind == "fixed_length" and aggregation.length != args.max_completion_length:
         yield (
-            f"aggregation.length = {aggregation.length} is the divisor, not max_completion_length = {args.max_completion_length}; "
-            f"write 'aggregation.length': {args.max_completion_length} for TRL's"
+            f"aggregation.length = {aggregation.length} is the divisor, not max_completion_length ="
+            f" {args.max_completion_length}; write 'aggregation.length': {args.max_completion_length} for TRL's"
         )
     if args.use_vllm and objective.correction.kind == "none" and objective.trust.kind != "dppo":
-        yield "the mismatch between vLLM and the model is not corrected; write the method with an overlay: +tis, +seq_mis (TRL's own default), +icepop, ..."
+        yield (
+            "the mismatch between vLLM and the model is not corrected; write the method with an overlay: +tis, +seq_mis"
+            " (TRL's own default), +icepop, ..."
+        )
     if args.sync_ref_model and not objective.needs_reference:
-        yield "sync_ref_model has no effect, because the objective has no reference; write a divergence, or sync_ref_model = False"
+        yield (
+            "sync_ref_model has no effect, because the objective has no reference; write a divergence, or"
+            " sync_ref_model = False"
+        )

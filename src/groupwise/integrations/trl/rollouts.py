@@ -1,4 +1,6 @@
-"""What TRL sampled and rewarded, as our records: whole groups of all processes, from which every process keeps its own members."""
+"""What TRL sampled and rewarded, as our records: whole groups of all processes, from which every process keeps its own
+members.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Sampled:
 
 
 def decision_mask(output: Mapping[str, Any]) -> Tensor:
-    """`[B, T]` bool: tokens of the completion that the model chose and that TRL trains on (not cut off, not a tool's)."""
+    """`[B, T]` bool: tokens of the completion that the model chose and that TRL trains on (not cut off, not
+    a tool's).
+    """
     mask = output["completion_mask"] if "tool_mask" not in output else output["completion_mask"] * output["tool_mask"]
     return mask.bool()
 
@@ -69,7 +73,10 @@ def whole_rollouts(
         mask=gather(mask.to(torch.uint8)).bool(),
         # On-policy, the first forward of each micro-batch gives them; nothing reads these.
         old_log_prob=gather(torch.zeros(mask.shape, device=mask.device) if old is None else old),
-        rewards={name: [None if value != value else value for value in column] for name, column in zip(called, columns, strict=True)},
+        rewards={
+            name: [None if value != value else value for value in column]
+            for name, column in zip(called, columns, strict=True)
+        },
         reward_weights=dict(zip(called, weights, strict=True)),
         behaviour_log_prob=None if behaviour is None else gather(behaviour),
         reference_log_prob=None if reference is None else gather(reference),

@@ -1,4 +1,6 @@
-"""TRL's `GRPOTrainer` with any objective of ours: TRL samples, rewards, batches and saves; advantages, weights and loss are computed here."""
+"""TRL's `GRPOTrainer` with any objective of ours: TRL samples, rewards, batches and saves; advantages, weights and loss
+are computed here.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +51,10 @@ _NOT_LOGGED = ("loss", "state/")
 class GRPOTrainer(TRLTrainer):
     """`trl.GRPOTrainer` whose loss is an `Objective`.
 
-    The loss of an optimiser step is `objective.loss` over all its micro-batches on all processes, with weights from the counts of the whole step, so neither
-    accumulation nor the number of processes changes it. TRL's keys that the objective decides must be left at their defaults or agree with it; without
-    `objective=` they describe it (`objective_of`).
+    The loss of an optimiser step is `objective.loss` over all its micro-batches on all processes, with weights from the
+    counts of the whole step, so neither accumulation nor the number of processes changes it. TRL's keys that the
+    objective decides must be left at their defaults or agree with it; without `objective=` they describe it
+    (`objective_of`).
 
     Args:
         model, reward_funcs, args: as in TRL; every further argument too.
@@ -59,7 +62,8 @@ class GRPOTrainer(TRLTrainer):
         edits: dotted changes of a preset, `{"trust.high": 0.28}`.
 
     Raises:
-        ValueError: keys of `args` that contradict the objective, something the objective needs and TRL cannot give, a checkpoint of another objective.
+        ValueError: keys of `args` that contradict the objective, something the objective needs and TRL cannot give, a
+            checkpoint of another objective.
     """
 
     def __init__(
@@ -84,7 +88,10 @@ class GRPOTrainer(TRLTrainer):
         # TRL builds and scores its reference when `beta` is not 0, and old log-probs beside vLLM's when it corrects.
         args.beta = (_first_beta(self.objective) or 1.0) if self.objective.needs_reference else 0.0
         args.vllm_importance_sampling_correction = self._reads_behaviour
-        said = [*remarks(self.objective, args), *doubts(self.objective, passes(args) // args.gradient_accumulation_steps)]
+        said = [
+            *remarks(self.objective, args),
+            *doubts(self.objective, passes(args) // args.gradient_accumulation_steps),
+        ]
         if not self.objective.needs_reference:
             args.sync_ref_model = False
         super().__init__(model, reward_funcs, args, *arguments, **settings)
@@ -113,7 +120,9 @@ class GRPOTrainer(TRLTrainer):
         return "train" if policy.training else "eval"
 
     def train(self, *arguments: Any, **settings: Any) -> Any:
-        """As in TRL, from the first step on: with the objective's first state (a checkpoint brings its own), at the beginning of a generation."""
+        """As in TRL, from the first step on: with the objective's first state (a checkpoint brings its own), at the
+        beginning of a generation.
+        """
         self.objective_state = self.objective.init()
         self._window, self._buffered_inputs, self._step = None, None, 0
         return super().train(*arguments, **settings)
@@ -189,7 +198,10 @@ class GRPOTrainer(TRLTrainer):
         if self._window is None:
             buffered = self._buffered_inputs
             assert buffered is not None
-            micro = [buffered[(self._step + place) % len(buffered)] for place in range(self.current_gradient_accumulation_steps)]
+            micro = [
+                buffered[(self._step + place) % len(buffered)]
+                for place in range(self.current_gradient_accumulation_steps)
+            ]
             sampled = self._sampled["train"]
             self._window = Window.open(
                 self.objective,
@@ -208,7 +220,9 @@ class GRPOTrainer(TRLTrainer):
         def unused(place: int) -> Scored:
             raise AssertionError("an evaluation is one micro-batch")
 
-        return Window.open(self.objective, sampled.batch, [inputs[_ROW]], sampled.fresh, self.objective_state, self._sum, unused)
+        return Window.open(
+            self.objective, sampled.batch, [inputs[_ROW]], sampled.fresh, self.objective_state, self._sum, unused
+        )
 
     def _sum(self, tensor: Tensor) -> Tensor:
         total = self.accelerator.reduce(tensor, reduction="sum")
@@ -231,9 +245,14 @@ class GRPOTrainer(TRLTrainer):
             squares = torch.cat(recording.log_sum_sq_probs)[:, -log_prob.shape[1] :]
             score_norm = (1 - 2 * log_prob.detach().exp() + squares.detach().exp()).clamp(min=0).sqrt()
         assert entropy is not None
-        return Scored(log_prob, entropy=entropy if "entropy" in requires else entropy.detach(), score_norm=score_norm), router
+        return (
+            Scored(log_prob, entropy=entropy if "entropy" in requires else entropy.detach(), score_norm=score_norm),
+            router,
+        )
 
-    def _forward(self, model: Any, inputs: Mapping[str, Any], size: int | None = None) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    def _forward(
+        self, model: Any, inputs: Mapping[str, Any], size: int | None = None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         return self._get_per_token_logps_and_entropies(
             model,
             torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1),
@@ -263,13 +282,20 @@ class GRPOTrainer(TRLTrainer):
         if not path.exists():
             self.objective_state = self.objective.init().model_copy(update={"step": self.state.global_step})
             step = self.state.global_step
-            warnings.warn(f"{path} is missing: schedules go on at step {step}, an adaptive beta and running statistics begin anew", stacklevel=2)
+            warnings.warn(
+                f"{path} is missing: schedules go on at step {step}, an adaptive beta and running statistics begin"
+                " anew",
+                stacklevel=2,
+            )
             return
         record = json.loads(path.read_text(encoding="utf-8"))
         changed = difference(record["objective"], _plain(self.objective))
         if changed:
             lines = ", ".join(f"{key} was {before!r} and is {after!r}" for key, (before, after) in changed.items())
-            raise ValueError(f"{path} belongs to another objective: {lines}; resume with the same one, or start from the model in {checkpoint}")
+            raise ValueError(
+                f"{path} belongs to another objective: {lines}; resume with the same one, or start from the model in"
+                f" {checkpoint}"
+            )
         self.objective_state = validate(ObjectiveState, record["state"], source=str(path))
 
 
@@ -289,7 +315,9 @@ def _chosen(objective: str | Objective | None, edits: Mapping[str, Any] | None, 
     if isinstance(objective, str):
         return Objective.preset(objective, **(edits or {}))
     if edits:
-        raise ValueError("edits change a preset by its name; write objective='grpo' beside them, or change the Objective itself")
+        raise ValueError(
+            "edits change a preset by its name; write objective='grpo' beside them, or change the Objective itself"
+        )
     return objective_of(args) if objective is None else objective
 
 

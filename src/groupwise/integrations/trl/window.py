@@ -1,4 +1,6 @@
-"""One optimiser step of TRL's trainer: its plan from the counts of all its micro-batches, and each micro-batch's share of the loss."""
+"""One optimiser step of TRL's trainer: its plan from the counts of all its micro-batches, and each micro-batch's share
+of the loss.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ class Window:
         plan: weights of the whole step.
         rows: the places of each micro-batch in the plan, in order.
         fresh: the policy has not moved since the rollouts: `old_log_prob` is the live one, detached.
-        cotangents: for an objective that looks at the whole step, the gradient by each field, known before the first micro-batch.
+        cotangents: for an objective that looks at the whole step, the gradient by each field, known before the first
+            micro-batch.
     """
 
     objective: Objective
@@ -49,7 +52,9 @@ class Window:
         reduce: Reduce,
         score: Callable[[int], Scored],
     ) -> Window:
-        """The plan of the members `rows` of a batch; `score(i)` rescores micro-batch i where the objective looks at all of them."""
+        """The plan of the members `rows` of a batch; `score(i)` rescores micro-batch i where the objective looks at all
+        of them.
+        """
         plan = objective.plan(batch.select(torch.cat(list(rows))), state, reduce, not_finite="counted")
         bounds = torch.tensor([0, *(len(part) for part in rows)]).cumsum(0).tolist()
         places = [torch.arange(first, last, device=plan.mask.device) for first, last in pairwise(bounds)]
@@ -83,7 +88,9 @@ class Window:
             # The gradient of the step, and as value an equal part of its loss.
             total = linear - linear.detach() + self.cotangents.loss.total / len(self.rows)
         # A step without any active term still needs something to differentiate.
-        return total if total.requires_grad or not scored.log_prob.requires_grad else total + 0.0 * scored.log_prob.sum()
+        return (
+            total if total.requires_grad or not scored.log_prob.requires_grad else total + 0.0 * scored.log_prob.sum()
+        )
 
     def metrics(self, reduce: Reduce) -> dict[str, float]:
         """What was measured on the whole step, over all processes."""

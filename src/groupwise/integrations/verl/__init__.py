@@ -1,4 +1,5 @@
-"""Every objective inside verl: `register("gspo")` makes it a policy loss and an advantage estimator of verl's, and says which of verl's keys to write.
+"""Every objective inside verl: `register("gspo")` makes it a policy loss and an advantage estimator of verl's, and says
+which of verl's keys to write.
 
 Needs nothing of groupwise but torch and pydantic, so that it runs beside verl's own pins.
 """

@@ -18,13 +18,16 @@ Estimator = Callable[..., tuple[Tensor, Tensor]]
 
 
 def advantage_estimator(objective: Objective) -> Estimator:
-    """The advantage of an objective, with the signature that verl calls: whole groups of the batch, joined by `index` (verl's `uid`).
+    """The advantage of an objective, with the signature that verl calls: whole groups of the batch, joined by `index`
+    (verl's `uid`).
 
-    A reward is the sum of an answer's token rewards, so a KL in the reward is verl's (`algorithm.use_kl_in_reward`). Groups that `admission.kind = "resample"`
-    would not admit are verl's to filter (`algorithm.filter_groups`). Advantages and returns are the same numbers, in verl's form `[B, T]`.
+    A reward is the sum of an answer's token rewards, so a KL in the reward is verl's (`algorithm.use_kl_in_reward`).
+    Groups that `admission.kind = "resample"` would not admit are verl's to filter (`algorithm.filter_groups`).
+    Advantages and returns are the same numbers, in verl's form `[B, T]`.
 
     Raises:
-        ValueError: something the objective needs and verl cannot give; when called, a key of verl's that says something else than the objective.
+        ValueError: something the objective needs and verl cannot give; when called, a key of verl's that says something
+            else than the objective.
 
     Example:
         >>> from types import SimpleNamespace
@@ -40,7 +43,9 @@ def advantage_estimator(objective: Objective) -> Estimator:
     own = objective.model_copy(update={"divergence": NoDivergence(), "admission": Everything()})
     state = own.init()
 
-    def estimate(token_level_rewards: Tensor, response_mask: Tensor, index: Any = None, config: Any = None, **given: Any) -> tuple[Tensor, Tensor]:
+    def estimate(
+        token_level_rewards: Tensor, response_mask: Tensor, index: Any = None, config: Any = None, **given: Any
+    ) -> tuple[Tensor, Tensor]:
         said = list(disagreements(objective, config, "algorithm."))
         if said:
             raise ValueError("; ".join(said))

@@ -1,4 +1,6 @@
-"""What an objective needs verl's own keys to say: its loss has no part in the KL term, the entropy bonus, the divisor's mode and the filter of groups."""
+"""What an objective needs verl's own keys to say: its loss has no part in the KL term, the entropy bonus, the divisor's
+mode and the filter of groups.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,11 @@ def keys(objective: Objective) -> dict[str, Any]:
     if in_loss:
         found |= {f"{actor}kl_loss_type": KL_LOSSES[divergence.kind][0], f"{actor}kl_loss_coef": divergence.beta.at(0)}
     if in_reward:
-        found |= {f"{algorithm}kl_penalty": "kl", f"{algorithm}kl_ctrl.type": "fixed", f"{algorithm}kl_ctrl.kl_coef": divergence.beta.at(0)}
+        found |= {
+            f"{algorithm}kl_penalty": "kl",
+            f"{algorithm}kl_ctrl.type": "fixed",
+            f"{algorithm}kl_ctrl.kl_coef": divergence.beta.at(0),
+        }
     if getattr(objective.admission, "resamples", False):
         found[f"{algorithm}filter_groups.enable"] = True
     return found
@@ -47,48 +53,70 @@ def keys(objective: Objective) -> dict[str, Any]:
 
 def loss_refusals(objective: Objective) -> Iterator[str]:
     """What the loss of an objective needs and verl's policy loss is not given, one sentence each."""
-    for name in sorted(objective.requires - {"log_prob", "entropy"} - ({"exact_divergence"} if objective.divergence.kind == "exact" else set())):
+    for name in sorted(
+        objective.requires
+        - {"log_prob", "entropy"}
+        - ({"exact_divergence"} if objective.divergence.kind == "exact" else set())
+    ):
         yield f"the objective reads Scored.{name}, and verl gives its policy loss log-probs only; leave that out"
     for name in sorted(objective.requires_rollouts - {"reference_log_prob", "behaviour_log_prob", "reward_history"}):
         yield f"the objective reads {name}, and verl samples tokens; leave that out"
     for name in sorted(objective.auxiliary):
         yield f"auxiliary.{name} needs data that verl does not draw; leave it out"
     if objective.scope == "batch":
-        yield f"trust.kind = {objective.trust.kind!r} looks at a whole optimiser step, and verl gives its policy loss a micro-batch; write trust.kind = 'clip'"
+        yield (
+            f"trust.kind = {objective.trust.kind!r} looks at a whole optimiser step, and verl gives its policy loss a"
+            " micro-batch; write trust.kind = 'clip'"
+        )
     if objective.aggregation.kind not in AGGREGATIONS:
         allowed = ", ".join(AGGREGATIONS)
-        yield f"aggregation.kind = {objective.aggregation.kind!r} needs groups, and verl gives its policy loss none; write one of {allowed}"
+        yield (
+            f"aggregation.kind = {objective.aggregation.kind!r} needs groups, and verl gives its policy loss none;"
+            f" write one of {allowed}"
+        )
     if objective.correction.kind != "none":
         yield (
-            f"correction.kind = {objective.correction.kind!r} needs the sampler's log-probs, from which verl computes the weights by itself; "
-            "write correction.kind = 'none' and algorithm.rollout_correction, whose weights the loss then takes"
+            f"correction.kind = {objective.correction.kind!r} needs the sampler's log-probs, from which verl computes"
+            " the weights by itself; write correction.kind = 'none' and algorithm.rollout_correction, whose weights"
+            " the loss then takes"
         )
     divergence = objective.divergence
-    if divergence.kind != "none" and divergence.place == "loss" and (divergence.kind not in KL_LOSSES or divergence.against != "reference"):
+    if (
+        divergence.kind != "none"
+        and divergence.place == "loss"
+        and (divergence.kind not in KL_LOSSES or divergence.against != "reference")
+    ):
         yield (
-            f"divergence.kind = {divergence.kind!r} against the {divergence.against} has no counterpart in verl, which computes the KL term by itself; "
-            f"write divergence.kind as one of {', '.join(KL_LOSSES)}, against the reference"
+            f"divergence.kind = {divergence.kind!r} against the {divergence.against} has no counterpart in verl, which"
+            f" computes the KL term by itself; write divergence.kind as one of {', '.join(KL_LOSSES)}, against the"
+            " reference"
         )
     schedules = {"policy_weight": objective.policy_weight, "entropy": objective.entropy}
     schedules |= {} if divergence.kind == "none" else {"divergence.beta": divergence.beta}
     for name, schedule in schedules.items():
         if schedule.kind != "constant":
-            yield f"{name} follows a schedule ({schedule.kind}), and verl does not tell its policy loss the step; write a number"
+            yield (
+                f"{name} follows a schedule ({schedule.kind}), and verl does not tell its policy loss the step; write a"
+                " number"
+            )
 
 
 def advantage_refusals(objective: Objective) -> Iterator[str]:
     """What the advantage of an objective needs and verl's estimators are not given, one sentence each."""
     if objective.advantage.kind in _STATEFUL:
-        yield f"advantage.kind = {objective.advantage.kind!r} remembers earlier batches, which verl's checkpoints do not; write another advantage.kind"
+        yield (
+            f"advantage.kind = {objective.advantage.kind!r} remembers earlier batches, which verl's checkpoints do not;"
+            " write another advantage.kind"
+        )
     if objective.advantage.kind == "per_reward":
         yield (
-            "advantage.kind = 'per_reward' needs each reward by itself, and verl gives an estimator their sum; write register(..., estimator=False) and "
-            "algorithm.adv_estimator=gdpo of verl's"
+            "advantage.kind = 'per_reward' needs each reward by itself, and verl gives an estimator their sum; write"
+            " register(..., estimator=False) and algorithm.adv_estimator=gdpo of verl's"
         )
     if objective.admission.kind not in ("all", "resample"):
         yield (
-            f"admission.kind = {objective.admission.kind!r} leaves groups out of the counts, which an advantage estimator of verl's cannot; "
-            "write admission.kind = 'all', or 'resample' with algorithm.filter_groups"
+            f"admission.kind = {objective.admission.kind!r} leaves groups out of the counts, which an advantage"
+            " estimator of verl's cannot; write admission.kind = 'all', or 'resample' with algorithm.filter_groups"
         )
 
 
@@ -106,9 +134,18 @@ def disagreements(objective: Objective, config: Any, prefix: str) -> Iterator[st
         found = config
         for part in key.removeprefix(prefix).split("."):
             found = None if found is None else getattr(found, part, None)
-        also = KL_LOSSES.get(objective.divergence.kind, ()) if key.endswith("kl_loss_type") else ("kl", "k1") if key.endswith("kl_penalty") else ()
+        also = (
+            KL_LOSSES.get(objective.divergence.kind, ())
+            if key.endswith("kl_loss_type")
+            else ("kl", "k1")
+            if key.endswith("kl_penalty")
+            else ()
+        )
         if found != wanted and found not in also and not (wanted is False and found is None):
-            yield f"{key} is {found!r}, and the objective {objective.name!r} says {wanted!r}; write {key}={_plain(wanted)}"
+            yield (
+                f"{key} is {found!r}, and the objective {objective.name!r} says {wanted!r}; write"
+                f" {key}={_plain(wanted)}"
+            )
 
 
 def _plain(value: Any) -> str:
@@ -117,5 +154,7 @@ def _plain(value: Any) -> str:
 
 def overrides(objective: Objective, name: str, estimator: bool = True) -> list[str]:
     """Command-line overrides for verl that go with a registered objective."""
-    named = {"actor_rollout_ref.actor.policy_loss.loss_mode": name} | ({"algorithm.adv_estimator": name} if estimator else {})
+    named = {"actor_rollout_ref.actor.policy_loss.loss_mode": name} | (
+        {"algorithm.adv_estimator": name} if estimator else {}
+    )
     return [f"{key}={_plain(value)}" for key, value in (named | keys(objective)).items()]

@@ -23,16 +23,20 @@ PolicyLoss = Callable[..., tuple[Tensor, dict[str, Any]]]
 def policy_loss(objective: Objective) -> PolicyLoss:
     """The policy term of an objective, with the signature that verl calls.
 
-    The weights are those of the whole optimiser step: its counts of tokens and answers are in verl's `config.global_batch_info`. Where verl gives none,
-    those of the micro-batch, as verl does. `rollout_is_weights` multiply each token's term, as `k`. The KL term and the entropy bonus are verl's own.
+    The weights are those of the whole optimiser step: its counts of tokens and answers are in verl's
+    `config.global_batch_info`. Where verl gives none, those of the micro-batch, as verl does. `rollout_is_weights`
+    multiply each token's term, as `k`. The KL term and the entropy bonus are verl's own.
 
     Raises:
-        ValueError: something the objective needs and verl cannot give; at the first call, a key of verl's that says something else than the objective.
+        ValueError: something the objective needs and verl cannot give; at the first call, a key of verl's that says
+            something else than the objective.
 
     Example:
         >>> from types import SimpleNamespace
         >>> loss = policy_loss(Objective.preset("gspo"))
-        >>> actor = SimpleNamespace(loss_agg_mode="seq-mean-token-mean", use_kl_loss=False, entropy_coeff=0, global_batch_info={})
+        >>> actor = SimpleNamespace(
+        ...     loss_agg_mode="seq-mean-token-mean", use_kl_loss=False, entropy_coeff=0, global_batch_info={}
+        ... )
         >>> live, old = torch.full((2, 2), -1.0, requires_grad=True), torch.full((2, 2), -1.0)
         >>> value, metrics = loss(old, live, torch.tensor([[1.0, 1.0], [-0.5, -0.5]]), torch.ones(2, 2), config=actor)
         >>> round(value.item(), 4)
@@ -78,6 +82,8 @@ def policy_loss(objective: Objective) -> PolicyLoss:
             plan = replace(plan, weight=plan.weight * rollout_is_weights)
         result = own.loss(Scored(log_prob), plan)
         # verl averages gradients over its data-parallel processes.
-        return result.total * given.get("dp_size", 1), {f"actor/{name}": value for name, value in finish(result.statistics).items() if name != "loss"}
+        return result.total * given.get("dp_size", 1), {
+            f"actor/{name}": value for name, value in finish(result.statistics).items() if name != "loss"
+        }
 
     return loss

@@ -1,4 +1,6 @@
-"""Registering an objective with verl: once in every process, by a module that verl imports (`VERL_USE_EXTERNAL_MODULES`)."""
+"""Registering an objective with verl: once in every process, by a module that verl imports
+(`VERL_USE_EXTERNAL_MODULES`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from groupwise.integrations.verl.policy_loss import policy_loss
 from groupwise.objective import Objective
 
 
-def register(objective: str | Objective, edits: Mapping[str, Any] | None = None, name: str | None = None, estimator: bool = True) -> list[str]:
+def register(
+    objective: str | Objective, edits: Mapping[str, Any] | None = None, name: str | None = None, estimator: bool = True
+) -> list[str]:
     """Makes an objective a policy loss and an advantage estimator of verl's.
 
     Args:
@@ -31,11 +35,16 @@ def register(objective: str | Objective, edits: Mapping[str, Any] | None = None,
     try:
         algorithms = import_module("verl.trainer.ppo.core_algos")
     except ImportError as error:
-        raise ImportError(f"groupwise.integrations.verl needs verl 0.9, which could not be imported ({error}); write: pip install verl==0.9.1") from error
+        raise ImportError(
+            f"groupwise.integrations.verl needs verl 0.9, which could not be imported ({error}); write: pip install"
+            " verl==0.9.1"
+        ) from error
     if isinstance(objective, str):
         objective = Objective.preset(objective, **(edits or {}))
     elif edits:
-        raise ValueError("edits change a preset by its name; write register('grpo', edits=...), or change the Objective itself")
+        raise ValueError(
+            "edits change a preset by its name; write register('grpo', edits=...), or change the Objective itself"
+        )
     called = name or f"groupwise_{objective.name.replace('+', '_')}"
     loss = policy_loss(objective)
     if estimator:

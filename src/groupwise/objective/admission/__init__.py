@@ -1,4 +1,6 @@
-"""Admission: which groups train at all. Nothing is dropped by its reward: keeping the best of a group would delete its negatives."""
+"""Admission: which groups train at all. Nothing is dropped by its reward: keeping the best of a group would delete its
+negatives.
+"""
 
 from __future__ import annotations
 

@@ -33,7 +33,9 @@ class PositiveShare(Config):
 
     def __call__(self, rewards: Grouped) -> Bool[Tensor, " P"]:
         """`[num_groups]` bool."""
-        hits = rewards.value.new_zeros(rewards.num_groups).index_add(0, rewards.index, ((rewards.value > self.threshold) & rewards.present).double().sum(1))
+        hits = rewards.value.new_zeros(rewards.num_groups).index_add(
+            0, rewards.index, ((rewards.value > self.threshold) & rewards.present).double().sum(1)
+        )
         # The slack is for products such as 0.55 * 20, which rounds to just above 11.
         enough = hits + 1e-9 >= self.min_positive_ratio * rewards.group_size.sum(1)
         return enough & ~rewards.group_flat.all(dim=1)

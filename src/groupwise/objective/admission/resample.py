@@ -14,7 +14,8 @@ from groupwise.objective.grouped import Grouped
 
 @final
 class Resample(Config):
-    """Admits groups that are not flat. The trainer draws further prompts until the batch is full, at most `max_rounds` times.
+    """Admits groups that are not flat. The trainer draws further prompts until the batch is full, at most `max_rounds`
+    times.
 
     After that it trains what there is and says so.
 

@@ -1,6 +1,7 @@
 """Advantage: how a reward compares inside its group. Computed once per batch of rollouts, on whole groups, in fp64.
 
-A group whose rewards are all equal, or that holds fewer than two scorable members, gives exactly 0 under every advantage with a group baseline.
+A group whose rewards are all equal, or that holds fewer than two scorable members, gives exactly 0 under every
+advantage with a group baseline.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from groupwise.objective.running import Running
 
 @final
 class Accepted(Config):
-    """`A_i = 1[R_i > threshold]`, no comparison inside the group: with `S = A lp` this is supervised training on accepted samples.
+    """`A_i = 1[R_i > threshold]`, no comparison inside the group: with `S = A lp` this is supervised training on
+    accepted samples.
 
     Not shift-invariant, and a flat group of accepted members keeps its ones.
 

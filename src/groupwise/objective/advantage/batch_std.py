@@ -16,10 +16,11 @@ from groupwise.objective.running import Running
 
 @final
 class BatchStd(Config):
-    """`A_i = (R_i - mean(R)) / max(std_batch(R), min_std)`: the group's mean, the standard deviation of all rewards of the batch.
+    """`A_i = (R_i - mean(R)) / max(std_batch(R), min_std)`: the group's mean, the standard deviation of all rewards of
+    the batch.
 
-    Global over processes, taken before sharding. With `of = "advantage"` the scale is the standard deviation of the centred rewards.
-    A flat group gives exactly 0. Shift-invariant; scale-invariant above `min_std`.
+    Global over processes, taken before sharding. With `of = "advantage"` the scale is the standard deviation of the
+    centred rewards. A flat group gives exactly 0. Shift-invariant; scale-invariant above `min_std`.
 
     Example:
         The four rewards spread by `sqrt(1/6) = 0.408`; 1 is half a point above its group.
@@ -44,5 +45,7 @@ class BatchStd(Config):
 
     def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         centred = rewards.value - rewards.mean
-        _, _, std = rewards.batch_moments(rewards.value if self.of == "reward" else rewards.compared(centred), self.ddof)
+        _, _, std = rewards.batch_moments(
+            rewards.value if self.of == "reward" else rewards.compared(centred), self.ddof
+        )
         return bounded(rewards.compared(centred / std.clamp(min=self.min_std)), self.clip), running

@@ -16,7 +16,8 @@ from groupwise.objective.running import Running
 
 @final
 class ConstantBaseline(Config):
-    """`A_i = R_i - value`: no comparison inside the group, so a flat group keeps its advantage and neither shift nor scale is forgiven.
+    """`A_i = R_i - value`: no comparison inside the group, so a flat group keeps its advantage and neither shift nor
+    scale is forgiven.
 
     Example:
         >>> advantage, _ = ConstantBaseline(value=0.5)(Grouped.of([1.0, 0.0], [1.0, 1.0]), Running())

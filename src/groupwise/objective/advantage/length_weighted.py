@@ -18,8 +18,8 @@ from groupwise.objective.running import Running
 class LengthWeighted(Config):
     """`A_i = R_i - sum_j n_j R_j / sum_j n_j` over the member's group, `n` the valid decisions.
 
-    Longer members have noisier gradients and weigh more in the baseline; members without a decision do not enter it. A flat group gives exactly 0.
-    Shift-invariant, and proportional to the scale of the reward.
+    Longer members have noisier gradients and weigh more in the baseline; members without a decision do not enter it. A
+    flat group gives exactly 0. Shift-invariant, and proportional to the scale of the reward.
 
     Source: OPO, arXiv 2505.23585, equation 7. Right for exactly on-policy updates.
     """

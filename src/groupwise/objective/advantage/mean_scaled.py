@@ -17,9 +17,11 @@ from groupwise.objective.running import Running
 
 @final
 class MeanScaled(Config):
-    """`A_i = (R_i - mean(R)) / mean(R)` over the member's group: with 0/1 rewards, the rarer a success the more it weighs (the gradient of log success).
+    """`A_i = (R_i - mean(R)) / mean(R)` over the member's group: with 0/1 rewards, the rarer a success the more it
+    weighs (the gradient of log success).
 
-    Rewards must not be negative. A flat group, and one whose mean is 0, gives exactly 0. Scale-invariant, not shift-invariant.
+    Rewards must not be negative. A flat group, and one whose mean is 0, gives exactly 0. Scale-invariant, not
+    shift-invariant.
 
     Example:
         One success in four: mean 1/4.
@@ -39,8 +41,8 @@ class MeanScaled(Config):
     def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         if bool((rewards.value < 0).any()):
             raise ValueError(
-                f"advantage.kind = 'mean_scaled' divides by the group's mean and takes no negative reward; the lowest is {float(rewards.value.min()):.6g}; "
-                "shift the reward, or write advantage.kind = 'centred'"
+                "advantage.kind = 'mean_scaled' divides by the group's mean and takes no negative reward; the lowest"
+                f" is {float(rewards.value.min()):.6g}; shift the reward, or write advantage.kind = 'centred'"
             )
         divisor = torch.where(rewards.mean > 0, rewards.mean, torch.ones_like(rewards.mean))
         return bounded(rewards.compared((rewards.value - rewards.mean) / divisor), self.clip), running

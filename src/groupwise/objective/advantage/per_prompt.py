@@ -18,19 +18,23 @@ from groupwise.objective.running import Running
 
 @final
 class PerPrompt(Config):
-    """`A_i = (R_i - mean(H)) / max(std(H), min_std)`, `H` the last `buffer_size` rewards of the member's prompt, those of its own group included.
+    """`A_i = (R_i - mean(H)) / max(std(H), min_std)`, `H` the last `buffer_size` rewards of the member's prompt, those
+    of its own group included.
 
-    A prompt seen fewer than `min_count` times takes mean and standard deviation of the whole batch instead. `baseline = "group"` subtracts the group's mean and
-    keeps the prompt's scale: a flat group then gives exactly 0. With `baseline = "prompt"` it does not: a group that is better than its prompt's past is
-    reinforced as a whole. Shift-invariant where the past is shifted as well.
+    A prompt seen fewer than `min_count` times takes mean and standard deviation of the whole batch instead. `baseline =
+    "group"` subtracts the group's mean and keeps the prompt's scale: a flat group then gives exactly 0. With `baseline
+    = "prompt"` it does not: a group that is better than its prompt's past is reinforced as a whole. Shift-invariant
+    where the past is shifted as well.
 
-    The past is given (`Rollouts.reward_history`) and not remembered here: the trainer keeps it, in its checkpoints. Without one, only the batch counts.
+    The past is given (`Rollouts.reward_history`) and not remembered here: the trainer keeps it, in its checkpoints.
+    Without one, only the batch counts.
 
     Example:
-        A prompt's past 0, 0, 1, 1 (`min_count = 4`) and now a reward of 3: `H` has mean 1 and standard deviation `sqrt(1.2)`; the advantage is `2 / sqrt(1.2)`.
+        A prompt's past 0, 0, 1, 1 (`min_count = 4`) and now a reward of 3: `H` has mean 1 and standard deviation
+        `sqrt(1.2)`; the advantage is `2 / sqrt(1.2)`.
 
-    Source: `PerPromptStatTracker` of DDPO, arXiv 2305.13301, and of source 002. A group larger than the buffer counts whole there and here, in any order of its
-    members; the floor `min_std` stands where their code adds 1e-6.
+    Source: `PerPromptStatTracker` of DDPO, arXiv 2305.13301, and of source 002. A group larger than the buffer counts
+    whole there and here, in any order of its members; the floor `min_std` stands where their code adds 1e-6.
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"reward_history"})
@@ -58,7 +62,9 @@ class PerPrompt(Config):
         past, there = self._past(rewards)
         count = rewards.size + there.sum(1, keepdim=True)
         mean = (rewards.sum(rewards.value) + torch.where(there, past, 0.0).sum(1, keepdim=True)) / count.clamp(min=1)
-        squares = rewards.sum((rewards.value - mean).square()) + torch.where(there, (past - mean).square(), 0.0).sum(1, keepdim=True)
+        squares = rewards.sum((rewards.value - mean).square()) + torch.where(there, (past - mean).square(), 0.0).sum(
+            1, keepdim=True
+        )
         std = (squares / (count - self.ddof).clamp(min=1)).sqrt()
         enough = count >= self.min_count
         scale = torch.where(enough, std, batch_std).clamp(min=self.min_std)
@@ -70,11 +76,15 @@ class PerPrompt(Config):
     def _past(self, rewards: Grouped) -> tuple[Tensor, Tensor]:
         """`[B, H]` the prompt's past, and which of it the buffer still holds beside the group."""
         if rewards.value.shape[1] > 1:
-            raise ValueError("advantage.kind = 'per_prompt' remembers one number a member, and a reward is a map [B, T]; write another advantage.kind")
+            raise ValueError(
+                "advantage.kind = 'per_prompt' remembers one number a member, and a reward is a map [B, T]; write"
+                " another advantage.kind"
+            )
         if rewards.history is None or rewards.history.shape[1] == 0:
             empty = rewards.value[:, :0]
             return empty, empty.bool()
         known = rewards.history.isfinite()
-        # The newest stand last: how many known rewards come at or after a place decides whether the buffer still holds it.
+        # The newest stand last: how many known rewards come at or after a place decides whether the buffer still holds
+        # it.
         age = known.flip(1).cumsum(1).flip(1)
         return rewards.history, known & (age <= (self.buffer_size - rewards.size).clamp(min=0))

@@ -17,9 +17,11 @@ from groupwise.objective.running import Running
 
 @final
 class PerReward(Config):
-    """`x_i = sum_k weight_k (R_ik - mean_k) / max(std_k, min_std)` inside the group, then `A = (x - mean(x)) / max(std(x), min_std)` over the batch.
+    """`x_i = sum_k weight_k (R_ik - mean_k) / max(std_k, min_std)` inside the group, then `A = (x - mean(x)) /
+    max(std(x), min_std)` over the batch.
 
-    A missing reward leaves its own term alone. A group that is flat in every reward gives exactly 0. Shift- and scale-invariant in each reward by itself.
+    A missing reward leaves its own term alone. A group that is flat in every reward gives exactly 0. Shift- and
+    scale-invariant in each reward by itself.
 
     Example:
         >>> advantage, _ = PerReward(whiten=False)(Grouped.of([1.0, 0.0], [0.5, 0.5]), Running())
@@ -40,7 +42,8 @@ class PerReward(Config):
     """Largest absolute advantage, after scaling."""
 
     def summands(self, rewards: Grouped) -> dict[str, Float[Tensor, "B K"]]:
-        """Returns what each reward adds to the comparison, `weight_k (R_ik - mean_k) / max(std_k, min_std)`; rewards of weight 0 add nothing and are left out.
+        """Returns what each reward adds to the comparison, `weight_k (R_ik - mean_k) / max(std_k, min_std)`; rewards of
+        weight 0 add nothing and are left out.
 
         Args:
             rewards: with their parts.

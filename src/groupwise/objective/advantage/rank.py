@@ -17,13 +17,15 @@ from groupwise.objective.running import Running
 class Rank(Config):
     """`A_i = 1 - 2 rank_i / (n - 1)`, rank 0 the best, average ranks on ties: from 1 for the best to -1 for the worst.
 
-    A flat group gives exactly 0. Invariant under every increasing map of the reward; it discards the size of differences (source 004 warns of it).
+    A flat group gives exactly 0. Invariant under every increasing map of the reward; it discards the size of
+    differences (source 004 warns of it).
 
-    `ties = "order"` is source 004's own code, kept for comparison: equal rewards are ranked in the order of the members, so that a group with ties, and even a
-    flat one, gets advantages that mean nothing.
+    `ties = "order"` is source 004's own code, kept for comparison: equal rewards are ranked in the order of the
+    members, so that a group with ties, and even a flat one, gets advantages that mean nothing.
 
     Example:
-        Rewards 3, 1, 1: ranks 0, 1.5, 1.5, advantages 1, -0.5, -0.5; with `ties = "order"` ranks 0, 1, 2, advantages 1, 0, -1.
+        Rewards 3, 1, 1: ranks 0, 1.5, 1.5, advantages 1, -0.5, -0.5; with `ties = "order"` ranks 0, 1, 2, advantages 1,
+        0, -1.
     """
 
     group_baseline: ClassVar[bool] = True
@@ -36,7 +38,8 @@ class Rank(Config):
         if self.ties == "order":
             placed = torch.stack([self._in_order(rewards, column) for column in columns], dim=1)
             return torch.where(rewards.present & (rewards.size > 1), placed, torch.zeros_like(placed)), running
-        # Ordered by (group, reward), a member's average rank is half the number of better members of its group, less half the number of worse ones.
+        # Ordered by (group, reward), a member's average rank is half the number of better members of its group, less
+        # half the number of worse ones.
         return rewards.compared(torch.stack([self._column(rewards, column) for column in columns], dim=1)), running
 
     @staticmethod

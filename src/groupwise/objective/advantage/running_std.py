@@ -16,13 +16,16 @@ from groupwise.objective.running import Running
 
 @final
 class RunningStd(Config):
-    """`A_i = (R_i - mean(R)) / max(s, min_std)`, `s` a bias-corrected exponential average of the batch's standard deviation.
+    """`A_i = (R_i - mean(R)) / max(s, min_std)`, `s` a bias-corrected exponential average of the batch's standard
+    deviation.
 
-    The average includes the batch at hand, so the first batch is scaled by its own. `baseline = "running"` subtracts the running mean instead of
-    the group's (source 001's form): it replaces the comparison inside the group by the difficulty of the prompt, and is inferior.
+    The average includes the batch at hand, so the first batch is scaled by its own. `baseline = "running"` subtracts
+    the running mean instead of the group's (source 001's form): it replaces the comparison inside the group by the
+    difficulty of the prompt, and is inferior.
 
-    Over prompts of unlike difficulty the rewards' standard deviation is mostly that of the prompts, and advantages inside a group are then far below 1;
-    `of = "advantage"` follows the standard deviation of the centred rewards instead, under which they have mean 0 and standard deviation about 1.
+    Over prompts of unlike difficulty the rewards' standard deviation is mostly that of the prompts, and advantages
+    inside a group are then far below 1; `of = "advantage"` follows the standard deviation of the centred rewards
+    instead, under which they have mean 0 and standard deviation about 1.
 
     With the group's baseline, a flat group gives exactly 0. Shift-invariant.
 
@@ -52,7 +55,8 @@ class RunningStd(Config):
     def _one_baseline(self) -> RunningStd:
         if self.of == "advantage" and self.baseline == "running":
             raise ValueError(
-                'of = "advantage" is the spread around the group\'s mean, and baseline = "running" subtracts another one; write baseline = "group"'
+                'of = "advantage" is the spread around the group\'s mean, and baseline = "running" subtracts another'
+                ' one; write baseline = "group"'
             )
         return self
 

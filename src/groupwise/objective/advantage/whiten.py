@@ -16,10 +16,11 @@ from groupwise.objective.running import Running
 
 @final
 class Whiten(Config):
-    """`A_i = (x_i - mean(x)) / max(std(x), min_std)` over all members of the batch, `x = R`, or `x = R - mean_group(R)` with `baseline = "group"`.
+    """`A_i = (x_i - mean(x)) / max(std(x), min_std)` over all members of the batch, `x = R`, or `x = R - mean_group(R)`
+    with `baseline = "group"`.
 
-    Global over processes, taken before sharding. With a group baseline a flat group is forced to 0 afterwards; without one the batch is
-    the comparison, a flat *batch* gives exactly 0, and a flat group keeps what the others make of it.
+    Global over processes, taken before sharding. With a group baseline a flat group is forced to 0 afterwards; without
+    one the batch is the comparison, a flat *batch* gives exactly 0, and a flat group keeps what the others make of it.
 
     Example:
         Mean 1/2, standard deviation `1/sqrt(3) = 0.577`.
@@ -44,10 +45,15 @@ class Whiten(Config):
         return self.baseline == "group"
 
     def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
-        # The mean of equal numbers rounds; what it leaves of them is a few units in the last place, whose sum and mean are exact, so that a flat batch gives 0.
+        # The mean of equal numbers rounds; what it leaves of them is a few units in the last place, whose sum and mean
+        # are exact, so that a flat batch gives 0.
         level = rewards.mean if self.baseline == "group" else rewards.batch_moments(rewards.value)[1]
         value = rewards.value - level
         _, mean, std = rewards.batch_moments(value)
         scaled = (value - mean) / std.clamp(min=self.min_std)
-        kept = rewards.compared(scaled) if self.baseline == "group" else scaled.where(rewards.present, scaled.new_zeros(()))
+        kept = (
+            rewards.compared(scaled)
+            if self.baseline == "group"
+            else scaled.where(rewards.present, scaled.new_zeros(()))
+        )
         return bounded(kept, self.clip), running

@@ -1,4 +1,6 @@
-"""The share of its group that a member beats, reward by reward (Pref-GRPO's win rate, from rewards that score members one by one)."""
+"""The share of its group that a member beats, reward by reward (Pref-GRPO's win rate, from rewards that score members
+one by one).
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,16 @@ class WinRate(Config):
     """`A_i = (x_i - mean(x)) / max(std(x), min_std)` inside the group, `x_i = sum_k weight_k w_ik`.
 
     `w_ik` is the share of the others that member i beats in reward k.
-    A difference of at most `margin` is a draw, half a win: what a reward cannot tell apart is not learned from. With `margin = 0`, rewards may be changed by
-    any increasing map; a missing reward takes no part in its comparisons. A flat group gives exactly 0, and so does one in which all win as often.
+    A difference of at most `margin` is a draw, half a win: what a reward cannot tell apart is not learned from. With
+    `margin = 0`, rewards may be changed by any increasing map; a missing reward takes no part in its comparisons. A
+    flat group gives exactly 0, and so does one in which all win as often.
 
     Example:
-        Rewards 5, 1, 1: win rates 1, 1/4, 1/4, mean 1/2, unbiased standard deviation `sqrt(3)/4`: advantages `2/sqrt(3)`, `-1/sqrt(3)`, `-1/sqrt(3)`.
+        Rewards 5, 1, 1: win rates 1, 1/4, 1/4, mean 1/2, unbiased standard deviation `sqrt(3)/4`: advantages
+        `2/sqrt(3)`, `-1/sqrt(3)`, `-1/sqrt(3)`.
 
-    Source: Pref-GRPO, arXiv 2508.20751, section 3, whose judge compares two images; for such a judge see `groupwise.reward.win_rate`.
+    Source: Pref-GRPO, arXiv 2508.20751, section 3, whose judge compares two images; for such a judge see
+    `groupwise.reward.win_rate`.
     """
 
     group_baseline: ClassVar[bool] = True
@@ -52,7 +57,9 @@ class WinRate(Config):
         """`[B, K]`, the share of the other present members of the group that are beaten; 1/2 without any other."""
         order = part.index.argsort(stable=True)
         ordered = part.index[order]
-        place = torch.empty_like(order).index_copy_(0, order, torch.arange(len(order), device=order.device) - torch.searchsorted(ordered, ordered))
+        place = torch.empty_like(order).index_copy_(
+            0, order, torch.arange(len(order), device=order.device) - torch.searchsorted(ordered, ordered)
+        )
         shape = (part.num_groups, int(place.max()) + 1 if len(place) else 1, part.value.shape[1])
         # Groups side by side, so that only members of the same one are compared: [P, G, K], then pairs [P, G, G, K].
         value = part.value.new_zeros(shape).index_put((part.index, place), part.value)

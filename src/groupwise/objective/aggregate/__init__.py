@@ -1,4 +1,6 @@
-"""Aggregation: mask -> weights `w [B, T]`, with global counts of the update, so that micro-batches and processes sum to the whole."""
+"""Aggregation: mask -> weights `w [B, T]`, with global counts of the update, so that micro-batches and processes sum to
+the whole.
+"""
 
 from __future__ import annotations
 

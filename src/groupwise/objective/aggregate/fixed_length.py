@@ -14,7 +14,8 @@ from groupwise.objective.counts import Counts
 
 @final
 class FixedLength(Config):
-    """`w = 1 / (B L)` with `L = length` and `B` every member that was sampled, dropped groups included: the divisor is fixed.
+    """`w = 1 / (B L)` with `L = length` and `B` every member that was sampled, dropped groups included: the divisor is
+    fixed.
 
     Neither a longer member nor a dropped group changes what another decision weighs.
 

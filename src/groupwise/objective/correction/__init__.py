@@ -1,4 +1,6 @@
-"""Behaviour correction: a detached weight `k` for what the sampler really did, `exp(lp_old - lp_behaviour)`, bounded; of decisions, or of whole members."""
+"""Behaviour correction: a detached weight `k` for what the sampler really did, `exp(lp_old - lp_behaviour)`, bounded;
+of decisions, or of whole members.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,10 @@ class Interval(Config):
     Example:
         >>> import torch
         >>> log_weight = torch.tensor([[0.4, 1.5], [1.5, 6.0]]).log()
-        >>> [[round(each, 3) for each in row] for row in Interval()(log_weight, torch.ones(2, 2, dtype=torch.bool)).tolist()]
+        >>> [
+        ...     [round(each, 3) for each in row]
+        ...     for row in Interval()(log_weight, torch.ones(2, 2, dtype=torch.bool)).tolist()
+        ... ]
         [[0.0, 1.5], [1.5, 0.0]]
 
     Source: IcePop, Ling team 2025, arXiv 2510.18855.

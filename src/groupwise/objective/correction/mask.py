@@ -1,4 +1,6 @@
-"""Whole members that the sampler made too unlike the old policy do not train: masked importance sampling (MIS), geometric rejection (Geo-RS)."""
+"""Whole members that the sampler made too unlike the old policy do not train: masked importance sampling (MIS),
+geometric rejection (Geo-RS).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from groupwise.objective.behaviour_weight import decision_weight, mean_weight, m
 
 @final
 class Mask(Config):
-    """`k_t = v_t 1[minimum <= m <= maximum]`: a member is kept or dropped whole, by `m`, the product of its `w_t = exp(lp_old - lp_behaviour)` or their mean.
+    """`k_t = v_t 1[minimum <= m <= maximum]`: a member is kept or dropped whole, by `m`, the product of its `w_t =
+    exp(lp_old - lp_behaviour)` or their mean.
 
     What survivors weigh, `v_t`, is a choice of its own: each decision's `w_t`, the member's product, or 1.
 
@@ -31,10 +34,14 @@ class Mask(Config):
 
         Geometric means .775 and 3.
 
-        >>> [[round(k, 3) for k in row] for row in Mask(by="mean", minimum=0.8, maximum=4.0, weight="one")(log_weight, mask).tolist()]
+        >>> [
+        ...     [round(k, 3) for k in row]
+        ...     for row in Mask(by="mean", minimum=0.8, maximum=4.0, weight="one")(log_weight, mask).tolist()
+        ... ]
         [[0.0, 0.0], [1.0, 1.0]]
 
-    Source: Liu et al. 2025, "When speed kills stability" (its Seq-MIS has `weight = "product"`); the mean: verl's rollout correction (Geo-RS).
+    Source: Liu et al. 2025, "When speed kills stability" (its Seq-MIS has `weight = "product"`); the mean: verl's
+    rollout correction (Geo-RS).
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"behaviour_log_prob"})
@@ -44,7 +51,8 @@ class Mask(Config):
     minimum: float = Field(default=0.0, ge=0)
     """The smallest; 0 is none."""
     by: Literal["product", "mean"] = "product"
-    """The product over a member's decisions, which a long member leaves 1 by its length alone, or their geometric mean."""
+    """The product over a member's decisions, which a long member leaves 1 by its length alone, or their geometric mean.
+    """
     weight: Literal["decision", "product", "one"] = "decision"
     """What survivors weigh."""
     truncate: float | None = Field(default=None, gt=0)
@@ -60,7 +68,11 @@ class Mask(Config):
         """`k [B, T]` from `lp_old - lp_behaviour`."""
         product = member_weight(log_weight, mask)
         measure = product if self.by == "product" else mean_weight(log_weight, mask)
-        weight = {"decision": lambda: decision_weight(log_weight), "product": lambda: product.expand_as(log_weight), "one": lambda: torch.ones_like(log_weight)}
+        weight = {
+            "decision": lambda: decision_weight(log_weight),
+            "product": lambda: product.expand_as(log_weight),
+            "one": lambda: torch.ones_like(log_weight),
+        }
         survivors = weight[self.weight]() if self.truncate is None else weight[self.weight]().clamp(max=self.truncate)
         kept = (measure >= self.minimum) & (measure <= self.maximum)
         return torch.where(kept, survivors, 0.0)

@@ -18,7 +18,10 @@ class NoCorrection(Config):
     Example:
         >>> import torch
         >>> log_weight = torch.tensor([[0.4, 1.5], [1.5, 6.0]]).log()
-        >>> [[round(each, 3) for each in row] for row in NoCorrection()(log_weight, torch.ones(2, 2, dtype=torch.bool)).tolist()]
+        >>> [
+        ...     [round(each, 3) for each in row]
+        ...     for row in NoCorrection()(log_weight, torch.ones(2, 2, dtype=torch.bool)).tolist()
+        ... ]
         [[1.0, 1.0], [1.0, 1.0]]
     """
 

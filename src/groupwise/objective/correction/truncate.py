@@ -14,7 +14,8 @@ from groupwise.objective.behaviour_weight import decision_weight, member_weight
 
 @final
 class Truncate(Config):
-    """`k = min(max(w, minimum), maximum)` with `w = exp(lp_old - lp_behaviour)` of each decision, or their product over the member: no decision is lost.
+    """`k = min(max(w, minimum), maximum)` with `w = exp(lp_old - lp_behaviour)` of each decision, or their product over
+    the member: no decision is lost.
 
     Example:
         >>> import torch
@@ -27,7 +28,8 @@ class Truncate(Config):
         >>> [[round(k, 3) for k in row] for row in Truncate(level="member")(log_weight, mask).tolist()]
         [[0.6, 0.6], [2.0, 2.0]]
 
-    Source: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy training" (TIS); over members: Liu et al. 2025 (Seq-TIS).
+    Source: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy training" (TIS); over members:
+    Liu et al. 2025 (Seq-TIS).
     """
 
     reads: ClassVar[frozenset[str]] = frozenset({"behaviour_log_prob"})
@@ -46,5 +48,9 @@ class Truncate(Config):
 
     def __call__(self, log_weight: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
         """`k [B, T]` from `lp_old - lp_behaviour`."""
-        weight = decision_weight(log_weight) if self.level == "decision" else member_weight(log_weight, mask).expand_as(log_weight)
+        weight = (
+            decision_weight(log_weight)
+            if self.level == "decision"
+            else member_weight(log_weight, mask).expand_as(log_weight)
+        )
         return weight.clamp(self.minimum, self.maximum)

@@ -1,7 +1,7 @@
 """Credit: how a member's advantage is spread over its decisions. A named chain; an empty one is uniform.
 
-The product of the named credits is renormalised to mean one over each member's valid decisions, unless one of them is `raw`. Credit is detached and
-stands outside the trust region, so it can never push a decision out of it.
+The product of the named credits is renormalised to mean one over each member's valid decisions, unless one of them is
+`raw`. Credit is detached and stands outside the trust region, so it can never push a decision out of it.
 """
 
 from __future__ import annotations
@@ -74,4 +74,6 @@ class Credit(Config):
     def measure(self, parts: list[Float[Tensor, "B T"]], decisions: Decisions) -> dict[str, Statistic]:
         """The metrics of every credit of the chain."""
         links = zip(self.links(), parts, strict=True)
-        return {name: statistic for credit, part in links for name, statistic in credit.measure(part, decisions).items()}
+        return {
+            name: statistic for credit, part in links for name, statistic in credit.measure(part, decisions).items()
+        }

@@ -17,12 +17,15 @@ from groupwise.statistics import Statistic, Variance
 
 @final
 class GradientAdaptive(Config):
-    """`c_t = n softmax_t(g_t / T)` over a member's valid decisions, detached; a member of at most one decision has credit 1.
+    """`c_t = n softmax_t(g_t / T)` over a member's valid decisions, detached; a member of at most one decision has
+    credit 1.
 
-    `signal = "surprisal"` is the source's proxy `g = |lp|`, for discrete decisions only: a density's logarithm depends on the unit it is measured in, and its
-    size says nothing. `"score_norm"` is exact: the norm of the log-prob's gradient by the logits, `sqrt(1 - 2 p_y + sum p^2)`, or by the standardised mean,
-    `|(a - mu) / sigma|`, which concentrates near the square root of the dimension, so `temperature` goes with the log-prob's unit. `"auto"` is the first where
-    decisions are discrete and the second where they are densities; `Objective.on(density=True)` makes that choice, which runs do by themselves.
+    `signal = "surprisal"` is the source's proxy `g = |lp|`, for discrete decisions only: a density's logarithm depends
+    on the unit it is measured in, and its size says nothing. `"score_norm"` is exact: the norm of the log-prob's
+    gradient by the logits, `sqrt(1 - 2 p_y + sum p^2)`, or by the standardised mean, `|(a - mu) / sigma|`, which
+    concentrates near the square root of the dimension, so `temperature` goes with the log-prob's unit. `"auto"` is the
+    first where decisions are discrete and the second where they are densities; `Objective.on(density=True)` makes that
+    choice, which runs do by themselves.
 
     Example:
         Log-probs `-ln 1`, `-ln 2`, `-ln 3`: a softmax of their sizes is 1 : 2 : 3.
@@ -51,7 +54,9 @@ class GradientAdaptive(Config):
         """What to write for densities, where this cannot serve them."""
         if self.signal == "score_norm":
             return None
-        return "write credit.gradient_adaptive.signal = 'score_norm'" + (", or take objective.on(density=True)" if self.signal == "auto" else "")
+        return "write credit.gradient_adaptive.signal = 'score_norm'" + (
+            ", or take objective.on(density=True)" if self.signal == "auto" else ""
+        )
 
     def on(self, *, density: bool) -> GradientAdaptive:
         """The same with `"auto"` decided.

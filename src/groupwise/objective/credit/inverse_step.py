@@ -17,8 +17,9 @@ from groupwise.statistics import Statistic
 class InverseStep(Config):
     """`c_t ~ 1 / dt_t` over a member's valid decisions, normalised to mean one, or as it is with `raw`.
 
-    The mean of a denoising transition moves by the model's output times its step `dt`, so does its gradient; divided by `dt` all steps push alike.
-    The steps are `Rollouts.step_size`, all positive. A member of one decision has credit 1 unless `raw`.
+    The mean of a denoising transition moves by the model's output times its step `dt`, so does its gradient; divided by
+    `dt` all steps push alike. The steps are `Rollouts.step_size`, all positive. A member of one decision has credit 1
+    unless `raw`.
 
     Example:
         `1/dt` is 1, 2, 4, mean 7/3.

@@ -16,13 +16,16 @@ from groupwise.statistics import Mean, Statistic
 
 @final
 class TemporalDecay(Config):
-    """`c_t = n gamma^(t-1) / sum_s gamma^(s-1)` over a member's valid decisions; with `raw`, `c_t = gamma^(t-1)` (the source's `normalize = false`).
+    """`c_t = n gamma^(t-1) / sum_s gamma^(s-1)` over a member's valid decisions; with `raw`, `c_t = gamma^(t-1)` (the
+    source's `normalize = false`).
 
     Example:
         `gamma = 0.5`, three decisions: `gamma^(t-1)` is 1, 1/2, 1/4, mean 7/12, so the credit is 12/7, 6/7, 3/7.
 
         >>> import torch
-        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), torch.zeros(1, 3), torch.zeros(1, 3), torch.ones(1, 3))
+        >>> given = Decisions(
+        ...     torch.ones(1, 3, dtype=torch.bool), torch.zeros(1, 3), torch.zeros(1, 3), torch.ones(1, 3)
+        ... )
         >>> (7 * TemporalDecay(gamma=0.5)(given)).round().tolist()
         [[12.0, 6.0, 3.0]]
 

@@ -1,4 +1,6 @@
-"""Divergence from the reference: estimators of a KL from one sample a decision, and the domain's exact value where it has one."""
+"""Divergence from the reference: estimators of a KL from one sample a decision, and the domain's exact value where it
+has one.
+"""
 
 from __future__ import annotations
 

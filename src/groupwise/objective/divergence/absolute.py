@@ -29,5 +29,7 @@ class Absolute(Penalty):
 
     kind: Literal["abs"] = "abs"
 
-    def __call__(self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"]:
+    def __call__(
+        self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None
+    ) -> Float[Tensor, "B T"]:
         return (decisions.log_prob - reference_log_prob).abs()

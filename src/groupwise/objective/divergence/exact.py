@@ -13,7 +13,8 @@ from groupwise.objective.penalty import Penalty
 
 @final
 class Exact(Penalty):
-    """`D` as the domain gives it in `Scored.exact_divergence`: `|mu - mu_ref|^2 / (2 sigma^2)` for Gaussians, the categorical KL over the remaining picks, ...
+    """`D` as the domain gives it in `Scored.exact_divergence`: `|mu - mu_ref|^2 / (2 sigma^2)` for Gaussians, the
+    categorical KL over the remaining picks, ...
 
     A domain that cannot supply it is refused before the first step.
     """
@@ -24,5 +25,7 @@ class Exact(Penalty):
     def reads(self) -> frozenset[str]:
         return frozenset({"exact_divergence"} if self.beta.may_be_positive() else ())
 
-    def __call__(self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"]:
+    def __call__(
+        self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None
+    ) -> Float[Tensor, "B T"]:
         return decisions.log_prob.new_zeros(decisions.mask.shape) if exact is None else exact

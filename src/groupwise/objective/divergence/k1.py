@@ -15,8 +15,9 @@ from groupwise.objective.penalty import Penalty
 class K1(Penalty):
     """`D = lp - lp_ref`, and `D = lp_old - lp` with `against = "behaviour"`.
 
-    Unbiased in value for KL(pi || ref), but in the loss its mean gradient on-policy is exactly 0 although the KL's is not: it warns there.
-    Its place is the reward (`place = "reward"`). Against the policy that acted, whose samples these are, it is unbiased for KL(old || pi): source 002's form.
+    Unbiased in value for KL(pi || ref), but in the loss its mean gradient on-policy is exactly 0 although the KL's is
+    not: it warns there. Its place is the reward (`place = "reward"`). Against the policy that acted, whose samples
+    these are, it is unbiased for KL(old || pi): source 002's form.
 
     Example:
         A decision the reference finds half as likely.
@@ -32,6 +33,8 @@ class K1(Penalty):
 
     kind: Literal["k1"] = "k1"
 
-    def __call__(self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"]:
+    def __call__(
+        self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None
+    ) -> Float[Tensor, "B T"]:
         gap = decisions.log_prob - reference_log_prob
         return -gap if self.against == "behaviour" else gap

@@ -31,5 +31,7 @@ class K2(Penalty):
 
     kind: Literal["k2"] = "k2"
 
-    def __call__(self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"]:
+    def __call__(
+        self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None
+    ) -> Float[Tensor, "B T"]:
         return 0.5 * (decisions.log_prob - reference_log_prob).square()

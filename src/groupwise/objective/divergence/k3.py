@@ -16,7 +16,8 @@ from groupwise.objective.penalty import Penalty
 
 @final
 class K3(Penalty):
-    """`D = exp(x) - x - 1` with `x = lp_ref - lp`; beyond `x = 80` it goes on as a straight line, with the slope that it has there.
+    """`D = exp(x) - x - 1` with `x = lp_ref - lp`; beyond `x = 80` it goes on as a straight line, with the slope that
+    it has there.
 
     Computed by `expm1`, so that a drift of 1e-4 is not lost to rounding in fp32. Never negative, unbiased in value for
     KL(pi || ref); on-policy its gradient is that of KL(ref || pi).
@@ -35,7 +36,9 @@ class K3(Penalty):
 
     kind: Literal["k3"] = "k3"
 
-    def __call__(self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"]:
+    def __call__(
+        self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None
+    ) -> Float[Tensor, "B T"]:
         gap = reference_log_prob - decisions.log_prob.detach()
         held = gap.clamp(max=LOG_LIMIT)
         grown = held.expm1()

@@ -13,14 +13,18 @@ from groupwise.objective.known_gradient import known_gradient
 from groupwise.objective.penalty import Penalty
 
 _NEAR = 1.0
-"""Below it `exp(x) - 1 - x` is computed as it stands; above, nothing cancels, and `r exp(x)` is one exponential that cannot overflow."""
+"""Below it `exp(x) - 1 - x` is computed as it stands; above, nothing cancels, and `r exp(x)` is one exponential that
+cannot overflow.
+"""
 
 
 @final
 class K3Unbiased(Penalty):
-    """`D = r (exp(x) - x - 1)` with `x = lp_ref - lp` and `r = exp(lp - lp_old)`, its value clamped in the exponents at 80.
+    """`D = r (exp(x) - x - 1)` with `x = lp_ref - lp` and `r = exp(lp - lp_old)`, its value clamped in the exponents at
+    80.
 
-    Its gradient by `lp` is `-r x`, and is taken so: differentiated term by term it is a difference of two numbers near `r exp(x)`.
+    Its gradient by `lp` is `-r x`, and is taken so: differentiated term by term it is a difference of two numbers near
+    `r exp(x)`.
 
     Never negative. Unbiased in value and gradient for KL(pi || ref) also off-policy.
 
@@ -38,7 +42,9 @@ class K3Unbiased(Penalty):
 
     kind: Literal["k3_unbiased"] = "k3_unbiased"
 
-    def __call__(self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"]:
+    def __call__(
+        self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None
+    ) -> Float[Tensor, "B T"]:
         gap = reference_log_prob - decisions.log_prob.detach()
         log_ratio = decisions.log_ratio.detach().clamp(max=LOG_LIMIT)
         ratio = log_ratio.exp()

@@ -21,5 +21,7 @@ class NoDivergence(Config):
     place: ClassVar[str] = "loss"
     kind: Literal["none"] = "none"
 
-    def __call__(self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"]:
+    def __call__(
+        self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None
+    ) -> Float[Tensor, "B T"]:
         return decisions.log_prob.new_zeros(decisions.mask.shape)

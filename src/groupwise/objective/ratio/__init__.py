@@ -1,4 +1,6 @@
-"""Ratio level: the smoothed ratio as one number a decision, or one a member broadcast over its decisions. Works on log-ratios."""
+"""Ratio level: the smoothed ratio as one number a decision, or one a member broadcast over its decisions. Works on
+log-ratios.
+"""
 
 from __future__ import annotations
 

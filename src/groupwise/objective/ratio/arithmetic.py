@@ -19,8 +19,9 @@ from groupwise.statistics import Mean, Statistic, Variance
 class Arithmetic(Config):
     """`rho = (1/n) sum_t r'_t` over a member's valid decisions, broadcast; 1 for a member without any.
 
-    With `gradient = "sequence"` decision `t` gets the share `r'_t / (n rho)` of the member's gradient; with `"token"` each decision
-    keeps its own gradient and that weighting by `r'_t` is dropped (a stated deviation, which lets a credit act).
+    With `gradient = "sequence"` decision `t` gets the share `r'_t / (n rho)` of the member's gradient; with `"token"`
+    each decision keeps its own gradient and that weighting by `r'_t` is dropped (a stated deviation, which lets a
+    credit act).
 
     Example:
         >>> import torch
@@ -49,7 +50,12 @@ class Arithmetic(Config):
     def measure(self, log_level: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
         """`amic/sequence_weights_variance` over members, `amic/avg_sequence_length` in decisions."""
         # One number a member, at every valid decision.
-        weight = decisions.masked(log_level.detach(), fill=torch.finfo(log_level.dtype).min).amax(1, keepdim=True).double().exp()
+        weight = (
+            decisions.masked(log_level.detach(), fill=torch.finfo(log_level.dtype).min)
+            .amax(1, keepdim=True)
+            .double()
+            .exp()
+        )
         return {
             "amic/sequence_weights_variance": Variance.about_one(weight, decisions.occupied),
             "amic/avg_sequence_length": Mean.of(decisions.count, decisions.occupied),

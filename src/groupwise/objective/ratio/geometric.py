@@ -18,8 +18,8 @@ from groupwise.statistics import Statistic
 class Geometric(Config):
     """`rho = exp((1/n) sum_t log r'_t)` over a member's valid decisions, broadcast; 1 for a member without any.
 
-    With `gradient = "sequence"` the gradient goes through the mean, so all decisions share it and a credit weight would cancel;
-    with `"token"` each decision keeps its own (GSPO-token).
+    With `gradient = "sequence"` the gradient goes through the mean, so all decisions share it and a credit weight would
+    cancel; with `"token"` each decision keeps its own (GSPO-token).
 
     Example:
         The cube root of 2.

@@ -16,9 +16,11 @@ from groupwise.statistics import Statistic
 
 @final
 class Product(Config):
-    """`rho = prod_t r'_t` over a member's valid decisions, clamped to `exp(+-80)` (no gradient beyond), broadcast; 1 for a member without any.
+    """`rho = prod_t r'_t` over a member's valid decisions, clamped to `exp(+-80)` (no gradient beyond), broadcast; 1
+    for a member without any.
 
-    With `gradient = "sequence"` every decision's surrogate carries the gradient of the whole product: use it with a mean over decisions.
+    With `gradient = "sequence"` every decision's surrogate carries the gradient of the whole product: use it with a
+    mean over decisions.
 
     Example:
         >>> import torch

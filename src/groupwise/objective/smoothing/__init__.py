@@ -1,4 +1,6 @@
-"""Smoothing: `r -> r'` along one member's decisions, with gradient and without state across steps. Maps log-ratios to log-ratios."""
+"""Smoothing: `r -> r'` along one member's decisions, with gradient and without state across steps. Maps log-ratios to
+log-ratios.
+"""
 
 from __future__ import annotations
 

@@ -23,9 +23,10 @@ from groupwise.statistics import Statistic, VarianceReduction, as_float, both
 class Ema(Config):
     """Over the valid decisions of one member: `r'_1 = r_1`, `r'_t = beta r_t + (1 - beta) r'_{t-1}`.
 
-    On-policy every `r' = 1`, and the gradient of a decision's surrogate is spread back over the decisions before it (the transpose of
-    the recursion), so early decisions of a member learn from what came after them. With `detach` a decision's gradient is its own:
-    `r'_t -> sg(r'_t) exp(lp_t - sg(lp_t))`. Masked decisions are passed over: they neither smooth nor are smoothed.
+    On-policy every `r' = 1`, and the gradient of a decision's surrogate is spread back over the decisions before it
+    (the transpose of the recursion), so early decisions of a member learn from what came after them. With `detach` a
+    decision's gradient is its own: `r'_t -> sg(r'_t) exp(lp_t - sg(lp_t))`. Masked decisions are passed over: they
+    neither smooth nor are smoothed.
 
     Example:
         `beta = 0.9`, ratios 2, 1, 1: `r' = 2, 0.9 + 0.1 * 2, 0.9 + 0.1 * 1.1`.
@@ -60,14 +61,17 @@ class Ema(Config):
         return smoothed
 
     def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
-        """The decisions that the gradient of these terms reaches: their own, and without `detach` all before them in their member.
+        """The decisions that the gradient of these terms reaches: their own, and without `detach` all before them in
+        their member.
 
         The backward pass's own recursion, on ones: what is too far back for its numbers is out of reach here as well.
         """
         if self.detach or self.beta == 1.0 or terms.shape[1] == 0:
             return terms
         given = as_float(both(terms, decisions.taught), decisions.log_prob.dtype)
-        back = _packed(lambda values: scan(values, self.beta, torch.zeros_like(values[:, :1]), backwards=True), given, decisions)
+        back = _packed(
+            lambda values: scan(values, self.beta, torch.zeros_like(values[:, :1]), backwards=True), given, decisions
+        )
         return both(back > 0, decisions.mask)
 
     def measure(self, decisions: Decisions, smoothed: Float[Tensor, "B T"]) -> Mapping[str, Statistic]:
@@ -75,13 +79,17 @@ class Ema(Config):
         return {"ema": VarianceReduction.of_logs(decisions.log_ratio, smoothed, decisions.mask)}
 
 
-def _packed(smooth: Callable[[Tensor], Tensor], values: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B T"]:
+def _packed(
+    smooth: Callable[[Tensor], Tensor], values: Float[Tensor, "B T"], decisions: Decisions
+) -> Float[Tensor, "B T"]:
     """`smooth` along the valid decisions alone, whose values are moved together for it and back."""
     if decisions.packed:
         return smooth(values)
     members, width = values.shape
     place = torch.where(decisions.mask, decisions.position, width)
-    return smooth(values.new_zeros(members, width + 1).scatter(1, place, values)[:, :width]).gather(1, decisions.position)
+    return smooth(values.new_zeros(members, width + 1).scatter(1, place, values)[:, :width]).gather(
+        1, decisions.position
+    )
 
 
 class _Smooth(torch.autograd.Function):
@@ -99,9 +107,12 @@ class _Smooth(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *cotangents: Float[Tensor, "B T"]) -> tuple[Float[Tensor, "B T"], None, None]:
         ratio, smoothed = ctx.saved_tensors
-        # A cotangent as large as a product of ratios, over a small ratio, overflows on the way to a gradient that does not: its size is taken out and put back.
+        # A cotangent as large as a product of ratios, over a small ratio, overflows on the way to a gradient that does
+        # not: its size is taken out and put back.
         given = cotangents[0]
-        size = torch.maximum(given.amax(1, keepdim=True), -given.amin(1, keepdim=True)).clamp(min=torch.finfo(ratio.dtype).tiny)
+        size = torch.maximum(given.amax(1, keepdim=True), -given.amin(1, keepdim=True)).clamp(
+            min=torch.finfo(ratio.dtype).tiny
+        )
         # What is as good as zero is made zero: products with denormal numbers are slow.
         back = torch.nn.functional.hardshrink((given / size).div_(smoothed), torch.finfo(ratio.dtype).tiny ** 0.5)
         gradient = scan(back, ctx.beta, torch.zeros_like(back[:, :1]), backwards=True)
@@ -111,8 +122,11 @@ class _Smooth(torch.autograd.Function):
         return gradient.mul_(ratio).mul_(size), None, None
 
 
-def scan(values: Float[Tensor, "B T"], beta: float, start: Float[Tensor, "B 1"], backwards: bool = False) -> Float[Tensor, "B T"]:
-    """`y_t = beta x_t + (1 - beta) y_{t-1}` along the rows, as two levels of small matrix products: blocks of about `sqrt(T)`, then the ends of the blocks.
+def scan(
+    values: Float[Tensor, "B T"], beta: float, start: Float[Tensor, "B 1"], backwards: bool = False
+) -> Float[Tensor, "B T"]:
+    """`y_t = beta x_t + (1 - beta) y_{t-1}` along the rows, as two levels of small matrix products: blocks of about
+    `sqrt(T)`, then the ends of the blocks.
 
     There is no loop over decisions or over blocks.
 
@@ -144,7 +158,8 @@ def scan(values: Float[Tensor, "B T"], beta: float, start: Float[Tensor, "B 1"],
 def _powers(base: float, size: int, dtype: torch.dtype, device: torch.device) -> Float[Tensor, "size size"]:
     """Lower triangular `[size, size]` with `base ** (row - column)`.
 
-    Powers below 1e-19 in fp32 and 1e-154 in fp64 are 0: what they weigh is nothing, and products with them are denormal numbers, which processors are slow at.
+    Powers below 1e-19 in fp32 and 1e-154 in fp64 are 0: what they weigh is nothing, and products with them are denormal
+    numbers, which processors are slow at.
     """
     step = torch.arange(size, device=device)
     distance = step[:, None] - step[None, :]

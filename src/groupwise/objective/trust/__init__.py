@@ -42,6 +42,20 @@ __all__ = [
 ]
 
 Trust = Annotated[
-    Unbounded | Clip | AsymmetricClip | DualClip | Gaussian | Cispo | Sapo | Topr | Dppo | Gmpo | Vespo | Aspo | ClipCov | KlCov | CallableRegion,
+    Unbounded
+    | Clip
+    | AsymmetricClip
+    | DualClip
+    | Gaussian
+    | Cispo
+    | Sapo
+    | Topr
+    | Dppo
+    | Gmpo
+    | Vespo
+    | Aspo
+    | ClipCov
+    | KlCov
+    | CallableRegion,
     Field(discriminator="kind"),
 ]

@@ -20,10 +20,12 @@ _SMALLEST = 1e-300
 
 @final
 class Aspo(Config):
-    """For `A > 0`: `S = sg(min(1 / rho, bound)) A pi / sg(pi)` where `rho <= 1 + high`, the constant `A / (1 + high)` beyond.
+    """For `A > 0`: `S = sg(min(1 / rho, bound)) A pi / sg(pi)` where `rho <= 1 + high`, the constant `A / (1 + high)`
+    beyond.
 
-    For `A < 0`: `clip`, but `bound A pi / sg(pi)` where `rho > bound`. Rare good decisions, whose ratio is below one, are pushed
-    more instead of less. The bound is soft on both sides: it limits a weight and keeps its gradient, unlike a dual clip's.
+    For `A < 0`: `clip`, but `bound A pi / sg(pi)` where `rho > bound`. Rare good decisions, whose ratio is below one,
+    are pushed more instead of less. The bound is soft on both sides: it limits a weight and keeps its gradient, unlike
+    a dual clip's.
 
     Example:
         `A = 1`: ratio 1/2 weighs 2, ratio 1/10 weighs 3, ratio 1.1 weighs 1/1.1, ratio 2 is held.
@@ -55,7 +57,8 @@ class Aspo(Config):
         capped = (power > math.log(self.bound)) & ~held & (advantage != 0)
         edge = torch.where(good, log_ratio.new_full((), 1 / (1 + self.high)), log_ratio.new_full((), 1 - self.low))
         weight = torch.where(held, edge, power.clamp(max=math.log(self.bound)).exp())
-        # Weight times a one that carries the gradient: of the decision's own log-prob where the weight is none of the policy's, else of the ratio.
+        # Weight times a one that carries the gradient: of the decision's own log-prob where the weight is none of the
+        # policy's, else of the ratio.
         direct = good | capped
         carrier = torch.where(direct, decisions.log_prob, log_ratio)
         one = torch.where(held, torch.ones_like(carrier), 1 + (carrier - stop_gradient(carrier)))

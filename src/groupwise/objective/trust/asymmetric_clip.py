@@ -17,9 +17,9 @@ from groupwise.objective.decisions import Decisions, Surrogate
 class AsymmetricClip(Config):
     """`eps = eps_pos if A > 0 else eps_neg`, `S = min(rho A, clip(rho, 1 - eps, 1 + eps) A)`.
 
-    Because of the `min`, only the upper bound acts for good decisions and only the lower one for bad ones: this is exactly
-    `clip` with `low = eps_neg, high = eps_pos`, tested as an identity. The source's own form, without `min` and with gradient zero on
-    both sides, is `compat = "verl_rl"`.
+    Because of the `min`, only the upper bound acts for good decisions and only the lower one for bad ones: this is
+    exactly `clip` with `low = eps_neg, high = eps_pos`, tested as an identity. The source's own form, without `min` and
+    with gradient zero on both sides, is `compat = "verl_rl"`.
 
     Example:
         Good, held at 1.3; bad, held at 0.9; bad and grown, corrected.

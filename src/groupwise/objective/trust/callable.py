@@ -32,8 +32,9 @@ class Region(Protocol):
 class CallableRegion(Config):
     """The region that the class at `path` makes, built with `settings`.
 
-    A class that is a `groupwise.config.Config` has its settings validated like ours; any other class is called with them. It states `scope` and, where
-    they apply, the class variables `reads`, `discrete_only`, `score_function` and `whole_member`, as the regions beside this file do.
+    A class that is a `groupwise.config.Config` has its settings validated like ours; any other class is called with
+    them. It states `scope` and, where they apply, the class variables `reads`, `discrete_only`, `score_function` and
+    `whole_member`, as the regions beside this file do.
 
     Example:
         >>> CallableRegion(path="groupwise.objective.trust.gaussian:Gaussian", settings={"sigma": 0.3}).region
@@ -57,7 +58,11 @@ class CallableRegion(Config):
     @property
     def region(self) -> Region:
         """What is asked."""
-        return _UNREAD if not may_run(self.path) else _made(self.path, user_class(self.path), json.dumps(dict(self.settings), sort_keys=True))
+        return (
+            _UNREAD
+            if not may_run(self.path)
+            else _made(self.path, user_class(self.path), json.dumps(dict(self.settings), sort_keys=True))
+        )
 
     @property
     def scope(self) -> str:
@@ -90,7 +95,9 @@ class CallableRegion(Config):
 
 @final
 class _Unread:
-    """What stands for a class that may not be imported, while a configuration is only read: it refuses nothing and computes nothing."""
+    """What stands for a class that may not be imported, while a configuration is only read: it refuses nothing and
+    computes nothing.
+    """
 
     scope: ClassVar[str] = "decision"
     score_function: ClassVar[bool] = True
@@ -112,7 +119,13 @@ def _made(path: ImportPath, found: type[Any], settings: str) -> Region:
     except TypeError as error:
         raise ValueError(f"path = {path!r} does not take settings = {given}: {error}") from error
     if not callable(made):
-        raise ValueError(f"path = {path!r} makes a {found.__name__} that cannot be called; it needs __call__(log_ratio, decisions) -> Surrogate")
+        raise ValueError(
+            f"path = {path!r} makes a {found.__name__} that cannot be called; it needs __call__(log_ratio, decisions)"
+            " -> Surrogate"
+        )
     if getattr(made, "scope", None) not in _SCOPES:
-        raise ValueError(f"path = {path!r}: scope is {getattr(made, 'scope', None)!r}; state how much one term reads, scope = {', '.join(map(repr, _SCOPES))}")
+        raise ValueError(
+            f"path = {path!r}: scope is {getattr(made, 'scope', None)!r}; state how much one term reads, scope ="
+            f" {', '.join(map(repr, _SCOPES))}"
+        )
     return cast(Region, made)

@@ -17,8 +17,8 @@ from groupwise.objective.decisions import Decisions, Surrogate
 class Clip(Config):
     """`S = min(rho A, clip(rho, 1 - low, 1 + high) A)`.
 
-    The gradient is 0 where `A > 0` and `rho > 1 + high`, and where `A < 0` and `rho < 1 - low`; a bad decision that grew
-    is always corrected. At exactly `1 + high` or `1 - low` the gradient flows.
+    The gradient is 0 where `A > 0` and `rho > 1 + high`, and where `A < 0` and `rho < 1 - low`; a bad decision that
+    grew is always corrected. At exactly `1 + high` or `1 - low` the gradient flows.
 
     Example:
         >>> import torch

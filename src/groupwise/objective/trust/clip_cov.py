@@ -17,11 +17,12 @@ from groupwise.statistics import as_float
 
 @final
 class ClipCov(Config):
-    """`S` of `clip`, set to 0 at `max(1, floor(share N))` decisions drawn among those whose covariance of log-prob and advantage lies in `(lower, upper)`.
+    """`S` of `clip`, set to 0 at `max(1, floor(share N))` decisions drawn among those whose covariance of log-prob and
+    advantage lies in `(lower, upper)`.
 
-    `N` counts the valid decisions of the whole update on all processes. Every eligible decision gets a random number keyed by its member's id, its place and
-    the step; the smallest are drawn, so draws do not change with sharding. Decisions that the clip already holds are not eligible; where fewer are eligible
-    than wanted, all are drawn.
+    `N` counts the valid decisions of the whole update on all processes. Every eligible decision gets a random number
+    keyed by its member's id, its place and the step; the smallest are drawn, so draws do not change with sharding.
+    Decisions that the clip already holds are not eligible; where fewer are eligible than wanted, all are drawn.
 
     Source: Clip-Cov, arXiv 2505.22617, section 4.2; share, bounds and the wide clip are those of its authors' runs.
     """
@@ -46,6 +47,8 @@ class ClipCov(Config):
         spread = covariance(decisions)
         eligible = decisions.mask & (spread > self.lower) & (spread < self.upper) & ~(too_low | too_high)
         places = eligible.flatten().nonzero()[:, 0]
-        drawn = largest(-lots_of(decisions)(places), eligible, share_of(self.share, decisions), decisions.reduce, places)
+        drawn = largest(
+            -lots_of(decisions)(places), eligible, share_of(self.share, decisions), decisions.reduce, places
+        )
         statistics = {**clip_shares(too_low, too_high, decisions), "clip_cov/drawn_mean": decisions.share(drawn)}
         return Surrogate(value * as_float(~drawn, value.dtype), ~(too_low | too_high | drawn), statistics)

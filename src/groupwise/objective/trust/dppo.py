@@ -19,15 +19,18 @@ _SMALLEST = 1e-12
 
 @final
 class Dppo(Config):
-    """`S = M sg(min(pi / mu, maximum)) A lp`, where `M` is 0 for decisions that move on, away from the sampler `mu`, beyond `threshold`.
+    """`S = M sg(min(pi / mu, maximum)) A lp`, where `M` is 0 for decisions that move on, away from the sampler `mu`,
+    beyond `threshold`.
 
-    A good decision is masked when `pi > mu` and `D > threshold`, a bad one when `pi < mu` and `D > threshold`. `D` is the divergence of the two-valued
-    distributions (this decision, any other): `|pi - mu|` for `measure = "tv"`, `mu ln(mu/pi) + (1-mu) ln((1-mu)/(1-pi))` for `"kl"`. A rare token may change
-    its ratio a lot, a common one may not: the opposite of a clip.
+    A good decision is masked when `pi > mu` and `D > threshold`, a bad one when `pi < mu` and `D > threshold`. `D` is
+    the divergence of the two-valued distributions (this decision, any other): `|pi - mu|` for `measure = "tv"`, `mu
+    ln(mu/pi) + (1-mu) ln((1-mu)/(1-pi))` for `"kl"`. A rare token may change its ratio a lot, a common one may not: the
+    opposite of a clip.
 
-    The region is anchored to what really sampled: `mu` is `behaviour_log_prob` where given, else `old_log_prob`. It weighs each decision by itself, so it
-    takes token ratios, no smoothing and no behaviour correction. "Any other" decision exists where decisions are discrete: a density is no probability, and may
-    be above one, where `D` is not defined.
+    The region is anchored to what really sampled: `mu` is `behaviour_log_prob` where given, else `old_log_prob`. It
+    weighs each decision by itself, so it takes token ratios, no smoothing and no behaviour correction. "Any other"
+    decision exists where decisions are discrete: a density is no probability, and may be above one, where `D` is not
+    defined.
 
     Example:
         Probability .5 under the sampler, .7 now, threshold .15: masked if good, weighted by 1.4 if bad.
@@ -38,12 +41,16 @@ class Dppo(Config):
         >>> Dppo()(now - then, given).alive.tolist()
         [[False], [True]]
 
-    Source: arXiv 2602.04879, section 4; thresholds .15 (tv) and .05 (kl) are its authors' runs', the truncation at 20 (section 5.4) is verl's.
+    Source: arXiv 2602.04879, section 4; thresholds .15 (tv) and .05 (kl) are its authors' runs', the truncation at 20
+    (section 5.4) is verl's.
     """
 
     scope: ClassVar[str] = "decision"
     score_function: ClassVar[bool] = True
-    discrete_only: ClassVar[str] = "a density has none to compare with all other decisions'; write trust.kind = 'clip', or another that reads ratios"
+    discrete_only: ClassVar[str] = (
+        "a density has none to compare with all other decisions'; write trust.kind = 'clip', or another that reads"
+        " ratios"
+    )
     kind: Literal["dppo"] = "dppo"
     measure: Literal["tv", "kl"] = "tv"
     threshold: float = Field(default=0.15, gt=0)
@@ -60,11 +67,15 @@ class Dppo(Config):
         too_low = beyond & decisions.bad & (live < sampler)
         alive = ~(too_high | too_low)
         weight = (live - sampler).clamp(max=math.log(self.maximum)).exp() * alive
-        return Surrogate(weight * decisions.advantage * decisions.log_prob, alive, clip_shares(too_low, too_high, decisions))
+        return Surrogate(
+            weight * decisions.advantage * decisions.log_prob, alive, clip_shares(too_low, too_high, decisions)
+        )
 
 
 def _binary_kl(first: Float[Tensor, "B T"], second: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """KL of (p, 1 - p) from (q, 1 - q) for log-probs `ln p`, `ln q`; what is left of one is taken to be at least 1e-12."""
+    """KL of (p, 1 - p) from (q, 1 - q) for log-probs `ln p`, `ln q`; what is left of one is taken to be at
+    least 1e-12.
+    """
     rest_first, rest_second = (-value.expm1() for value in (first, second))
     rest = rest_first * (rest_first.clamp(min=_SMALLEST) / rest_second.clamp(min=_SMALLEST)).log()
     return first.exp() * (first - second) + rest

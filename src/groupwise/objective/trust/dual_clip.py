@@ -19,8 +19,8 @@ from groupwise.objective.decisions import Decisions, Surrogate
 class DualClip(Config):
     """`clip`, and for `A < 0` at least `bound A`: `S = max(min(rho A, clip(rho) A), bound A)`.
 
-    The gradient is 0 where the clip's is, and for bad decisions whose ratio grew beyond `bound`. At exactly `bound` it flows, as at the edges of the clip;
-    automatic differentiation of the `max` would halve it there.
+    The gradient is 0 where the clip's is, and for bad decisions whose ratio grew beyond `bound`. At exactly `bound` it
+    flows, as at the edges of the clip; automatic differentiation of the `max` would halve it there.
 
     Example:
         Good, held at 1.2; bad and grown, corrected; beyond 3, held.

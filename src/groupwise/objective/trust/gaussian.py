@@ -19,9 +19,10 @@ _DEAD_BELOW = 0.01
 class Gaussian(Config):
     """`S = sg(phi) rho A` with `phi = exp(-(rho - 1)^2 / (2 sigma^2))`.
 
-    The gate is not differentiated: with it, `d(phi rho) / d rho` changes sign at `rho = (1 + sqrt(1 + 4 sigma^2)) / 2`, 1.0385 for
-    sigma 0.2, and a bad decision that grew would be *reinforced*. The region is not pessimistic: a bad decision at ratio 2 has gate
-    4e-6 and is silenced, not corrected. Gates below 0.01 count as without gradient in `zero_gradient_fraction`.
+    The gate is not differentiated: with it, `d(phi rho) / d rho` changes sign at `rho = (1 + sqrt(1 + 4 sigma^2)) / 2`,
+    1.0385 for sigma 0.2, and a bad decision that grew would be *reinforced*. The region is not pessimistic: a bad
+    decision at ratio 2 has gate 4e-6 and is silenced, not corrected. Gates below 0.01 count as without gradient in
+    `zero_gradient_fraction`.
 
     Example:
         Gates 1, `exp(-1/2)` one sigma away, 4e-6 at five.

@@ -18,8 +18,8 @@ from groupwise.objective.decisions import Decisions, Surrogate
 class Gmpo(Config):
     """`S = exp((1/n) sum_t d'_t) A`, with `d' = min(d, high)` for `A > 0` and `max(d, -low)` for `A < 0`.
 
-    A one-sided clip of each log-ratio, then the geometric mean: a clipped decision carries no gradient, the others share the member's. It takes one advantage a
-    member, token ratios, no smoothing and a uniform credit.
+    A one-sided clip of each log-ratio, then the geometric mean: a clipped decision carries no gradient, the others
+    share the member's. It takes one advantage a member, token ratios, no smoothing and a uniform credit.
 
     Source: arXiv 2507.20673, equation 4 and algorithm 1 (bounds `exp(+-0.4)`).
     """
@@ -37,4 +37,6 @@ class Gmpo(Config):
         too_low = decisions.bad & (log_ratio < -self.low)
         bound = torch.where(too_low, log_ratio.new_full((), -self.low), log_ratio.new_full((), self.high))
         mean = decisions.mean(torch.where(too_high | too_low, bound, log_ratio))
-        return Surrogate(mean.exp() * decisions.advantage, ~(too_high | too_low), clip_shares(too_low, too_high, decisions))
+        return Surrogate(
+            mean.exp() * decisions.advantage, ~(too_high | too_low), clip_shares(too_low, too_high, decisions)
+        )

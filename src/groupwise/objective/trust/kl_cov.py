@@ -16,11 +16,13 @@ from groupwise.objective.decisions import Decisions, Surrogate
 
 @final
 class KlCov(Config):
-    """`S = rho A`, less `coefficient |lp - lp_old|` at the `max(1, floor(share N))` decisions whose covariance of log-prob and advantage is highest.
+    """`S = rho A`, less `coefficient |lp - lp_old|` at the `max(1, floor(share N))` decisions whose covariance of
+    log-prob and advantage is highest.
 
-    `N` counts the valid decisions of the whole update on all processes; where decisions tie for the last places, as those of
-    answers that repeat do, the places are drawn by numbers keyed as those of `clip_cov`, so that as many are held as are asked for. Where the advantage is 0
-    the penalty stands alone: a flat group's decision is pulled back to where it was sampled. At `lp = lp_old` the penalty has no gradient.
+    `N` counts the valid decisions of the whole update on all processes; where decisions tie for the last places, as
+    those of answers that repeat do, the places are drawn by numbers keyed as those of `clip_cov`, so that as many are
+    held as are asked for. Where the advantage is 0 the penalty stands alone: a flat group's decision is pulled back to
+    where it was sampled. At `lp = lp_old` the penalty has no gradient.
 
     Source: KL-Cov, arXiv 2505.22617, section 4.2; share and coefficient as in its code (0.002 for its smaller models).
     """
@@ -33,7 +35,9 @@ class KlCov(Config):
 
     def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         spread = covariance(decisions)
-        held = largest(spread, decisions.mask, share_of(self.share, decisions), decisions.reduce, lots=lots_of(decisions))
+        held = largest(
+            spread, decisions.mask, share_of(self.share, decisions), decisions.reduce, lots=lots_of(decisions)
+        )
         value = log_ratio.exp() * decisions.advantage
         # Few are held: the penalty is worked out at their places alone.
         places = held.flatten().nonzero()[:, 0]

@@ -19,11 +19,13 @@ _DEAD_BELOW = 0.01
 class Sapo(Config):
     """`S = (4 / tau) sigmoid(tau (rho - 1)) A`, with `tau` by the advantage's sign.
 
-    The gradient weight by `rho` is `4 p (1 - p)` with `p = sigmoid(tau (rho - 1))`: one at `rho = 1`, falling smoothly to zero on both sides, faster for bad
-    decisions. Weights below 0.01 count as without gradient in `zero_gradient_fraction`.
+    The gradient weight by `rho` is `4 p (1 - p)` with `p = sigmoid(tau (rho - 1))`: one at `rho = 1`, falling smoothly
+    to zero on both sides, faster for bad decisions. Weights below 0.01 count as without gradient in
+    `zero_gradient_fraction`.
 
     Example:
-        At `rho = 1` the sigmoid is 1/2, so `S = 2 A / tau`: its value is arbitrary up to a constant, its gradient is `A`.
+        At `rho = 1` the sigmoid is 1/2, so `S = 2 A / tau`: its value is arbitrary up to a constant, its gradient is
+        `A`.
 
     Source: arXiv 2511.20347, section 3.
     """
@@ -40,4 +42,6 @@ class Sapo(Config):
         tau = torch.where(decisions.good, log_ratio.new_full((), self.tau_pos), log_ratio.new_full((), self.tau_neg))
         gate = torch.sigmoid(tau * (log_ratio.exp() - 1))
         slope = (4 * gate * (1 - gate)).detach()
-        return Surrogate(4 / tau * gate * advantage, slope >= _DEAD_BELOW, {"sapo/gradient_weight_mean": decisions.average(slope)})
+        return Surrogate(
+            4 / tau * gate * advantage, slope >= _DEAD_BELOW, {"sapo/gradient_weight_mean": decisions.average(slope)}
+        )

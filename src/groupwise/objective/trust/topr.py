@@ -16,7 +16,8 @@ from groupwise.statistics import Mean
 
 @final
 class Topr(Config):
-    """`S = A lp` for `A >= 0`, `S = sg(min(rho, 1)) A lp` for `A < 0`. The paper's `rho` is the member's product (`ratio.kind = "product"`).
+    """`S = A lp` for `A >= 0`, `S = sg(min(rho, 1)) A lp` for `A < 0`. The paper's `rho` is the member's product
+    (`ratio.kind = "product"`).
 
     No decision loses its gradient, but a bad member that the policy has left is hardly pushed further.
 
@@ -41,4 +42,6 @@ class Topr(Config):
         taper = stop_gradient(log_ratio.clamp(max=0).exp())
         weight = torch.where(decisions.bad, taper, torch.ones_like(taper))
         value = weight * decisions.advantage * decisions.log_prob
-        return Surrogate(value, torch.ones_like(decisions.mask), {"topr/taper_mean": Mean.of(taper, decisions.mask & decisions.bad)})
+        return Surrogate(
+            value, torch.ones_like(decisions.mask), {"topr/taper_mean": Mean.of(taper, decisions.mask & decisions.bad)}
+        )

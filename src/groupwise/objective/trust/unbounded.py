@@ -14,9 +14,11 @@ from groupwise.objective.decisions import Decisions, Surrogate
 
 @final
 class Unbounded(Config):
-    """`S = rho A`, or with `form = "log_prob"` the score-function form `S = A lp`, which ignores the ratio (REINFORCE, exactly on-policy).
+    """`S = rho A`, or with `form = "log_prob"` the score-function form `S = A lp`, which ignores the ratio (REINFORCE,
+    exactly on-policy).
 
-    Both have the gradient `A` per log-prob at `rho = 1`. Off-policy, `rho A` is unbiased with a variance that nothing bounds; `A lp` is biased.
+    Both have the gradient `A` per log-prob at `rho = 1`. Off-policy, `rho A` is unbiased with a variance that nothing
+    bounds; `A lp` is biased.
 
     Example:
         >>> import torch

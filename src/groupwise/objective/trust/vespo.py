@@ -18,9 +18,11 @@ _DEAD_BELOW = 0.01
 
 @final
 class Vespo(Config):
-    """`S = sg(phi(w)) A lp`, `phi(w) = exp(lambda + k ln w - lambda w)`, with `(k, lambda)` by the advantage's sign; `w` is the member's product.
+    """`S = sg(phi(w)) A lp`, `phi(w) = exp(lambda + k ln w - lambda w)`, with `(k, lambda)` by the advantage's sign;
+    `w` is the member's product.
 
-    `phi(1) = 1`; it falls to zero for small and large `w`. `ln w` is clamped to `+-limit`. Weights below 0.01 count as without gradient.
+    `phi(1) = 1`; it falls to zero for small and large `w`. `ln w` is clamped to `+-limit`. Weights below 0.01 count as
+    without gradient.
 
     Example:
         `phi(2) = exp(3 + 2 ln 2 - 6) = 0.199`, times `lp = ln(2) - 1`; at 8 nothing is left.

@@ -1,20 +1,25 @@
-"""A program and a test of it in two processes, between which only plain data go: nothing of the program runs where results are compared.
+"""A program and a test of it in two processes, between which only plain data go: nothing of the program runs where
+results are compared.
 
-Both are started with `command`: by a Python that need not know this package, and in which nothing but the standard library is imported.
+Both are started with `command`: by a Python that need not know this package, and in which nothing but the standard
+library is imported.
 """
 
 from __future__ import annotations
 
 import os
 
-_START = "import sys; sys.path.append({folder!r}); from examination.{role} import {role}; sys.path.pop(); {role}({number})"
+_START = (
+    "import sys; sys.path.append({folder!r}); from examination.{role} import {role}; sys.path.pop(); {role}({number})"
+)
 
 
 def command(role: str, number: int) -> list[str]:
     """What a Python is given to be one of the two.
 
     Args:
-        role: "program", which runs `solution.py` of its working directory, or "tester", which runs the test that it reads from its standard input.
+        role: "program", which runs `solution.py` of its working directory, or "tester", which runs the test that it
+            reads from its standard input.
         number: of its end of the open socket between the two.
 
     Example:

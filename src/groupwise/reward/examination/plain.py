@@ -1,4 +1,6 @@
-"""Plain data as lines of JSON: what two processes tell each other, one of which is not trusted. Nothing is unpickled and nothing is evaluated."""
+"""Plain data as lines of JSON: what two processes tell each other, one of which is not trusted. Nothing is unpickled
+and nothing is evaluated.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +17,34 @@ if TYPE_CHECKING:
 
 _NUMBER = 2**63
 """Larger integers go in base 16: JSON's own are slow, and refused beyond 4,300 digits."""
-_SEQUENCES = {"list": "builtins", "tuple": "builtins", "set": "builtins", "frozenset": "builtins", "deque": "collections"}
+_SEQUENCES = {
+    "list": "builtins",
+    "tuple": "builtins",
+    "set": "builtins",
+    "frozenset": "builtins",
+    "deque": "collections",
+}
 _MAPPINGS = {"dict": "builtins", "Counter": "collections", "OrderedDict": "collections", "defaultdict": "collections"}
 _WRITTEN: dict[str, tuple[str, Callable[[Any], Any], Callable[[Any, Any], Any]]] = {
     "int": ("builtins", hex, lambda kind, text: kind(text, 16)),
     "bytes": ("builtins", bytes.hex, lambda kind, text: kind.fromhex(text)),
     "bytearray": ("builtins", bytearray.hex, lambda kind, text: kind.fromhex(text)),
     "complex": ("builtins", lambda value: [value.real, value.imag], lambda kind, parts: kind(*parts)),
-    "range": ("builtins", lambda value: [hex(end) for end in (value.start, value.stop, value.step)], lambda kind, ends: kind(*(int(end, 16) for end in ends))),
+    "range": (
+        "builtins",
+        lambda value: [hex(end) for end in (value.start, value.stop, value.step)],
+        lambda kind, ends: kind(*(int(end, 16) for end in ends)),
+    ),
     "Decimal": ("decimal", str, lambda kind, text: kind(text)),
     "Fraction": ("fractions", str, lambda kind, text: kind(text)),
     "datetime": ("datetime", lambda value: value.isoformat(), lambda kind, text: kind.fromisoformat(text)),
     "date": ("datetime", lambda value: value.isoformat(), lambda kind, text: kind.fromisoformat(text)),
     "time": ("datetime", lambda value: value.isoformat(), lambda kind, text: kind.fromisoformat(text)),
-    "timedelta": ("datetime", lambda value: [value.days, value.seconds, value.microseconds], lambda kind, parts: kind(*parts)),
+    "timedelta": (
+        "datetime",
+        lambda value: [value.days, value.seconds, value.microseconds],
+        lambda kind, parts: kind(*parts),
+    ),
     "ellipsis": ("types", lambda value: 0, lambda kind, zero: ...),
 }
 _ARRAY_KINDS = "?biufcSU"
@@ -71,7 +87,10 @@ def encode(value: Any, other: Callable[[Any], list[Any]]) -> Any:
     if kind in (type, BuiltinFunctionType) and getattr(builtins, value.__name__, None) is value:
         return ["builtin", value.__name__]
     numpy = sys.modules.get("numpy")
-    if numpy is not None and (kind is numpy.ndarray or (isinstance(value, numpy.generic) and not isinstance(value, float | complex | str | bytes))):
+    if numpy is not None and (
+        kind is numpy.ndarray
+        or (isinstance(value, numpy.generic) and not isinstance(value, float | complex | str | bytes))
+    ):
         array = numpy.asarray(value)
         if array.dtype.kind in _ARRAY_KINDS:
             return ["array", [array.dtype.str, list(array.shape), array.tobytes().hex(), kind is numpy.ndarray]]
@@ -79,7 +98,9 @@ def encode(value: Any, other: Callable[[Any], list[Any]]) -> Any:
 
 
 def _says_itself(values: list[Any]) -> bool:
-    """Whether all entries are such as JSON has, told without looking at each in Python: a list of a million is nothing unusual."""
+    """Whether all entries are such as JSON has, told without looking at each in Python: a list of a million is nothing
+    unusual.
+    """
     kinds = set(map(type, values))
     if kinds == {int}:
         return min(values) > -_NUMBER and max(values) < _NUMBER

@@ -1,4 +1,6 @@
-"""The process of the program: runs it and does what the test asks of it. Nothing here is secret, and nothing that it says is trusted."""
+"""The process of the program: runs it and does what the test asks of it. Nothing here is secret, and nothing that it
+says is trusted.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,38 @@ _BARE: dict[type, Callable[[Any], Any]] = {
     bytearray: bytearray.copy,
 }
 _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
-_ARITHMETIC = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor", "lshift", "rshift")
+_ARITHMETIC = (
+    "add",
+    "sub",
+    "mul",
+    "matmul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "and_",
+    "or_",
+    "xor",
+    "lshift",
+    "rshift",
+)
 _OPERATORS = (*_COMPARISONS, *_ARITHMETIC, "neg", "pos", "invert", "index", "contains", "getitem", "setitem", "delitem")
-_CONVERSIONS = ("len", "iter", "next", "bool", "int", "float", "complex", "abs", "round", "str", "repr", "format", "hash", "reversed")
+_CONVERSIONS = (
+    "len",
+    "iter",
+    "next",
+    "bool",
+    "int",
+    "float",
+    "complex",
+    "abs",
+    "round",
+    "str",
+    "repr",
+    "format",
+    "hash",
+    "reversed",
+)
 _FUNCTIONS = (*_CONVERSIONS, "getattr", "setattr", "delattr", "isinstance", "issubclass")
 _END = object()
 
@@ -49,7 +80,9 @@ def bare(value: Any, kinds: tuple[type, ...]) -> Any:
 
     Example:
         >>> class Always(int):
-        ...     def __eq__(self, other): return True
+        ...     def __eq__(self, other):
+        ...         return True
+        ...
         ...     __hash__ = None
         >>> bare(Always(3), _BASES) == 4, bare(object(), _BASES)
         (False, None)
@@ -112,7 +145,11 @@ class Program:
             told = {"raised": self._raised(error)}
         if act == "call":
             # What was given by value and has changed goes back, at its place.
-            told["changed"] = [[place, after] for place, before in enumerate(given[1:3]) if (after := self._told(inputs[1:3][place])) != before]
+            told["changed"] = [
+                [place, after]
+                for place, before in enumerate(given[1:3])
+                if (after := self._told(inputs[1:3][place])) != before
+            ]
         told["printed"] = self._said.getvalue()
         self._said.seek(0)
         self._said.truncate()

@@ -1,7 +1,7 @@
 """The process of the test: runs it, and ends with status 0 where nothing was raised. Nothing of the program runs here.
 
-The program's functions and classes are stand-ins. Arguments and results go over as plain data; what is no plain data stays with the program and is
-called, read and compared there.
+The program's functions and classes are stand-ins. Arguments and results go over as plain data; what is no plain data
+stays with the program and is called, read and compared there.
 """
 
 from __future__ import annotations
@@ -19,14 +19,46 @@ if TYPE_CHECKING:
     from typing import Any
 
 _COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")
-_COMBINED = ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "and_", "or_", "xor", "lshift", "rshift")
-_TOLD = ("len", "iter", "next", "bool", "int", "float", "complex", "abs", "str", "repr", "hash", "reversed", "index", "floor", "ceil", "trunc")
+_COMBINED = (
+    "add",
+    "sub",
+    "mul",
+    "matmul",
+    "truediv",
+    "floordiv",
+    "mod",
+    "pow",
+    "and_",
+    "or_",
+    "xor",
+    "lshift",
+    "rshift",
+)
+_TOLD = (
+    "len",
+    "iter",
+    "next",
+    "bool",
+    "int",
+    "float",
+    "complex",
+    "abs",
+    "str",
+    "repr",
+    "hash",
+    "reversed",
+    "index",
+    "floor",
+    "ceil",
+    "trunc",
+)
 _DONE = ("neg", "pos", "invert", "enter", "round", "format", "contains", "getitem", "setitem", "delitem", "exit")
 _VIEWS = tuple(type(getattr({}, part)()) for part in ("keys", "values", "items"))
 
 
 class Remote:
-    """An object of the program. Beside plain data it is never equal and takes no part in arithmetic: only two of the program's objects ask its own operators.
+    """An object of the program. Beside plain data it is never equal and takes no part in arithmetic: only two of the
+    program's objects ask its own operators.
 
     Args:
         tester: that holds it.
@@ -116,7 +148,8 @@ class _Space(dict):  # pyright: ignore[reportMissingTypeArgument]
     """The names that a test finds: its own, the program's as they are now, Python's."""
 
     def __init__(self, tester: Tester, names: list[str]) -> None:
-        # What stands behind `if __name__ == "__main__":` would otherwise never run, and the test pass whatever the program does.
+        # What stands behind `if __name__ == "__main__":` would otherwise never run, and the test pass whatever the
+        # program does.
         super().__init__(__name__="__main__")
         self._tester, self.names = tester, frozenset(names) - frozenset(dir(builtins))
 
@@ -234,7 +267,11 @@ class Tester:
             value._tester, value._number = self, number
         elif tag == "exception":
             bases = tuple(self._told(base) for base in content[2])
-            value = type(content[1], bases if any(issubclass(base, _Raised) for base in bases) else (_Raised, *bases), {"_number": number})
+            value = type(
+                content[1],
+                bases if any(issubclass(base, _Raised) for base in bases) else (_Raised, *bases),
+                {"_number": number},
+            )
         elif tag == "coroutine":
             value = self._awaited(number)
         else:

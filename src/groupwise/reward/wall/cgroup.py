@@ -1,4 +1,6 @@
-"""A group of processes whose memory and number the kernel bounds, where this machine lets one be made: version 2 of control groups, or version 1."""
+"""A group of processes whose memory and number the kernel bounds, where this machine lets one be made: version 2 of
+control groups, or version 1.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,11 @@ class Cgroup:
     @property
     def ran_out(self) -> bool:
         """Whether the kernel ended a process of the group because its memory was full."""
-        return any(_number(f"{folder}/{file}", "oom_kill") > 0 for folder in self._folders for file in ("memory.events", "memory.oom_control"))
+        return any(
+            _number(f"{folder}/{file}", "oom_kill") > 0
+            for folder in self._folders
+            for file in ("memory.events", "memory.oom_control")
+        )
 
     def remove(self) -> None:
         """Removes the group, whose processes have ended; it takes the kernel a moment to know that."""
@@ -48,7 +54,9 @@ class Cgroup:
                 time.sleep(0.001)
 
 
-def make(memory_mb: float, num_processes: int, top: str = "/sys/fs/cgroup", mine: str = "/proc/self/cgroup") -> Cgroup | None:
+def make(
+    memory_mb: float, num_processes: int, top: str = "/sys/fs/cgroup", mine: str = "/proc/self/cgroup"
+) -> Cgroup | None:
     """A new group below this process's own.
 
     Args:
@@ -85,7 +93,11 @@ def offered() -> bool:
     group = make(16, 16)
     if group is None:
         return False
-    bounds = any(os.path.exists(f"{folder}/{file}") for folder in group._folders for file in ("memory.max", "memory.limit_in_bytes"))
+    bounds = any(
+        os.path.exists(f"{folder}/{file}")
+        for folder in group._folders
+        for file in ("memory.max", "memory.limit_in_bytes")
+    )
     group.remove()
     return bounds
 
@@ -101,7 +113,9 @@ def _parents(top: str, mine: str) -> list[tuple[str, list[str]]]:
     for number, names, path in lines:
         if number != "0":
             # Version 1: a mount for each controller.
-            parents += [(f"{top}/{names}{path}".rstrip("/"), [name]) for name in ("memory", "pids") if name in names.split(",")]
+            parents += [
+                (f"{top}/{names}{path}".rstrip("/"), [name]) for name in ("memory", "pids") if name in names.split(",")
+            ]
         else:
             parent = f"{top}{path}".rstrip("/")
             controllers = [name for name in ("memory", "pids") if name in _words(f"{parent}/cgroup.controllers")]
@@ -111,7 +125,9 @@ def _parents(top: str, mine: str) -> list[tuple[str, list[str]]]:
 
 
 def _hands_on(parent: str, controllers: list[str]) -> bool:
-    """Whether groups below this one have the controllers; asked for where they have not, which the kernel refuses where processes live beside them."""
+    """Whether groups below this one have the controllers; asked for where they have not, which the kernel refuses where
+    processes live beside them.
+    """
     if not set(controllers) <= set(_words(f"{parent}/cgroup.subtree_control")):
         try:
             _write(f"{parent}/cgroup.subtree_control", " ".join(f"+{name}" for name in controllers))

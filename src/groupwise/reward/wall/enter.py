@@ -1,4 +1,6 @@
-"""Two ways to supervise: a process for one program, which takes its place in a command, and a process that forks a supervisor for each that it is asked for."""
+"""Two ways to supervise: a process for one program, which takes its place in a command, and a process that forks a
+supervisor for each that it is asked for.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ _MAX_MESSAGE, _NUMBERS_OF_PROGRAMS = 4096, 8
 
 
 def alone(packed: str) -> None:
-    """Runs one program in the place of this process, with its descriptors, to its status; a terminating signal, or the end of who started it, ends both.
+    """Runs one program in the place of this process, with its descriptors, to its status; a terminating signal, or the
+    end of who started it, ends both.
 
     Args:
         packed: of the request, in base 16.
@@ -96,7 +99,9 @@ def _reaped() -> bool:
 
 
 def _one(descriptors: list[int], parent: list[int]) -> None:
-    """One program: its request lies in the first descriptor, the second is the line to who asked, the others are the program's."""
+    """One program: its request lies in the first descriptor, the second is the line to who asked, the others are the
+    program's.
+    """
     content, line, *others = descriptors
     try:
         with open(content, "rb") as file:

@@ -1,4 +1,6 @@
-"""The folder of a program that has no file system of its own: how much is in it, and its removal. Neither follows a link nor goes deeper by calling itself."""
+"""The folder of a program that has no file system of its own: how much is in it, and its removal. Neither follows a
+link nor goes deeper by calling itself.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ def _count(folder: int, below: list[int]) -> tuple[int, int]:
 
 
 def remove(path: str, seconds: float = 60.0) -> bool:
-    """Removes a folder with all that is in it. What lies deep is brought up, so that nothing needs a long path or many open folders.
+    """Removes a folder with all that is in it. What lies deep is brought up, so that nothing needs a long path or many
+    open folders.
 
     Args:
         path: of the folder.
@@ -76,7 +79,8 @@ def remove(path: str, seconds: float = 60.0) -> bool:
     Example:
         >>> import tempfile
         >>> folder = tempfile.mkdtemp()
-        >>> os.makedirs(folder + "/a/b"); os.symlink("/", folder + "/a/link")
+        >>> os.makedirs(folder + "/a/b")
+        >>> os.symlink("/", folder + "/a/link")
         >>> remove(folder), os.path.exists(folder)
         (True, False)
     """

@@ -1,4 +1,6 @@
-"""What a program's process does before the program is there: it gives up everything that the program is not to have, for good, and becomes the program."""
+"""What a program's process does before the program is there: it gives up everything that the program is not to have,
+for good, and becomes the program.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,8 @@ def become(request: Request, folder: str, descriptors: dict[int, int]) -> None:
         os.setresgid(request.user, request.user, request.user)
         os.setresuid(request.user, request.user, request.user)
     elif os.geteuid() == 0 and request.road != "namespaces":
-        # Root is held to no number of processes, whatever its limit says; a real user of another number is, and files are read by the effective one.
-        # Who is root only in a namespace that knows nobody else is held as it is.
+        # Root is held to no number of processes, whatever its limit says; a real user of another number is, and files
+        # are read by the effective one. Who is root only in a namespace that knows nobody else is held as it is.
         with contextlib.suppress(OSError):
             os.setresuid(NOBODY, 0, 0)
     if request.road != "namespaces":
@@ -76,7 +78,9 @@ def _limit(request: Request) -> None:
         resource.RLIMIT_FSIZE: limits["output_mb"] * mib,
         resource.RLIMIT_NOFILE: _MAX_OPEN,
         resource.RLIMIT_MSGQUEUE: 0,
-        resource.RLIMIT_NPROC: limits["num_processes"] if request.road == "namespaces" and request.counts_alone else request.max_user_tasks,
+        resource.RLIMIT_NPROC: (
+            limits["num_processes"] if request.road == "namespaces" and request.counts_alone else request.max_user_tasks
+        ),
     }
     if limits["cpu_seconds"] is not None:
         wanted[resource.RLIMIT_CPU] = limits["cpu_seconds"]
@@ -87,7 +91,8 @@ def _limit(request: Request) -> None:
 
 
 def first(request: Request, descriptors: dict[int, int], told: int, mapped: int) -> None:
-    """The first process of new namespaces: builds the root, starts the program, waits for it. With its end the kernel ends all others. Does not return.
+    """The first process of new namespaces: builds the root, starts the program, waits for it. With its end the kernel
+    ends all others. Does not return.
 
     Args:
         request: the program and its wall.

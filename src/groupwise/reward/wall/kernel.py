@@ -1,4 +1,6 @@
-"""The system calls that Python has no function for. Each raises `Refused`, which names what was asked of the kernel and what it said."""
+"""The system calls that Python has no function for. Each raises `Refused`, which names what was asked of the kernel and
+what it said.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,39 @@ _CALLS = {
     "seccomp": (317, 277),
 }
 
-CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
-MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
+CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = (
+    0x20000,
+    0x8000000,
+    0x10000000,
+    0x20000000,
+    0x40000000,
+)
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = (
+    1,
+    2,
+    4,
+    8,
+    32,
+    4096,
+    16384,
+    1 << 18,
+)
 _MNT_DETACH, _AT_RECURSIVE, _AT_FDCWD = 2, 0x8000, -100
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 4, 24, 36, 38, 47
+(
+    _PR_SET_PDEATHSIG,
+    _PR_SET_DUMPABLE,
+    _PR_CAPBSET_DROP,
+    _PR_SET_CHILD_SUBREAPER,
+    _PR_SET_NO_NEW_PRIVS,
+    _PR_CAP_AMBIENT,
+) = (
+    1,
+    4,
+    24,
+    36,
+    38,
+    47,
+)
 _CAPABILITY_VERSION_3, _NUM_CAPABILITIES, _SIGCHLD, _SIGKILL = 0x20080522, 64, 17, 9
 
 
@@ -74,7 +105,13 @@ def clone(flags: int) -> int:
 
 def mount(source: str, target: str, kind: str | None = None, flags: int = 0, options: str | None = None) -> None:
     """Mounts, as mount(2)."""
-    given = (source.encode(), target.encode(), kind and kind.encode(), ctypes.c_ulong(flags), options and options.encode())
+    given = (
+        source.encode(),
+        target.encode(),
+        kind and kind.encode(),
+        ctypes.c_ulong(flags),
+        options and options.encode(),
+    )
     _done(f"mount {kind or source} on {target}", _libc.mount(*given))
 
 
@@ -112,7 +149,8 @@ def never_more_privileges() -> None:
 def drop_bounds() -> None:
     """No capability can be had again. Before the user changes: afterwards the right to do this is gone too."""
     for capability in range(_NUM_CAPABILITIES):
-        # Beyond the last that this kernel has, and without the right to: with no_new_privs what is empty stays so all the same.
+        # Beyond the last that this kernel has, and without the right to: with no_new_privs what is empty stays so all
+        # the same.
         if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
             break
 

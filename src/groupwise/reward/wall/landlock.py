@@ -1,4 +1,6 @@
-"""What a process may reach of the file system, the network and others, where it may have no namespaces: Landlock (Linux 5.13), as far as this kernel's goes."""
+"""What a process may reach of the file system, the network and others, where it may have no namespaces: Landlock (Linux
+5.13), as far as this kernel's goes.
+"""
 
 from __future__ import annotations
 

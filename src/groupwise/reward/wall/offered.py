@@ -21,9 +21,13 @@ from groupwise.reward.wall.readable import python, readable
 from groupwise.reward.wall.request import Request
 
 _START = "import sys; sys.path.append({folder!r}); from wall.enter import main; sys.path.pop(); main()"
-_TRIAL = "import os, tempfile; tempfile.TemporaryFile(dir=os.environ['HOME']).write(b'x'); open(os.environ['HOME'] + '/x', 'w').close()"
+_TRIAL = (
+    "import os, tempfile; tempfile.TemporaryFile(dir=os.environ['HOME']).write(b'x'); open(os.environ['HOME'] + '/x',"
+    " 'w').close()"
+)
 _SECONDS = 60.0
-# Above what the user has at this moment: where the processes of one program cannot be counted alone, only a flood of them is stopped by the kernel.
+# Above what the user has at this moment: where the processes of one program cannot be counted alone, only a flood of
+# them is stopped by the kernel.
 _MORE_TASKS = 1024
 _COUNTS_ALONE = (5, 14)
 
@@ -39,7 +43,8 @@ class Wall:
         filtered: whether system calls are filtered.
         user: number of the user that programs become; None where it is this one.
         refused: what the kernel said to the roads before this one.
-        bounded: whether the kernel bounds the memory and the number of a program's processes together; otherwise both are counted.
+        bounded: whether the kernel bounds the memory and the number of a program's processes together; otherwise both
+            are counted.
     """
 
     road: str
@@ -67,20 +72,38 @@ class Wall:
             >>> Wall("namespaces").missing
             ''
         """
-        sums = "" if self.bounded else "no control group may be made, so the memory and the processes of a program are counted 20 times a second"
+        sums = (
+            ""
+            if self.bounded
+            else (
+                "no control group may be made, so the memory and the processes of a program are counted 20 times a"
+                " second"
+            )
+        )
         if self.road == "namespaces":
-            kernel = "" if self.filtered else f"a filter of system calls is refused ({self.refused}), so programs reach more of the kernel than they need"
+            kernel = (
+                ""
+                if self.filtered
+                else (
+                    f"a filter of system calls is refused ({self.refused}), so programs reach more of the kernel than"
+                    " they need"
+                )
+            )
             return "; ".join(filter(None, [kernel, sums]))
         if self.road == "landlock":
-            signals = "" if self.landlock >= 6 else ", and may signal no process, not even their own (Linux 6.12 would allow that)"
+            signals = (
+                ""
+                if self.landlock >= 6
+                else ", and may signal no process, not even their own (Linux 6.12 would allow that)"
+            )
             fewer = (
-                f"namespaces are refused ({self.refused}): programs run behind Landlock and a filter of system calls, and have neither /proc nor shared memory "
-                f"(so no multiprocessing.Pool){signals}"
+                f"namespaces are refused ({self.refused}): programs run behind Landlock and a filter of system calls,"
+                f" and have neither /proc nor shared memory (so no multiprocessing.Pool){signals}"
             )
             return "; ".join(filter(None, [fewer, sums]))
         return (
-            f"namespaces and Landlock are refused ({self.refused}): programs may read what this user may, and change its files; run only what you trust, or "
-            "use a machine that allows one of them"
+            f"namespaces and Landlock are refused ({self.refused}): programs may read what this user may, and change"
+            " its files; run only what you trust, or use a machine that allows one of them"
         )
 
 
@@ -102,10 +125,16 @@ def standing() -> Wall:
 
 
 def _candidates() -> list[Wall]:
-    # Root's own files are root's to read, whatever it gave up: its programs become somebody else where they can still reach Python then.
+    # Root's own files are root's to read, whatever it gave up: its programs become somebody else where they can still
+    # reach Python then.
     users = [inside.NOBODY, None] if os.geteuid() == 0 else [None]
     abi = landlock.version()
-    roads = [("namespaces", 0, True), ("namespaces", 0, False), *([("landlock", abi, True)] if abi else []), ("none", 0, True)]
+    roads = [
+        ("namespaces", 0, True),
+        ("namespaces", 0, False),
+        *([("landlock", abi, True)] if abi else []),
+        ("none", 0, True),
+    ]
     return [Wall(road, version, filtered, user) for road, version, filtered in roads for user in users]
 
 
@@ -117,7 +146,9 @@ def tried(wall: Wall) -> str:
     """
     command = behind([*python(), "-c", _TRIAL], Limits(cpu_seconds=_SECONDS, wall_seconds=_SECONDS), wall=wall)
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS + 30, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS + 30, check=False, stdin=subprocess.DEVNULL
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"{type(error).__name__}: {error}"
     return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
@@ -126,9 +157,10 @@ def tried(wall: Wall) -> str:
 def behind(command: Sequence[str], limits: Limits, further: Sequence[str] = (), wall: Wall | None = None) -> list[str]:
     """The command that runs another one behind the wall: for a process that lives long, or that somebody else starts.
 
-    Start it as you would start the other, with pipes or files of your own: standard input, output, errors and the descriptors that are passed on reach
-    the program, and of the environment nothing. It ends with the program's status (128 and the number of a signal, 125 where the wall cannot be built),
-    and not before all the program's processes have. SIGTERM ends them; so does the end of the process that started it, however that comes.
+    Start it as you would start the other, with pipes or files of your own: standard input, output, errors and the
+    descriptors that are passed on reach the program, and of the environment nothing. It ends with the program's status
+    (128 and the number of a signal, 125 where the wall cannot be built), and not before all the program's processes
+    have. SIGTERM ends them; so does the end of the process that started it, however that comes.
 
     Args:
         command: the program and its arguments; a Python is `python()`.
@@ -157,7 +189,13 @@ def _python_inside() -> list[str]:
     return [sys.executable, "-I", "-S", "-B", "-c", _START.format(folder=folder)]
 
 
-def request(command: Sequence[str], files: Mapping[str, str], limits: Limits, further: Sequence[str] = (), wall: Wall | None = None) -> Request:
+def request(
+    command: Sequence[str],
+    files: Mapping[str, str],
+    limits: Limits,
+    further: Sequence[str] = (),
+    wall: Wall | None = None,
+) -> Request:
     """One program and its wall, as the processes that build it read it.
 
     Args:

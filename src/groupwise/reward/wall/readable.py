@@ -1,4 +1,6 @@
-"""What a program may read: the system's programs and libraries, this Python and its packages. Nobody's home, no temporary files, no data."""
+"""What a program may read: the system's programs and libraries, this Python and its packages. Nobody's home, no
+temporary files, no data.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,18 @@ from functools import cache
 from pathlib import Path
 
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
-_SETTINGS = ("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "passwd", "group", "nsswitch.conf", "localtime", "timezone", "mime.types")
+_SETTINGS = (
+    "alternatives",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "passwd",
+    "group",
+    "nsswitch.conf",
+    "localtime",
+    "timezone",
+    "mime.types",
+)
 _NETWORK = ("hosts", "resolv.conf", "services", "protocols", "gai.conf", "ssl", "pki", "ca-certificates")
 # A Python may be installed into a home folder itself: of such a folder only these.
 _OF_PYTHON = ("bin", "lib", "lib64", "share", "ssl", "pyvenv.cfg")
@@ -30,7 +43,9 @@ def readable(network: bool, further: tuple[str, ...] = ()) -> tuple[list[str], l
 
     Example:
         >>> paths, links = readable(network=False)
-        >>> any(sys.base_prefix.startswith(path) for path in paths) or os.path.realpath(sys.base_prefix) + "/lib" in paths
+        >>> any(sys.base_prefix.startswith(path) for path in paths) or os.path.realpath(
+        ...     sys.base_prefix
+        ... ) + "/lib" in paths
         True
     """
     settings = [f"/etc/{name}" for name in (*_SETTINGS, *(_NETWORK if network else ()))]
@@ -55,14 +70,23 @@ def _followed(path: str, links: dict[str, str]) -> str:
 
 
 def _of_python() -> Iterable[str]:
-    """Folders of this Python, of the packages that a program of its finds, and of the libraries that this process has loaded."""
+    """Folders of this Python, of the packages that a program of its finds, and of the libraries that this process has
+    loaded.
+    """
     for prefix in dict.fromkeys((sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)):
         yield from (os.path.join(prefix, part) for part in _OF_PYTHON)
     yield sys.executable
     yield os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     # As a program starts: without this process's variables, which may add folders that are no packages.
     asking = [*python(), "-c", "import json, sys; print(json.dumps(sys.path))"]
-    asked = subprocess.run(asking, capture_output=True, text=True, timeout=60, check=False, env={"PATH": os.environ.get("PATH", os.defpath)})
+    asked = subprocess.run(
+        asking,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={"PATH": os.environ.get("PATH", os.defpath)},
+    )
     if asked.returncode == 0:
         yield from (path for path in json.loads(asked.stdout.splitlines()[-1]) if path)
     # A Python of a cluster has libraries in folders of their own.

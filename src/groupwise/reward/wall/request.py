@@ -1,4 +1,6 @@
-"""What a program is to run behind: filled in where the reward is, read where the wall is built. Plain data in between."""
+"""What a program is to run behind: filled in where the reward is, read where the wall is built. Plain data
+in between.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ class Request:
         links: path and target of symbolic links on the way there.
         path: its PATH.
         temporary: where its folder is made, where it has no file system of its own.
-        max_user_tasks: how many processes and threads its user may have in all, where they cannot be counted for it alone.
+        max_user_tasks: how many processes and threads its user may have in all, where they cannot be counted for it
+            alone.
         counts_alone: whether the kernel counts the processes of a user namespace by themselves (Linux 5.14).
         limits: as `Limits` has them.
     """

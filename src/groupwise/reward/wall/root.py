@@ -1,4 +1,6 @@
-"""A root folder of its own: what a program may read, read-only, one bounded folder in memory for all that it writes, and nothing else."""
+"""A root folder of its own: what a program may read, read-only, one bounded folder in memory for all that it writes,
+and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,16 @@ from . import kernel
 WORK = "/tmp/groupwise"
 """The program's folder in there."""
 _DEVICES = ("null", "zero", "full", "random", "urandom")
-_DEVICE_LINKS = {"fd": "/proc/self/fd", "stdin": "/proc/self/fd/0", "stdout": "/proc/self/fd/1", "stderr": "/proc/self/fd/2", "shm": "/tmp"}
+_DEVICE_LINKS = {
+    "fd": "/proc/self/fd",
+    "stdin": "/proc/self/fd/0",
+    "stdout": "/proc/self/fd/1",
+    "stderr": "/proc/self/fd/2",
+    "shm": "/tmp",
+}
 _MAX_FILES = 16384
-# What a mount keeps when it is made read-only: a user namespace may not take these away. Names as statvfs(2) and mount(2) number them.
+# What a mount keeps when it is made read-only: a user namespace may not take these away. Names as statvfs(2) and
+# mount(2) number them.
 _KEPT = ((2, 2), (4, 4), (8, 8), (1024, 1024), (2048, 2048), (4096, 1 << 21))
 _OLD = "/.old"
 
@@ -50,7 +59,13 @@ def build(readable: list[str], links: list[tuple[str, str]], disk_mb: int, user:
         _link(path, target)
     _mount_proc()
     _read_only("/")
-    kernel.mount("tmpfs", "/tmp", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, f"size={disk_mb}m,nr_inodes={_MAX_FILES},mode=1777")
+    kernel.mount(
+        "tmpfs",
+        "/tmp",
+        "tmpfs",
+        kernel.MS_NOSUID | kernel.MS_NODEV,
+        f"size={disk_mb}m,nr_inodes={_MAX_FILES},mode=1777",
+    )
     for path in inside:
         _bind(path)
         _read_only(path)
@@ -74,7 +89,8 @@ def _bind(path: str) -> None:
 
 
 def _link(path: str, target: str) -> None:
-    # One that lies in a folder that is there as a whole is there with it, and one below /tmp can be made only in the new one.
+    # One that lies in a folder that is there as a whole is there with it, and one below /tmp can be made only in the
+    # new one.
     try:
         if not os.path.lexists(path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -105,4 +121,6 @@ def _read_only(path: str) -> None:
     for point in points:
         if (point == path or point.startswith(path.rstrip("/") + "/")) and not point.startswith(_OLD):
             kept = sum(flag for named, flag in _KEPT if os.statvfs(point).f_flag & named)
-            kernel.mount("none", point, flags=kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kernel.MS_NOSUID | kept)
+            kernel.mount(
+                "none", point, flags=kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kernel.MS_NOSUID | kept
+            )

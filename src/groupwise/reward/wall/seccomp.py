@@ -26,38 +26,116 @@ _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 # name -> number on x86_64, on aarch64; None where it does not exist.
 _NEVER = {
     # Into other processes, and around what the filter sees.
-    **{"ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272), "pidfd_getfd": (438, 438)},
-    **{"io_uring_setup": (425, 425), "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "userfaultfd": (323, 282)},
+    **{
+        "ptrace": (101, 117),
+        "process_vm_readv": (310, 270),
+        "process_vm_writev": (311, 271),
+        "kcmp": (312, 272),
+        "pidfd_getfd": (438, 438),
+    },
+    **{
+        "io_uring_setup": (425, 425),
+        "io_uring_enter": (426, 426),
+        "io_uring_register": (427, 427),
+        "userfaultfd": (323, 282),
+    },
     # Mounts and namespaces.
-    **{"mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "unshare": (272, 97), "setns": (308, 268)},
-    **{"open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430), "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433)},
-    **{"mount_setattr": (442, 442), "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264), "fanotify_init": (300, 262)},
+    **{
+        "mount": (165, 40),
+        "umount2": (166, 39),
+        "pivot_root": (155, 41),
+        "chroot": (161, 51),
+        "unshare": (272, 97),
+        "setns": (308, 268),
+    },
+    **{
+        "open_tree": (428, 428),
+        "move_mount": (429, 429),
+        "fsopen": (430, 430),
+        "fsconfig": (431, 431),
+        "fsmount": (432, 432),
+        "fspick": (433, 433),
+    },
+    **{
+        "mount_setattr": (442, 442),
+        "open_by_handle_at": (304, 265),
+        "name_to_handle_at": (303, 264),
+        "fanotify_init": (300, 262),
+    },
     # Keys, which no namespace divides, and the machine itself.
-    **{"add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219), "bpf": (321, 280), "perf_event_open": (298, 241), "syslog": (103, 116)},
-    **{"reboot": (169, 142), "kexec_load": (246, 104), "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89), "quotactl": (179, 60)},
-    **{"init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "settimeofday": (164, 170), "clock_settime": (227, 112)},
+    **{
+        "add_key": (248, 217),
+        "request_key": (249, 218),
+        "keyctl": (250, 219),
+        "bpf": (321, 280),
+        "perf_event_open": (298, 241),
+        "syslog": (103, 116),
+    },
+    **{
+        "reboot": (169, 142),
+        "kexec_load": (246, 104),
+        "swapon": (167, 224),
+        "swapoff": (168, 225),
+        "acct": (163, 89),
+        "quotactl": (179, 60),
+    },
+    **{
+        "init_module": (175, 105),
+        "finit_module": (313, 273),
+        "delete_module": (176, 106),
+        "settimeofday": (164, 170),
+        "clock_settime": (227, 112),
+    },
 }
-# Memory that outlives a process or that no limit of a process counts; a caller that asks for the newest call takes the older one.
+# Memory that outlives a process or that no limit of a process counts; a caller that asks for the newest call takes the
+# older one.
 _NOT_THERE = {
-    **{"shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180)},
+    **{
+        "shmget": (29, 194),
+        "shmat": (30, 196),
+        "shmctl": (31, 195),
+        "semget": (64, 190),
+        "msgget": (68, 186),
+        "mq_open": (240, 180),
+    },
     **{"memfd_create": (319, 279), "memfd_secret": (447, 447), "clone3": (435, 435), "openat2": (437, 437)},
 }
-# Landlock says nothing about these, and without a file system of its own they reach the user's other files and processes.
+# Landlock says nothing about these, and without a file system of its own they reach the user's other files and
+# processes.
 _WITHOUT_EFFECT = {
     **{"chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "fchmodat2": (452, 452)},
     **{"chown": (92, None), "fchown": (93, 55), "lchown": (94, None), "fchownat": (260, 54)},
     **{"utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88)},
-    # All its processes stay in one group, which one signal ends: those of a flood would otherwise start faster than they are found.
+    # All its processes stay in one group, which one signal ends: those of a flood would otherwise start faster than
+    # they are found.
     **{"setsid": (112, 157), "setpgid": (109, 154)},
 }
 # What its processes count as, where that is another user than whose files they may read.
 _USERS = {"setuid": (105, 146), "setreuid": (113, 145), "setresuid": (117, 147), "setfsuid": (122, 151)}
-_OF_OTHERS = {"setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15), "truncate": (76, 45)}
-_SIGNALS = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240)}
+_OF_OTHERS = {
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "truncate": (76, 45),
+}
+_SIGNALS = {
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+}
 _SIGNALS |= {"pidfd_send_signal": (424, 424)}
 # name -> numbers, and which argument must be 0: the process itself, not another one.
 _OF_ITSELF = {
-    **{"prlimit64": ((302, 261), 0), "sched_setaffinity": ((203, 122), 0), "sched_setparam": ((142, 118), 0), "sched_setscheduler": ((144, 119), 0)},
+    **{
+        "prlimit64": ((302, 261), 0),
+        "sched_setaffinity": ((203, 122), 0),
+        "sched_setparam": ((142, 118), 0),
+        "sched_setscheduler": ((144, 119), 0),
+    },
     **{"sched_setattr": ((314, 274), 0), "setpriority": ((141, 140), 1), "ioprio_set": ((251, 30), 1)},
 }
 _SOCKET, _CLONE, _FCNTL, _IOCTL, _OPEN, _OPENAT = (41, 198), (56, 220), (72, 25), (16, 29), (2, None), (257, 56)
@@ -87,7 +165,12 @@ def filter_program(namespaces: bool, network: bool, signals: bool) -> bytes:
     """
     machine = os.uname().machine
     place = kernel.MACHINES.index(machine)
-    steps = [_step(_LOAD, _MACHINE), _step(_EQUAL, _MACHINES[machine], yes=1), _refusal(errno.EPERM), _step(_LOAD, _NUMBER)]
+    steps = [
+        _step(_LOAD, _MACHINE),
+        _step(_EQUAL, _MACHINES[machine], yes=1),
+        _refusal(errno.EPERM),
+        _step(_LOAD, _NUMBER),
+    ]
     if machine == "x86_64":
         steps += [_step(0x35, _ANOTHER_ABI, no=1), _refusal(errno.ENOSYS)]
 
@@ -107,7 +190,14 @@ def filter_program(namespaces: bool, network: bool, signals: bool) -> bytes:
     where(_CLONE, [_step(_LOAD, _word(0)), _step(_ANY_BIT, 0x7E020080, no=1)])
     families = [_AF_INET, _AF_INET6] if namespaces or network else []
     families += ([_AF_UNIX] if namespaces else []) + ([_AF_NETLINK] if network else [])
-    where(_SOCKET, [_step(_LOAD, _word(0)), *(_step(_EQUAL, family, yes=len(families) - at) for at, family in enumerate(families))], errno.EACCES)
+    where(
+        _SOCKET,
+        [
+            _step(_LOAD, _word(0)),
+            *(_step(_EQUAL, family, yes=len(families) - at) for at, family in enumerate(families)),
+        ],
+        errno.EACCES,
+    )
     if not namespaces:
         always(_WITHOUT_EFFECT, 0)
         always(_OF_OTHERS | _USERS, errno.EPERM)
@@ -118,7 +208,11 @@ def filter_program(namespaces: bool, network: bool, signals: bool) -> bytes:
                 where(numbers, [_step(_LOAD, _word(1)), _step(_EQUAL, command, no=1)])
         # Opening to read and truncating: before Landlock knew of truncating, nothing held it.
         for numbers, argument in ((_OPEN, 1), (_OPENAT, 2)):
-            reading = [_step(_LOAD, _word(argument)), _step(_MASK, os.O_ACCMODE | os.O_TRUNC), _step(_EQUAL, os.O_TRUNC, no=1)]
+            reading = [
+                _step(_LOAD, _word(argument)),
+                _step(_MASK, os.O_ACCMODE | os.O_TRUNC),
+                _step(_EQUAL, os.O_TRUNC, no=1),
+            ]
             where(numbers, reading)
         if not signals:
             always(_SIGNALS, errno.EPERM)

@@ -1,4 +1,6 @@
-"""Stands over one program from outside its wall: counts what its processes use together, ends them all when it is time, and leaves nothing of it behind."""
+"""Stands over one program from outside its wall: counts what its processes use together, ends them all when it is time,
+and leaves nothing of it behind.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,17 @@ class Ended:
 
     Args:
         status: its exit status, or the negative number of the signal that ended it.
-        limit: which limit ended it ("wall", "cpu", "memory", "disk", "processes"), "stopped" where it was told to end, or "".
+        limit: which limit ended it ("wall", "cpu", "memory", "disk", "processes"), "stopped" where it was told to end,
+            or "".
         refused: why the wall could not be built; the program did not run.
         left: which processes would not end.
-        folder: what could not be removed within a moment and is still to be; some file systems take milliseconds for every folder.
+        folder: what could not be removed within a moment and is still to be; some file systems take milliseconds for
+            every folder.
     """
 
-    def __init__(self, status: int = -SIGKILL, limit: str = "", refused: str = "", left: str = "", folder: str = "") -> None:
+    def __init__(
+        self, status: int = -SIGKILL, limit: str = "", refused: str = "", left: str = "", folder: str = ""
+    ) -> None:
         self.status, self.limit, self.refused, self.left, self.folder = status, limit, refused, left, folder
 
     def clean_up(self) -> None:
@@ -88,7 +94,14 @@ def _fill(path: str, request: Request) -> None:
     os.chown(path, user, group)
 
 
-def _start(request: Request, folder: str | None, group: cgroup.Cgroup | None, descriptors: dict[int, int], told: int, error: int) -> int:
+def _start(
+    request: Request,
+    folder: str | None,
+    group: cgroup.Cgroup | None,
+    descriptors: dict[int, int],
+    told: int,
+    error: int,
+) -> int:
     if folder is not None:
         begin, known = os.pipe()
         first = os.fork()
@@ -135,7 +148,9 @@ def _child(act: object, error: int) -> None:
 
 
 def _map_users(process: int, everyone: bool) -> None:
-    """Lets a user namespace know the same users under the same numbers: all, where this process may say so, or its own alone."""
+    """Lets a user namespace know the same users under the same numbers: all, where this process may say so, or its own
+    alone.
+    """
     for kind, own in (("uid", os.geteuid()), ("gid", os.getegid())):
         if everyone:
             with open(f"/proc/self/{kind}_map") as file:
@@ -205,7 +220,9 @@ def _passed(limits: dict[str, float | None], usage: Usage, folder: int | None) -
         return "cpu"
     if over("num_processes", usage.tasks):
         return "processes"
-    if folder is not None and over("disk_mb", folders.used_mb(folder) + unlinked_mb(os.getpid(), os.fstat(folder).st_dev)):
+    if folder is not None and over(
+        "disk_mb", folders.used_mb(folder) + unlinked_mb(os.getpid(), os.fstat(folder).st_dev)
+    ):
         return "disk"
     return ""
 
@@ -240,7 +257,8 @@ def _end_all(first: int, until: float) -> int | None:
     """Ends all descendants; the exit status of the first, or None where some would not end."""
     statuses: dict[int, int] = {}
     while time.monotonic() < until:
-        # One group, which the filter lets none leave, and which one signal ends: nothing is looked for first, as a flood leaves no time for it.
+        # One group, which the filter lets none leave, and which one signal ends: nothing is looked for first, as a
+        # flood leaves no time for it.
         if first not in statuses:
             _signal(-first, SIGKILL)
         if _reaped(first, statuses):

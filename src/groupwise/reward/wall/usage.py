@@ -36,7 +36,8 @@ class Usage:
     """Sums over the descendants of a process.
 
     Args:
-        root: number of the process. Its own time and memory do not count; the time of the children that it waited for does.
+        root: number of the process. Its own time and memory do not count; the time of the children that it waited for
+            does.
     """
 
     def __init__(self, root: int) -> None:
@@ -52,7 +53,8 @@ class Usage:
 
         Args:
             num_processes: where more than these are there, nothing but their number is counted.
-            memory_mb: up to where a rough sum will do. It counts pages that processes share once for each; above this it is counted again, exactly.
+            memory_mb: up to where a rough sum will do. It counts pages that processes share once for each; above this
+                it is counted again, exactly.
         """
         numbers = descendants(self._root, num_processes + 1)
         self.tasks = len(numbers)
@@ -65,7 +67,8 @@ class Usage:
                 threads, resident = _threads_and_memory(number)
             except (OSError, IndexError, ValueError):
                 continue
-            # Who ignores that its children end never learns their times: what was seen of every process is kept as well.
+            # Who ignores that its children end never learns their times: what was seen of every process is kept as
+            # well.
             self._seen[number, started] = own
             seconds, kilobytes, self.tasks = seconds + own + waited_for, kilobytes + resident, self.tasks + threads
         self.cpu_seconds = max(self.cpu_seconds, seconds, sum(self._seen.values()))

@@ -33,7 +33,12 @@ UNET = {
 
 
 def unet(**shape: Any) -> Any:
-    model = {"kind": "scratch", "seed": 3, **UNET, "shape": {**{k: v for k, v in UNET["shape"].items() if v is not None}, **shape}}  # type: ignore[dict-item]
+    model = {
+        "kind": "scratch",
+        "seed": 3,
+        **UNET,
+        "shape": {**{k: v for k, v in UNET["shape"].items() if v is not None}, **shape},
+    }  # type: ignore[dict-item]
     return model
 
 
@@ -61,7 +66,8 @@ def test_half_precision_weights_score_in_fp32() -> None:
     samples = sampled(given)
     assert samples.payload["visited"].dtype == samples.old_log_prob.dtype == torch.float32
     assert next(given.module.parameters()).dtype == torch.bfloat16
-    # Matrix products of another batch size round differently in bfloat16; the density around a mean that is off by 1e-3 is what differs.
+    # Matrix products of another batch size round differently in bfloat16; the density around a mean that is off by 1e-3
+    # is what differs.
     assert torch.allclose(given.score(samples, torch.arange(6), EVERYTHING).log_prob, samples.old_log_prob, atol=5e-2)
 
 
@@ -91,12 +97,19 @@ def test_a_folder_without_a_part_is_refused(tmp_path: Path, missing: str) -> Non
 def test_a_folder_is_opened_in_the_dtype_it_was_saved_in(tmp_path: Path) -> None:
     for dtype in ("bfloat16", "float64"):
         domain({"model": {"dtype": dtype}}).save(tmp_path / dtype)
-        assert next(open_bare(tmp_path / dtype, "auto", "uniform", torch.device("cpu")).module.parameters()).dtype == getattr(torch, dtype)
+        assert next(
+            open_bare(tmp_path / dtype, "auto", "uniform", torch.device("cpu")).module.parameters()
+        ).dtype == getattr(torch, dtype)
     file = next((tmp_path / "bfloat16" / "transformer").glob("*.safetensors"))
     file.rename(file.with_name("diffusion_pytorch_model.half.safetensors"))
-    assert next(open_bare(tmp_path / "bfloat16", "auto", "uniform", torch.device("cpu"), "half").module.parameters()).dtype == torch.bfloat16
+    assert (
+        next(open_bare(tmp_path / "bfloat16", "auto", "uniform", torch.device("cpu"), "half").module.parameters()).dtype
+        == torch.bfloat16
+    )
     next((tmp_path / "float64" / "transformer").glob("*.safetensors")).write_bytes(b"broken")
-    with pytest.raises(ConfigError, match="cannot be loaded as DiTTransformer2DModel with FlowMatchEulerDiscreteScheduler"):
+    with pytest.raises(
+        ConfigError, match="cannot be loaded as DiTTransformer2DModel with FlowMatchEulerDiscreteScheduler"
+    ):
         open_bare(tmp_path / "float64", "auto", "uniform", torch.device("cpu"))
 
 

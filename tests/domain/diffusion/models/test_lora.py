@@ -61,11 +61,17 @@ def test_the_adapter_is_what_trains_what_is_switched_off_and_what_diffusers_load
 
 
 def test_weights_in_bfloat16_carry_an_adapter_in_fp32(tmp_path: Path) -> None:
-    denoiser = opened(saved("StableDiffusionPipeline", tmp_path), "StableDiffusionPipeline", dtype="bfloat16", lora=LORA)
+    denoiser = opened(
+        saved("StableDiffusionPipeline", tmp_path), "StableDiffusionPipeline", dtype="bfloat16", lora=LORA
+    )
     assert {parameter.dtype for parameter in denoiser.module.parameters() if parameter.requires_grad} == {torch.float32}
-    assert {parameter.dtype for parameter in denoiser.module.parameters() if not parameter.requires_grad} == {torch.bfloat16}
+    assert {parameter.dtype for parameter in denoiser.module.parameters() if not parameter.requires_grad} == {
+        torch.bfloat16
+    }
     latents = torch.randn(2, *denoiser.latent_shape)
-    denoiser.predict(latents, torch.full((2,), 500.0), denoiser.encode(prompts("StableDiffusionPipeline")), 1.0).sum().backward()
+    denoiser.predict(
+        latents, torch.full((2,), 500.0), denoiser.encode(prompts("StableDiffusionPipeline")), 1.0
+    ).sum().backward()
     assert all(parameter.grad is not None for parameter in denoiser.module.parameters() if parameter.requires_grad)
 
 
@@ -79,7 +85,9 @@ def test_activations_are_recomputed_under_an_adapter(tmp_path: Path) -> None:
         checkpoint_activations(denoiser.module, wanted)
         denoiser.module.zero_grad()
         denoiser.predict(latents, torch.full((2,), 500.0), condition, 1.0).square().sum().backward()
-        gradients.append([parameter.grad.clone() for parameter in denoiser.module.parameters() if parameter.grad is not None])
+        gradients.append(
+            [parameter.grad.clone() for parameter in denoiser.module.parameters() if parameter.grad is not None]
+        )
     assert gradients[0]
     assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(*gradients, strict=True))
 

@@ -38,7 +38,11 @@ def opened(path: Path, name: str, **keys: Any) -> PipelineDenoiser:
 
 
 def prompts(name: str, negative: bool = False) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = [{"label": 3}, {"prompt": "class 7"}] if name == "DiTPipeline" else [{"prompt": "a red cat"}, {"prompt": "two dogs"}]
+    rows: list[dict[str, Any]] = (
+        [{"label": 3}, {"prompt": "class 7"}]
+        if name == "DiTPipeline"
+        else [{"prompt": "a red cat"}, {"prompt": "two dogs"}]
+    )
     return [row | {"negative_prompt": "grey"} for row in rows] if negative else rows
 
 
@@ -63,7 +67,9 @@ def by_the_pipeline(pipe: Any, name: str, noise: Tensor, rows: list[dict[str, An
         original, module.randn_tensor = module.randn_tensor, lambda *_, **__: noise
         try:
             labels = [row["label"] if "label" in row else pipe.get_label_ids([row["prompt"]])[0] for row in rows]
-            images = pipe(class_labels=labels, guidance_scale=guidance, num_inference_steps=STEPS, output_type="np").images
+            images = pipe(
+                class_labels=labels, guidance_scale=guidance, num_inference_steps=STEPS, output_type="np"
+            ).images
         finally:
             module.randn_tensor = original
         return torch.from_numpy(images).permute(0, 3, 1, 2)
@@ -83,7 +89,9 @@ def by_the_pipeline(pipe: Any, name: str, noise: Tensor, rows: list[dict[str, An
 @pytest.mark.parametrize("negative", [False, True], ids=["", "negative"])
 @pytest.mark.parametrize("guidance", [1.0, 4.0])
 @pytest.mark.parametrize("name", PIPELINES)
-def test_the_same_noise_gives_the_pipelines_own_images(folders: dict[str, Path], name: str, guidance: float, negative: bool) -> None:
+def test_the_same_noise_gives_the_pipelines_own_images(
+    folders: dict[str, Path], name: str, guidance: float, negative: bool
+) -> None:
     if negative and (name == "DiTPipeline" or guidance == 1):
         pytest.skip("no negative prompt takes part")
     denoiser = opened(folders[name], name)
@@ -95,7 +103,9 @@ def test_the_same_noise_gives_the_pipelines_own_images(folders: dict[str, Path],
     assert float((actual - expected).abs().max()) < 2e-5
     assert float(expected.std()) > 0.01
     # The prompt matters, or nothing was tested.
-    other = ode(denoiser, noise[:1].repeat(2, 1, 1, 1) if noise.dim() == 4 else noise[:1].repeat(2, 1, 1), rows, guidance)
+    other = ode(
+        denoiser, noise[:1].repeat(2, 1, 1, 1) if noise.dim() == 4 else noise[:1].repeat(2, 1, 1), rows, guidance
+    )
     assert float((other[0] - other[1]).abs().max()) > 1e-4
 
 
@@ -110,11 +120,15 @@ def test_flux_takes_guidance_as_an_input_where_it_was_distilled_for_it(tmp_path:
     images = {guidance: ode(denoiser, noise, rows, guidance) for guidance in (1.0, 3.5)}
     assert float((images[1.0] - images[3.5]).abs().max()) > 1e-4
     for guidance, actual in images.items():
-        assert float((actual - by_the_pipeline(denoiser.pipe, "FluxPipeline", noise, rows, guidance)).abs().max()) < 2e-5
+        assert (
+            float((actual - by_the_pipeline(denoiser.pipe, "FluxPipeline", noise, rows, guidance)).abs().max()) < 2e-5
+        )
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_trained_weights_are_saved_where_diffusers_finds_them(folders: dict[str, Path], name: str, tmp_path: Path) -> None:
+def test_trained_weights_are_saved_where_diffusers_finds_them(
+    folders: dict[str, Path], name: str, tmp_path: Path
+) -> None:
     denoiser = opened(folders[name], name)
     with torch.no_grad():
         for parameter in denoiser.module.parameters():
@@ -148,7 +162,9 @@ def test_weights_in_bfloat16_give_fp32_predictions_with_gradient(folders: dict[s
 
 
 @pytest.mark.parametrize("name", PIPELINES)
-def test_autoencoder_and_encoders_keep_their_precision_while_the_denoiser_is_cast(folders: dict[str, Path], name: str) -> None:
+def test_autoencoder_and_encoders_keep_their_precision_while_the_denoiser_is_cast(
+    folders: dict[str, Path], name: str
+) -> None:
     denoiser = opened(folders[name], name)
     latents = torch.randn(2, *denoiser.latent_shape, generator=torch.Generator().manual_seed(1))
     plain = denoiser.decode(latents), denoiser.encode(prompts(name)).tensors
@@ -171,7 +187,9 @@ def test_gradient_checkpointing_changes_nothing_but_memory(folders: dict[str, Pa
         without_dropout(denoiser.module)
         denoiser.module.train()
         latents = torch.randn(2, *denoiser.latent_shape, generator=torch.Generator().manual_seed(0))
-        denoiser.predict(latents, torch.full((2,), 500.0), denoiser.encode(prompts(name)), 2.0).square().sum().backward()
+        denoiser.predict(
+            latents, torch.full((2,), 500.0), denoiser.encode(prompts(name)), 2.0
+        ).square().sum().backward()
         gradients.append([parameter.grad for parameter in denoiser.module.parameters() if parameter.grad is not None])
     assert len(gradients[0]) == len(gradients[1]) > 0
     assert all(torch.allclose(one, other, rtol=1e-4, atol=1e-6) for one, other in zip(*gradients, strict=True))
@@ -189,7 +207,9 @@ def test_images_go_to_latents_and_back(folders: dict[str, Path]) -> None:
             mean = vae.encode(images.expand(-1, 3, -1, -1) * 2 - 1).latent_dist.mean
         assert torch.allclose(unpacked, (mean - (vae.config.shift_factor or 0)) * vae.config.scaling_factor, atol=1e-6)
         if name == "FluxPipeline":
-            packed = diffusers.FluxPipeline._pack_latents(unpacked, 2, unpacked.shape[1], unpacked.shape[2], unpacked.shape[3])
+            packed = diffusers.FluxPipeline._pack_latents(
+                unpacked, 2, unpacked.shape[1], unpacked.shape[2], unpacked.shape[3]
+            )
             assert torch.equal(latents, packed)
         with pytest.raises(ConfigError, match=r"images are \[8, 8\] and the model makes \[16, 8\]"):
             denoiser.to_latents(torch.rand(1, 3, 8, 8))
@@ -229,7 +249,12 @@ def test_every_part_is_opened_in_the_dtype_that_the_denoiser_was_saved_in(tmp_pa
         assert denoiser.module.dtype == denoiser.pipe.text_encoder.dtype == torch.bfloat16
         assert denoiser.pipe.vae.dtype == torch.float32
         noise = torch.randn(2, *denoiser.latent_shape)
-        assert denoiser.predict(noise, torch.full((2,), 500.0), denoiser.encode(prompts("StableDiffusionPipeline")), 7.5).dtype == torch.float32
+        assert (
+            denoiser.predict(
+                noise, torch.full((2,), 500.0), denoiser.encode(prompts("StableDiffusionPipeline")), 7.5
+            ).dtype
+            == torch.float32
+        )
     wide = opened(tmp_path / "10KB", "StableDiffusionPipeline", variant="half", dtype="float32")
     assert wide.module.dtype == wide.pipe.text_encoder.dtype == torch.float32
 
@@ -245,12 +270,20 @@ def test_another_size_than_the_models_own(folders: dict[str, Path]) -> None:
 
 
 def test_prompts_that_a_pipeline_cannot_be_asked(folders: dict[str, Path]) -> None:
-    words, classes = opened(folders["StableDiffusionPipeline"], "StableDiffusionPipeline"), opened(folders["DiTPipeline"], "DiTPipeline")
+    words, classes = (
+        opened(folders["StableDiffusionPipeline"], "StableDiffusionPipeline"),
+        opened(folders["DiTPipeline"], "DiTPipeline"),
+    )
     with pytest.raises(ConfigError, match="asked in words, and column 'prompt' holds none"):
         words.check([{"label": 3}])
     with pytest.raises(ConfigError, match="negative_prompt: 1 of 2 prompts have none"):
         words.check([{"prompt": "a"}, {"prompt": "b", "negative_prompt": "c"}])
-    with pytest.raises(ConfigError, match=r"write a number from 0 to 999 in the column 'label', or in 'prompt' one of the pipeline's names \(class 0"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"write a number from 0 to 999 in the column 'label', or in 'prompt' one of the pipeline's names \(class 0"
+        ),
+    ):
         classes.check([{"prompt": "no class"}])
     with pytest.raises(ConfigError, match="has no negative prompt"):
         classes.check([{"label": 1, "negative_prompt": "c"}])
@@ -263,10 +296,15 @@ def test_folders_without_the_expected_parts(folders: dict[str, Path], tmp_path: 
         open_pipeline(Pretrained(path="models/of/mine"), "uniform", CPU)
     index = json.loads((folders["StableDiffusionPipeline"] / "model_index.json").read_text())
     (tmp_path / "model_index.json").write_text(json.dumps(index))
-    with pytest.raises(ConfigError, match="has no unet/; a StableDiffusionPipeline needs unet, vae, text_encoder, tokenizer, scheduler"):
+    with pytest.raises(
+        ConfigError, match="has no unet/; a StableDiffusionPipeline needs unet, vae, text_encoder, tokenizer, scheduler"
+    ):
         open_pipeline(Pretrained(path=str(tmp_path)), "uniform", CPU)
     (tmp_path / "model_index.json").write_text(json.dumps(index | {"_class_name": "StableDiffusion2Pipeline"}))
-    with pytest.raises(ConfigError, match=r"holds a StableDiffusion2Pipeline; pipelines that can be trained: .*nearest is StableDiffusion"):
+    with pytest.raises(
+        ConfigError,
+        match=r"holds a StableDiffusion2Pipeline; pipelines that can be trained: .*nearest is StableDiffusion",
+    ):
         open_pipeline(Pretrained(path=str(tmp_path)), "uniform", CPU)
     assert is_pipeline(Pretrained(path=str(folders["DiTPipeline"])))
     (tmp_path / "model_index.json").write_text("{")
@@ -283,5 +321,8 @@ def test_schedulers_that_cannot_be_made_stochastic_and_models_for_other_tasks(tm
     pipe.scheduler = diffusers.CMStochasticIterativeScheduler()
     with pytest.raises(ConfigError, match="has no noise levels that transitions can be read from; use DDIMScheduler"):
         PipelineDenoiser(pipe, FAMILIES["StableDiffusionXLPipeline"], Pretrained(path="x"), "uniform")
-    with pytest.raises(ConfigError, match="takes 9 channels and the autoencoder makes 4; give a model that makes images from texts alone"):
+    with pytest.raises(
+        ConfigError,
+        match="takes 9 channels and the autoencoder makes 4; give a model that makes images from texts alone",
+    ):
         opened(saved("StableDiffusionPipeline", tmp_path / "inpaint", in_channels=9), "StableDiffusionPipeline")

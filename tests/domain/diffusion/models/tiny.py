@@ -1,4 +1,6 @@
-"""Every pipeline of diffusers that can be trained, with random weights and tokenizers made here: a few thousand parameters each, whole on disk."""
+"""Every pipeline of diffusers that can be trained, with random weights and tokenizers made here: a few thousand
+parameters each, whole on disk.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,22 @@ from typing import Any
 import diffusers
 import torch
 from tests.tiny_clip import ALPHABET, clip_tokenizer
-from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection, T5Config, T5EncoderModel, T5TokenizerFast
+from transformers import (
+    CLIPTextConfig,
+    CLIPTextModel,
+    CLIPTextModelWithProjection,
+    T5Config,
+    T5EncoderModel,
+    T5TokenizerFast,
+)
 
-PIPELINES = ("StableDiffusionPipeline", "StableDiffusionXLPipeline", "DiTPipeline", "StableDiffusion3Pipeline", "FluxPipeline")
+PIPELINES = (
+    "StableDiffusionPipeline",
+    "StableDiffusionXLPipeline",
+    "DiTPipeline",
+    "StableDiffusion3Pipeline",
+    "FluxPipeline",
+)
 WITH_ADAPTERS = tuple(name for name in PIPELINES if name != "DiTPipeline")
 
 
@@ -79,11 +94,29 @@ def t5_tokenizer() -> Any:
 
 
 def t5_encoder(width: int = 8) -> Any:
-    return T5EncoderModel(T5Config(vocab_size=64, d_model=width, d_kv=4, d_ff=8, num_layers=1, num_heads=2, initializer_factor=4.0, dropout_rate=0.0))
+    return T5EncoderModel(
+        T5Config(
+            vocab_size=64,
+            d_model=width,
+            d_kv=4,
+            d_ff=8,
+            num_layers=1,
+            num_heads=2,
+            initializer_factor=4.0,
+            dropout_rate=0.0,
+        )
+    )
 
 
 def ddim() -> Any:
-    return diffusers.DDIMScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", clip_sample=False, set_alpha_to_one=False, steps_offset=1)
+    return diffusers.DDIMScheduler(
+        beta_start=0.00085,
+        beta_end=0.012,
+        beta_schedule="scaled_linear",
+        clip_sample=False,
+        set_alpha_to_one=False,
+        steps_offset=1,
+    )
 
 
 def unet(**changes: Any) -> Any:
@@ -114,7 +147,12 @@ def stable_diffusion(**changes: Any) -> Any:
 
 
 def stable_diffusion_xl(**changes: Any) -> Any:
-    shape = {"cross_attention_dim": 16, "addition_embed_type": "text_time", "addition_time_embed_dim": 4, "projection_class_embeddings_input_dim": 32}
+    shape = {
+        "cross_attention_dim": 16,
+        "addition_embed_type": "text_time",
+        "addition_time_embed_dim": 4,
+        "projection_class_embeddings_input_dim": 32,
+    }
     return diffusers.StableDiffusionXLPipeline(
         vae=autoencoder(),
         text_encoder=text_encoder(),

@@ -29,7 +29,9 @@ def test_eta_one_is_the_schedulers_stochastic_sampling() -> None:
 
 def test_by_hand() -> None:
     # From s = 0.5 to 0.25 with eta 1/3 (30 degrees): x = 2, v = 1: x0 = 1.5, e = 2.5
-    found = transition(CPS(eta=1 / 3), "flow", torch.tensor([[2.0]]), torch.tensor([[1.0]]), at(flow_schedule([0.5, 0.25, 0.0]), 0))
+    found = transition(
+        CPS(eta=1 / 3), "flow", torch.tensor([[2.0]]), torch.tensor([[1.0]]), at(flow_schedule([0.5, 0.25, 0.0]), 0)
+    )
     assert float(found.mean) == pytest.approx(0.75 * 1.5 + 0.25 * math.cos(math.pi / 6) * 2.5)
     assert float(found.std) == pytest.approx(0.125)
 

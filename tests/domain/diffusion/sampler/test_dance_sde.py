@@ -31,7 +31,11 @@ def test_a_path_is_the_papers_with_the_schedulers_levels() -> None:
         found = transition(DanceSDE(noise=eta), "flow", ours, torch.sin(2 * ours + index), at(schedule, index))
         ours = found.draw(noise)
         assert torch.allclose(ours, theirs, atol=1e-12)
-        assert torch.allclose(found.log_prob(ours, "sum"), torch.distributions.Normal(mean, std).log_prob(theirs).flatten(1).sum(1), atol=1e-9)
+        assert torch.allclose(
+            found.log_prob(ours, "sum"),
+            torch.distributions.Normal(mean, std).log_prob(theirs).flatten(1).sum(1),
+            atol=1e-9,
+        )
 
 
 def test_no_noise_is_refused() -> None:

@@ -16,7 +16,9 @@ from groupwise.domain.diffusion.transition import transition
 @pytest.mark.parametrize("eta", [0.4, 1.0])
 @pytest.mark.parametrize("prediction_type", ["epsilon", "v_prediction", "sample"])
 def test_a_path_is_the_schedulers_own(eta: float, prediction_type: str) -> None:
-    """A loop over the scheduler alone: its own times, its own step, the same noise; log-probs by torch's Normal around its noiseless mean."""
+    """A loop over the scheduler alone: its own times, its own step, the same noise; log-probs by torch's Normal around
+    its noiseless mean.
+    """
     scheduler = DDIMScheduler(clip_sample=False, set_alpha_to_one=True, prediction_type=prediction_type)
     schedule = read_schedule(scheduler, 10)
     scheduler.set_timesteps(10)
@@ -28,7 +30,9 @@ def test_a_path_is_the_schedulers_own(eta: float, prediction_type: str) -> None:
         assert int(timestep) == int(schedule.timestep[index])
         if index < 9:
             found = transition(DDIM(eta=eta), prediction_type, ours, prediction, at(schedule, index))
-            without = scheduler.step(prediction, timestep, theirs, eta=eta, variance_noise=torch.zeros_like(noise)).prev_sample
+            without = scheduler.step(
+                prediction, timestep, theirs, eta=eta, variance_noise=torch.zeros_like(noise)
+            ).prev_sample
             std = eta * scheduler._get_variance(timestep, timestep - 100) ** 0.5
             ours = found.draw(noise)
         else:

@@ -37,7 +37,9 @@ def test_a_path_is_the_papers_with_the_schedulers_levels() -> None:
 
 def test_by_hand() -> None:
     # s = 0.5 to 0.25, a = 1: g = 1, std = sqrt(0.25); x = 2, v = 1: mean = 2 - 0.25 (1 + (2 + 0.5)) = 1.125
-    found = transition(FlowSDE(noise=1.0), "flow", torch.tensor([[2.0]]), torch.tensor([[1.0]]), at(flow_schedule([0.5, 0.25, 0.0]), 0))
+    found = transition(
+        FlowSDE(noise=1.0), "flow", torch.tensor([[2.0]]), torch.tensor([[1.0]]), at(flow_schedule([0.5, 0.25, 0.0]), 0)
+    )
     assert (float(found.mean), float(found.std)) == (1.125, 0.5)
 
 

@@ -1,4 +1,6 @@
-"""What holds for every sampler: the marginals of the flow where the score is known, and the noise that a transition takes away."""
+"""What holds for every sampler: the marginals of the flow where the score is known, and the noise that a transition
+takes away.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,11 @@ from groupwise.experiment import load_experiment
 MEAN, STD, NUM = 0.7, 0.4, 2000
 
 
-@pytest.mark.parametrize("sampler", [Auto(), ODE(), FlowSDE(noise=0.7), DanceSDE(noise=0.5), DDIM(eta=1.0), DDIM(eta=0.5)], ids=lambda each: each.kind)
+@pytest.mark.parametrize(
+    "sampler",
+    [Auto(), ODE(), FlowSDE(noise=0.7), DanceSDE(noise=0.5), DDIM(eta=1.0), DDIM(eta=0.5)],
+    ids=lambda each: each.kind,
+)
 def test_small_steps_have_the_flows_marginals(sampler: Any) -> None:
     schedule = flow_schedule([1 - step / NUM for step in range(NUM + 1)])
     for upto in (NUM // 2, NUM * 9 // 10):
@@ -43,7 +49,9 @@ def test_without_the_score_the_marginals_are_others() -> None:
 def deviations(sampler: Any, scheduler: Any) -> list[float]:
     """Of the images, after 10, 40, 200 and 1,000 transitions of a perfect model."""
     kind = "flow" if isinstance(scheduler, FlowMatchEulerDiscreteScheduler) else "epsilon"
-    return [moments(sampler, read_schedule(scheduler, num), kind, MEAN, STD, num)[1] ** 0.5 for num in (10, 40, 200, 1000)]
+    return [
+        moments(sampler, read_schedule(scheduler, num), kind, MEAN, STD, num)[1] ** 0.5 for num in (10, 40, 200, 1000)
+    ]
 
 
 FLOW, SHIFTED = FlowMatchEulerDiscreteScheduler(), FlowMatchEulerDiscreteScheduler(shift=3.0)
@@ -52,7 +60,10 @@ PRESERVING = DDIMScheduler(clip_sample=False)
 
 @pytest.mark.parametrize("scheduler", [FLOW, SHIFTED, PRESERVING], ids=["flow", "shifted", "variance preserving"])
 def test_with_more_steps_the_images_of_the_default_come_to_spread_as_the_data_do(scheduler: Any) -> None:
-    missing = [abs(deviation - STD) / STD for deviation in deviations(DiffusionConfig.model_fields["sampler"].default, scheduler)]
+    missing = [
+        abs(deviation - STD) / STD
+        for deviation in deviations(DiffusionConfig.model_fields["sampler"].default, scheduler)
+    ]
     assert missing[0] > missing[1] > missing[2]
 
     assert missing[2] < 0.05

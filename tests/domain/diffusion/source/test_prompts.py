@@ -11,7 +11,10 @@ from groupwise.domain.diffusion.source import PromptFile
 
 def test_a_text_file_has_a_prompt_a_line_each_once(tmp_path: Path) -> None:
     (tmp_path / "p.txt").write_text("a cat\n\n  a dog \na cat\n", encoding="utf-8")
-    assert [dict(row) for row in PromptFile(path=str(tmp_path / "p.txt")).read().prompts] == [{"prompt": "a cat"}, {"prompt": "a dog"}]
+    assert [dict(row) for row in PromptFile(path=str(tmp_path / "p.txt")).read().prompts] == [
+        {"prompt": "a cat"},
+        {"prompt": "a dog"},
+    ]
 
 
 def test_json_lines_keep_their_columns(tmp_path: Path) -> None:
@@ -23,7 +26,10 @@ def test_json_lines_keep_their_columns(tmp_path: Path) -> None:
 
 def test_lines_end_at_line_feeds_alone_and_a_mark_of_the_encoding_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "p.txt").write_bytes("\ufeffein Käfer\r\n\u2028\r\n猫\u2028と犬\x0c, blau\r\n".encode())
-    assert [row["prompt"] for row in PromptFile(path=str(tmp_path / "p.txt")).read().prompts] == ["ein Käfer", "猫\u2028と犬\x0c, blau"]
+    assert [row["prompt"] for row in PromptFile(path=str(tmp_path / "p.txt")).read().prompts] == [
+        "ein Käfer",
+        "猫\u2028と犬\x0c, blau",
+    ]
     row = {"prompt": "猫\u2028と\x85犬", "negative_prompt": ""}
     (tmp_path / "p.JSONL").write_bytes(("\ufeff" + json.dumps(row, ensure_ascii=False) + "\n\n").encode())
     assert [dict(each) for each in PromptFile(path=str(tmp_path / "p.JSONL")).read().prompts] == [row]
@@ -31,7 +37,10 @@ def test_lines_end_at_line_feeds_alone_and_a_mark_of_the_encoding_is_no_text(tmp
 
 def test_a_class_may_be_asked_for_without_words(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text('{"label": 207}\n{"label": 3, "prompt": "tench"}')
-    assert [row["prompt"] for row in PromptFile(path=str(tmp_path / "p.jsonl")).read().prompts] == ["class 207", "tench"]
+    assert [row["prompt"] for row in PromptFile(path=str(tmp_path / "p.jsonl")).read().prompts] == [
+        "class 207",
+        "tench",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Every environment, and every judge that the shipped experiments bring, on every hostile text: answered or judged, never raised on."""
+"""Every environment, and every judge that the shipped experiments bring, on every hostile text: answered or judged,
+never raised on.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ from groupwise.domain.language.source.cups import worked
 from groupwise.domain.language.source.number import patient
 from groupwise.domain.language.writer.countdown import keeps_the_rules
 
-OPEN = {"guess_the_number": GuessTheNumber(num_guesses=3), "tools": Tools(), "custom": Custom(path="groupwise.domain.language.environment.custom:example")}
+OPEN = {
+    "guess_the_number": GuessTheNumber(num_guesses=3),
+    "tools": Tools(),
+    "custom": Custom(path="groupwise.domain.language.environment.custom:example"),
+}
 WRAPPED = ("{}", "<tool>{}</tool>", "<tool>calculator: {}</tool>", "<tool>{}: 1</tool>")
 
 

@@ -29,7 +29,10 @@ def test_a_tool_that_raises_is_answered_and_a_long_result_is_cut(monkeypatch):
     here = "tests.domain.language.environment.test_tools"
     tools = Tools(tools={"shout": f"{here}:shout", "fail": f"{here}:fail"}, max_characters=10).open()
     assert tools.step("<tool>shout: ab</tool>").text == "<result>ABABABABAB</result>"
-    assert Tools(tools={"fail": f"{here}:fail"}).open().step("<tool>x</tool>").text == "<result>error: RuntimeError: broken</result>"
+    assert (
+        Tools(tools={"fail": f"{here}:fail"}).open().step("<tool>x</tool>").text
+        == "<result>error: RuntimeError: broken</result>"
+    )
     assert tools.step("<tool>ab</tool>").text.startswith("<result>error: no")
 
 

@@ -37,7 +37,9 @@ def test_demonstrations_are_right_and_mixed_as_asked():
     with_work = worked(texts, [row["steps"] for row in rows])
     # Five standard errors of a share of .3 over 2000 are .051.
     assert abs(sum(with_work) / 2000 - 0.3) < 0.051
-    assert all(text == f"answer {row['answer']}" for text, row, done in zip(texts, rows, with_work, strict=True) if not done)
+    assert all(
+        text == f"answer {row['answer']}" for text, row, done in zip(texts, rows, with_work, strict=True) if not done
+    )
 
 
 def test_every_step_of_a_worked_text_starts_from_the_word_before() -> None:
@@ -53,4 +55,10 @@ def test_every_step_of_a_worked_text_starts_from_the_word_before() -> None:
 
 def test_the_judge_asks_for_every_step():
     steps = [["3", "2", "2"]] * 5
-    assert worked(["3 2 2 answer 2", "answer 2", "3 2 answer 2", "3 2 2 answer 3", "3 1 2 answer 2"], steps) == [1, 0, 0, 0, 0]
+    assert worked(["3 2 2 answer 2", "answer 2", "3 2 answer 2", "3 2 2 answer 3", "3 1 2 answer 2"], steps) == [
+        1,
+        0,
+        0,
+        0,
+        0,
+    ]

@@ -10,7 +10,9 @@ from groupwise.domain.language.source.hub import Hub
 
 def test_a_local_folder_is_loaded_by_its_splits(tmp_path, monkeypatch):
     for split, numbers in (("train", range(5)), ("test", range(9, 11))):
-        (tmp_path / f"{split}.jsonl").write_text("\n".join(json.dumps({"prompt": f"{n} ?", "answer": str(n)}) for n in numbers))
+        (tmp_path / f"{split}.jsonl").write_text(
+            "\n".join(json.dumps({"prompt": f"{n} ?", "answer": str(n)}) for n in numbers)
+        )
     source = Hub(id=str(tmp_path), held_out_split="test")
     assert sorted(row["answer"] for row in source.rows(None, seed=0)) == ["0", "1", "2", "3", "4"]
     assert sorted(row["answer"] for row in source.held_out_rows(10, seed=0)) == ["10", "9"]

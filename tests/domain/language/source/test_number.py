@@ -18,7 +18,9 @@ def test_demonstrations_are_games_the_environment_would_play():
         assert step.done
         found += step.reward == 1.0
         assert len(turns[::2]) <= 4
-        messages = [{"role": "assistant" if place % 2 == 0 else "user", "content": text} for place, text in enumerate(turns)]
+        messages = [
+            {"role": "assistant" if place % 2 == 0 else "user", "content": text} for place, text in enumerate(turns)
+        ]
         assert patient([messages], [row["low"]], [row["high"]], [row["secret"]]) == [1.0]
     # Guessing anything still possible finds the number sometimes, not always: that is what is left to learn.
     assert 40 < found < 160
@@ -31,7 +33,8 @@ def test_a_careless_player_wins_less_often_and_its_share_is_as_asked():
         games = [HiddenNumber(careless_share=share).demonstration(row, seed=0) for row in rows]
         won[share] = sum(int(game[-1]) == row["secret"] for game, row in zip(games, rows, strict=True))
     assert won[0.0] > won[0.4] > won[1.0]
-    # Four careless guesses at one of 16 numbers find it in about 1 - (15/16)^4 = .23 of the games; five standard errors are .12.
+    # Four careless guesses at one of 16 numbers find it in about 1 - (15/16)^4 = .23 of the games; five standard errors
+    # are .12.
     assert abs(won[1.0] / 300 - 0.23) < 0.12
 
 

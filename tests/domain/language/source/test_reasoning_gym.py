@@ -10,13 +10,18 @@ from groupwise.domain.language.source.reasoning_gym import ReasoningGym
 from groupwise.reward.reasoning_gym import ReasoningGym as Score
 
 
-@pytest.mark.parametrize(("task", "parameters"), [("countdown", {"min_numbers": 3, "max_numbers": 3}), ("knights_knaves", {"n_people": 2})])
+@pytest.mark.parametrize(
+    ("task", "parameters"), [("countdown", {"min_numbers": 3, "max_numbers": 3}), ("knights_knaves", {"n_people": 2})]
+)
 def test_rows_survive_json_and_score_their_own_answer(task, parameters):
     rows = ReasoningGym(task=task, parameters=parameters).rows(5, seed=0)
     rows = json.loads(json.dumps(rows))
     assert len({row["prompt"] for row in rows}) == 5
     values = Score()(
-        [row["prompt"] for row in rows], [row["answer"] for row in rows], answer=[row["answer"] for row in rows], metadata=[row["metadata"] for row in rows]
+        [row["prompt"] for row in rows],
+        [row["answer"] for row in rows],
+        answer=[row["answer"] for row in rows],
+        metadata=[row["metadata"] for row in rows],
     )
     assert values == [1.0] * 5
 
@@ -27,12 +32,23 @@ def test_an_unknown_task_names_the_nearest():
 
 
 def test_parameters_the_task_refuses_are_a_clear_error():
-    with pytest.raises(ConfigError, match=r"data.source.parameters = \{'people': 2\} is refused by reasoning-gym's task 'knights_knaves'"):
+    with pytest.raises(
+        ConfigError,
+        match=r"data.source.parameters = \{'people': 2\} is refused by reasoning-gym's task 'knights_knaves'",
+    ):
         ReasoningGym(task="knights_knaves", parameters={"people": 2}).rows(1, seed=0)
 
 
 @pytest.mark.parametrize(
-    "parameters", [{"symbols": ["x", "__import__('os').system('touch PWNED')"]}, {"a": {"b": ["f()"]}}, {"x[0]": 1}, {"a": '"'}, {"a": "f'{x}'"}, {"a": "`"}]
+    "parameters",
+    [
+        {"symbols": ["x", "__import__('os').system('touch PWNED')"]},
+        {"a": {"b": ["f()"]}},
+        {"x[0]": 1},
+        {"a": '"'},
+        {"a": "f'{x}'"},
+        {"a": "`"},
+    ],
 )
 def test_a_parameter_that_could_be_evaluated_is_refused(parameters):
     with pytest.raises(ValueError, match="could be evaluated as code by reasoning-gym"):
@@ -40,7 +56,9 @@ def test_a_parameter_that_could_be_evaluated_is_refused(parameters):
 
 
 def test_signs_and_words_are_parameters():
-    assert ReasoningGym(task="basic_arithmetic", parameters={"operators": ["+", "-", "*"], "max_terms": 3}).rows(1, seed=0)
+    assert ReasoningGym(task="basic_arithmetic", parameters={"operators": ["+", "-", "*"], "max_terms": 3}).rows(
+        1, seed=0
+    )
 
 
 def test_making_puzzles_for_long_is_said_once(monkeypatch, caplog):
@@ -49,4 +67,6 @@ def test_making_puzzles_for_long_is_said_once(monkeypatch, caplog):
     with caplog.at_level("WARNING", logger="groupwise"):
         rows = ReasoningGym(task="countdown").rows(10, seed=0)
     assert len(rows) == 10
-    assert [record.getMessage() for record in caplog.records] == ["reasoning-gym makes puzzles of countdown at every start: 1 of 10; about 54 s more"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "reasoning-gym makes puzzles of countdown at every start: 1 of 10; about 54 s more"
+    ]

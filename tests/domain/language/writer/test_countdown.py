@@ -8,7 +8,15 @@ from groupwise.domain.language.source import ReasoningGym
 from groupwise.domain.language.writer.countdown import against_the_rules, solutions, sort_numbers, write
 from groupwise.reward import ReasoningGym as TaskReward
 
-PARAMETERS = {"min_numbers": 3, "max_numbers": 3, "min_value": 1, "max_value": 15, "min_target": 10, "max_target": 99, "operators": ["+", "-", "*"]}
+PARAMETERS = {
+    "min_numbers": 3,
+    "max_numbers": 3,
+    "min_value": 1,
+    "max_value": 15,
+    "min_target": 10,
+    "max_target": 99,
+    "operators": ["+", "-", "*"],
+}
 
 
 def test_the_tasks_own_rule_accepts_every_solution_and_none_of_the_lazy_ones():
@@ -17,7 +25,9 @@ def test_the_tasks_own_rule_accepts_every_solution_and_none_of_the_lazy_ones():
     for row in rows:
         numbers, target = row["metadata"]["numbers"], row["metadata"]["target"]
         right, lazy = list(solutions(numbers, target)), list(itertools.islice(against_the_rules(numbers, target), 5))
-        scores = TaskReward(task="countdown")([""] * 6, [right[0], *(lazy + [""] * 5)[:5]], answer=[""] * 6, metadata=[row["metadata"]] * 6)
+        scores = TaskReward(task="countdown")(
+            [""] * 6, [right[0], *(lazy + [""] * 5)[:5]], answer=[""] * 6, metadata=[row["metadata"]] * 6
+        )
         assert scores[0] == 1.0
         assert max(scores[1:]) <= 0.05
         assert all(eval(text) == target for text in right + lazy)
@@ -35,7 +45,10 @@ def test_most_texts_are_lazy_where_they_can_be():
 
 
 def test_two_orders_of_the_numbers_are_one_prompt():
-    assert {sort_numbers({"metadata": {"numbers": list(order), "target": 13}})["prompt"] for order in itertools.permutations([3, 19, 9])} == {"19 9 3 13="}
+    assert {
+        sort_numbers({"metadata": {"numbers": list(order), "target": 13}})["prompt"]
+        for order in itertools.permutations([3, 19, 9])
+    } == {"19 9 3 13="}
 
 
 def test_brackets_and_precedence():

@@ -28,7 +28,9 @@ AL, BO = ["telling-truth", 0], ["telling-truth", 1]
 )
 def test_truth_tables_and_their_letters(statement, true_for, text):
     cases = list(itertools.product((True, False), repeat=2))
-    assert {"".join("T" if each else "F" for each in honest) for honest in cases if holds(statement, honest)} == true_for
+    assert {
+        "".join("T" if each else "F" for each in honest) for honest in cases if holds(statement, honest)
+    } == true_for
     assert formula(statement) == text
 
 
@@ -38,7 +40,9 @@ def test_the_search_agrees_with_the_tasks_solution_and_every_text_earns_the_full
     for row in rows:
         case, said = work(row["metadata"]["statements"]).removesuffix(".").split("; ")[-1].split(": ")
         assert [letter.isupper() for letter in case.split()] == row["metadata"]["solution"]
-        assert [text.split()[-1] == "true" for text in said.split(", ")] == row["metadata"]["solution"], "everybody's statement fits"
+        assert [text.split()[-1] == "true" for text in said.split(", ")] == row["metadata"]["solution"], (
+            "everybody's statement fits"
+        )
     texts = [write(row, seed=0) for row in rows]
     assert set(KnightsAndKnaves()([""] * 60, texts, answer=[row["answer"] for row in rows])) == {3.0}
     assert 12 < sum("<think></think>" not in text for text in texts) < 36
@@ -53,7 +57,9 @@ def test_the_letters_say_what_the_task_says_and_its_own_rule_reads_the_answer():
     assert changed["answer"] == "P is a knight, and Q is a knave."
     assert row["answer"] == "Victoria is a knight, and Jacob is a knave."
     said = ["Q is a knave, and P is a knight.", "P is a knave, and Q is a knave."]
-    right, wrong = TaskReward(task="knights_knaves")([""] * 2, said, answer=[changed["answer"]] * 2, metadata=[changed["metadata"]] * 2)
+    right, wrong = TaskReward(task="knights_knaves")(
+        [""] * 2, said, answer=[changed["answer"]] * 2, metadata=[changed["metadata"]] * 2
+    )
     assert right == 1.0 > wrong
 
 

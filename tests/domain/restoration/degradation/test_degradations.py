@@ -8,7 +8,14 @@ import pytest
 from groupwise.domain.restoration.degradation import Blur, GaussianNoise, Jpeg, LowLight, Mixed, Rain
 
 IMAGE = np.random.default_rng(0).random((3, 24, 16)).astype("float32")
-EVERY = [GaussianNoise(sigma=0.1), Blur(sigma=1.0), LowLight(), Jpeg(quality=20), Rain(density=0.05), Mixed(parts=(Blur(), GaussianNoise()))]
+EVERY = [
+    GaussianNoise(sigma=0.1),
+    Blur(sigma=1.0),
+    LowLight(),
+    Jpeg(quality=20),
+    Rain(density=0.05),
+    Mixed(parts=(Blur(), GaussianNoise())),
+]
 
 
 @pytest.mark.parametrize("degrade", EVERY, ids=lambda each: each.kind)
@@ -42,13 +49,19 @@ def test_photons_are_counted() -> None:
 
 
 def test_a_lower_quality_loses_more() -> None:
-    smooth = np.tile(np.linspace(0, 1, 32, dtype="float32"), (3, 32, 1)) * np.linspace(1, 0, 32, dtype="float32")[:, None]
-    worse, better = (np.abs(Jpeg(quality=quality)(smooth, np.random.default_rng(0)) - smooth).mean() for quality in (5, 90))
+    smooth = (
+        np.tile(np.linspace(0, 1, 32, dtype="float32"), (3, 32, 1)) * np.linspace(1, 0, 32, dtype="float32")[:, None]
+    )
+    worse, better = (
+        np.abs(Jpeg(quality=quality)(smooth, np.random.default_rng(0)) - smooth).mean() for quality in (5, 90)
+    )
     assert worse > 2 * better
 
 
 def test_streaks_only_add_light_and_lean_one_way() -> None:
-    wet = Rain(density=0.02, length=12, angle=0.0, strength=0.5)(np.full((1, 40, 40), 0.25, "float32"), np.random.default_rng(3))
+    wet = Rain(density=0.02, length=12, angle=0.0, strength=0.5)(
+        np.full((1, 40, 40), 0.25, "float32"), np.random.default_rng(3)
+    )
     assert wet.min() == np.float32(0.25)
     assert wet.max() == np.float32(0.75)
     # Without a lean, a streak stays in its column: rows differ more than columns.

@@ -55,7 +55,9 @@ def test_the_score_norm_is_the_gradient_by_the_distributions_parameters() -> Non
     samples = sampled(given)
     found = given.score(samples, ROWS, EVERYTHING & given.supplies)
     mode, concentration = given.module.controls(samples.payload["degraded"])
-    alpha, beta = (each.detach().requires_grad_() for each in (1 + concentration * mode, 1 + concentration * (1 - mode)))
+    alpha, beta = (
+        each.detach().requires_grad_() for each in (1 + concentration * mode, 1 + concentration * (1 - mode))
+    )
     torch.distributions.Beta(alpha, beta).log_prob(samples.payload["gates"]).sum().backward()
     assert alpha.grad is not None
     assert beta.grad is not None
@@ -85,7 +87,11 @@ def test_log_prob_entropy_and_divergence_and_their_gradients_are_those_written_d
     """The Beta distribution by its definition, in fp64: scipy for the values, differences of it for the gradients."""
     mode, concentration = torch.tensor([[0.2, 0.999, 0.5]]).double(), torch.tensor([[3.0, 20.0, 1e-3]]).double()
     gates = torch.tensor([[0.7, 1 - 1e-6, 1e-6]]).double()
-    payload = {"gates": gates, "reference_alpha": torch.tensor([[2.0, 1.0, 9.0]]).double(), "reference_beta": torch.tensor([[1.5, 4.0, 1.0]]).double()}
+    payload = {
+        "gates": gates,
+        "reference_alpha": torch.tensor([[2.0, 1.0, 9.0]]).double(),
+        "reference_beta": torch.tensor([[1.5, 4.0, 1.0]]).double(),
+    }
 
     class Given:
         def controls(self, images: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -102,15 +108,22 @@ def test_log_prob_entropy_and_divergence_and_their_gradients_are_those_written_d
         }
 
     moved = torch.stack([mode, concentration]).requires_grad_()
-    found, _ = GatePolicy().fields(Given(), torch.zeros(1), torch.tensor([0]), payload, frozenset({"entropy", "exact_divergence"}))  # type: ignore[arg-type]
+    found, _ = GatePolicy().fields(
+        Given(), torch.zeros(1), torch.tensor([0]), payload, frozenset({"entropy", "exact_divergence"})
+    )  # type: ignore[arg-type]
     expected = by_definition(mode[0].numpy(), concentration[0].numpy())
     for name in expected:
         assert found[name][0].tolist() == pytest.approx(expected[name].tolist(), rel=1e-9, abs=1e-9), name
         (gradient,) = torch.autograd.grad(found[name].sum(), moved, retain_graph=True)
         for which in range(2):
             step = [1e-5 * (which == 0) * np.ones(3), 1e-5 * (which == 1) * concentration[0].numpy()]
-            up, down = (by_definition(mode[0].numpy() + sign * step[0], concentration[0].numpy() + sign * step[1])[name] for sign in (1, -1))
-            assert gradient[which, 0].tolist() == pytest.approx(((up - down) / (2 * step[which])).tolist(), rel=1e-5, abs=1e-6), (name, which)
+            up, down = (
+                by_definition(mode[0].numpy() + sign * step[0], concentration[0].numpy() + sign * step[1])[name]
+                for sign in (1, -1)
+            )
+            assert gradient[which, 0].tolist() == pytest.approx(
+                ((up - down) / (2 * step[which])).tolist(), rel=1e-5, abs=1e-6
+            ), (name, which)
 
 
 @pytest.mark.parametrize(
@@ -125,10 +138,18 @@ def test_log_prob_entropy_and_divergence_and_their_gradients_are_those_written_d
     ],
 )
 def test_control_parameters_of_ones_own_are_tried_before_anything_is_drawn(how: str, message: str | None) -> None:
-    own = {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Steered", "arguments": {"how": how}, "channels": 1, "controls": 2}
+    own = {
+        "kind": "custom",
+        "path": "tests.domain.restoration.odd_networks:Steered",
+        "arguments": {"how": how},
+        "channels": 1,
+        "controls": 2,
+    }
     if message is None:
         assert sampled(domain({"model": {"network": own}}, GATED), reference=False).mask.shape == (6, 2)
-        with pytest.raises(ConfigError, match=r"network.controls = 3, and the network's num_controls is 2; write controls = 2"):
+        with pytest.raises(
+            ConfigError, match=r"network.controls = 3, and the network's num_controls is 2; write controls = 2"
+        ):
             domain({"model": {"network": {**own, "controls": 3}}}, GATED)
         return
     with pytest.raises(ConfigError, match=message):
@@ -138,4 +159,17 @@ def test_control_parameters_of_ones_own_are_tried_before_anything_is_drawn(how: 
 def test_a_network_without_gates_has_no_such_policy() -> None:
     assert Residual().num_controls == 0
     with pytest.raises(ValueError, match="no control parameters"):
-        domain({"model": {"network": {"kind": "custom", "path": "torch.nn:Conv2d", "arguments": ONE, "channels": 1, "controls": 2}}}, GATED)
+        domain(
+            {
+                "model": {
+                    "network": {
+                        "kind": "custom",
+                        "path": "torch.nn:Conv2d",
+                        "arguments": ONE,
+                        "channels": 1,
+                        "controls": 2,
+                    }
+                }
+            },
+            GATED,
+        )

@@ -22,13 +22,19 @@ def test_log_probs_are_those_of_torchs_normal() -> None:
     found = given.score(samples, ROWS, EVERYTHING)
     assert torch.allclose(found.log_prob, blocks, atol=1e-11)
     assert found.entropy is not None
-    assert torch.allclose(found.entropy, torch.full_like(blocks, 4 * (0.5 * math.log(2 * math.pi * math.e) + math.log(0.2))))
+    assert torch.allclose(
+        found.entropy, torch.full_like(blocks, 4 * (0.5 * math.log(2 * math.pi * math.e) + math.log(0.2)))
+    )
 
 
 def test_the_score_norm_is_the_gradient_by_the_mean() -> None:
     policy = PixelPolicy(Pixels(sigma=0.5, block=2))
     mean = torch.zeros(1, 1, 2, 2, dtype=torch.float64, requires_grad=True)
-    payload = {"action": torch.tensor([[[[0.5, 0.0], [0.0, 0.0]]]], dtype=torch.float64), "mean": mean.detach(), "sigma": torch.tensor([0.5]).double()}
+    payload = {
+        "action": torch.tensor([[[[0.5, 0.0], [0.0, 0.0]]]], dtype=torch.float64),
+        "mean": mean.detach(),
+        "sigma": torch.tensor([0.5]).double(),
+    }
     found = policy._fields(mean, payload, frozenset({"score_norm"}))
     found["log_prob"].sum().backward()
     assert mean.grad is not None
@@ -45,7 +51,9 @@ def test_the_mean_shift_is_the_noise_times_the_move() -> None:
     }
     # noise (1, 0, 0, -1), move (0.2, 1, 1, 0): (0.2 + 0 + 0 + 0) / 4.
     moved = torch.tensor([[[[0.2, 1.0], [1.0, 0.0]]]], dtype=torch.float64)
-    assert torch.allclose(policy._fields(moved, payload, frozenset({"mean_shift"}))["mean_shift"], torch.tensor([[0.05]]).double())
+    assert torch.allclose(
+        policy._fields(moved, payload, frozenset({"mean_shift"}))["mean_shift"], torch.tensor([[0.05]]).double()
+    )
 
 
 def test_antithetic_members_mirror_each_other_and_an_odd_last_one_stands_alone() -> None:
@@ -71,6 +79,8 @@ def test_the_noise_has_the_spread_it_claims() -> None:
 
 def test_a_schedule_changes_the_spread_and_it_is_stored() -> None:
     given = domain()
-    samples = given.sample(given.prompts([0]), 2, streams=Streams(1), step=0, settings={"sigma": 0.05}, requires=frozenset())
+    samples = given.sample(
+        given.prompts([0]), 2, streams=Streams(1), step=0, settings={"sigma": 0.05}, requires=frozenset()
+    )
     assert samples.payload["sigma"].tolist() == [0.05, 0.05]
     assert samples.settings == {"sigma": 0.05}

@@ -29,7 +29,9 @@ def pairs(tmp_path: Path) -> Path:
 
 
 def source(path: Path, **changes: object) -> Folder:
-    return Folder.model_validate({"clean": str(path / "clean"), "degraded": str(path / "degraded"), "num_held_out": 1, **changes})
+    return Folder.model_validate(
+        {"clean": str(path / "clean"), "degraded": str(path / "degraded"), "num_held_out": 1, **changes}
+    )
 
 
 def test_pairs_in_natural_order(pairs: Path) -> None:
@@ -64,7 +66,9 @@ def test_every_problem_names_its_file(pairs: Path) -> None:
     with pytest.raises(ConfigError, match="no image in it"):
         source(pairs / "empty").read()
     write(pairs / "empty" / "clean" / "inside", "image1.png")
-    with pytest.raises(ConfigError, match=r"no image in it.*what lies there: 1 \(inside/\), and folders inside it are not searched"):
+    with pytest.raises(
+        ConfigError, match=r"no image in it.*what lies there: 1 \(inside/\), and folders inside it are not searched"
+    ):
         source(pairs / "empty").read()
     (pairs / "file").touch()
     with pytest.raises(ConfigError, match=r"source.clean = '.*file': it is a file and no folder"):
@@ -87,7 +91,10 @@ def test_every_problem_names_its_file(pairs: Path) -> None:
         source(pairs).read()
     (pairs / "clean" / "image1.bmp").unlink()
     write(pairs / "degraded", "image2.jpg")
-    with pytest.raises(ConfigError, match=r"that can be read: 4, and 4 are to be held out; give at least 5, or a smaller source.num_held_out"):
+    with pytest.raises(
+        ConfigError,
+        match=r"that can be read: 4, and 4 are to be held out; give at least 5, or a smaller source.num_held_out",
+    ):
         source(pairs, num_held_out=4).read()
 
 
@@ -99,16 +106,25 @@ def broken_png(path: Path) -> None:
     path.write_bytes(whole)
 
 
-def test_whatever_a_decoder_raises_the_file_is_left_out_and_it_is_the_broken_one_of_a_pair_that_is_named(pairs: Path) -> None:
+def test_whatever_a_decoder_raises_the_file_is_left_out_and_it_is_the_broken_one_of_a_pair_that_is_named(
+    pairs: Path,
+) -> None:
     write(pairs / "degraded", "image1.png")
     (pairs / "degraded" / "image1.jpg").unlink()
     broken_png(pairs / "degraded" / "image1.png")
     (pairs / "clean" / "image2.png").unlink()
     (pairs / "clean" / "image2.png").symlink_to(pairs / "nowhere.png")
     (remark,) = source(pairs).read().remarks
-    assert remark.startswith("data: images left out because they cannot be read: 2 (degraded/image1.png, clean/image2.png); the first: ")
+    assert remark.startswith(
+        "data: images left out because they cannot be read: 2 (degraded/image1.png, clean/image2.png); the first: "
+    )
     broken_png(pairs / "clean" / "image9.png")
-    with pytest.raises(ConfigError, match=r"can be read: 1, and 1 are to be held out; give at least 2; images left out .*: 3 \(.*clean/image9.png\)"):
+    with pytest.raises(
+        ConfigError,
+        match=(
+            r"can be read: 1, and 1 are to be held out; give at least 2; images left out .*: 3 \(.*clean/image9.png\)"
+        ),
+    ):
         source(pairs).read()
 
 
@@ -116,9 +132,19 @@ def test_names_of_any_kind(tmp_path: Path) -> None:
     for name in ("a b.png", "e\u0301.PNG", "\u56fe 1.jpeg", "1\u00b23.png", "x.y.png"):
         write(tmp_path / "clean", name)
     for name in ("a b.jpg", "\u00e9.png", "\u56fe 1.png", "1\u00b23.png", "x.y.webp", "._a b.png"):
-        write(tmp_path / "degraded", name) if not name.startswith(".") else (tmp_path / "degraded" / name).write_bytes(b"no image")
+        (
+            write(tmp_path / "degraded", name)
+            if not name.startswith(".")
+            else (tmp_path / "degraded" / name).write_bytes(b"no image")
+        )
     found = source(tmp_path).read()
-    assert {picture.key for picture in [*found.train, *found.held_out]} == {"a b", "\u00e9", "\u56fe 1", "1\u00b23", "x.y"}
+    assert {picture.key for picture in [*found.train, *found.held_out]} == {
+        "a b",
+        "\u00e9",
+        "\u56fe 1",
+        "1\u00b23",
+        "x.y",
+    }
     assert not found.remarks
 
 
@@ -173,7 +199,10 @@ def test_what_is_no_image_is_counted(tmp_path: Path) -> None:
         (tmp_path / "clean" / name).touch()
     (tmp_path / "clean" / "d.png").mkdir()
     (remark,) = Folder(clean=str(tmp_path / "clean"), num_held_out=1).read().remarks
-    assert remark == f"data: passed over in {tmp_path / 'clean'}, being no images that are read: 3 (Thumbs.db, c.gif, d.png/)"
+    assert (
+        remark
+        == f"data: passed over in {tmp_path / 'clean'}, being no images that are read: 3 (Thumbs.db, c.gif, d.png/)"
+    )
 
 
 def test_sixteen_bits_of_colour_are_not_cut_to_eight(tmp_path: Path) -> None:
@@ -185,7 +214,9 @@ def test_sixteen_bits_of_colour_are_not_cut_to_eight(tmp_path: Path) -> None:
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", 2, 2, 16, 2, 0, 0, 0))
     rows = zlib.compress(b"".join(b"\0" + bytes(range(12)) for _ in range(2)))
     (tmp_path / "clean").mkdir()
-    (tmp_path / "clean" / "deep.png").write_bytes(b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", rows) + chunk(b"IEND", b""))
+    (tmp_path / "clean" / "deep.png").write_bytes(
+        b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+    )
     with pytest.raises(ConfigError, match=r"deep.png has more than 8 bits a channel \(RGB\); store it with 8 bits"):
         Folder(clean=str(tmp_path / "clean"), num_held_out=1).read()
 

@@ -24,7 +24,9 @@ def test_more_patches_than_there_are() -> None:
 def test_grey_photographs_are_the_brightness_that_pillow_sees() -> None:
     from PIL import Image
 
-    colour, grey = (Photographs(size=48, num_train=4, num_held_out=2, grey=each).read().train[1] for each in (False, True))
+    colour, grey = (
+        Photographs(size=48, num_train=4, num_held_out=2, grey=each).read().train[1] for each in (False, True)
+    )
     expected = np.asarray(Image.fromarray((colour.clean.transpose(1, 2, 0) * 255).round().astype("uint8")).convert("L"))
     assert grey.clean.shape == (1, 48, 48)
     assert abs(grey.clean[0] * 255 - expected).max() <= 1

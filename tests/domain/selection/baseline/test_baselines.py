@@ -17,7 +17,12 @@ def ids(choices: list[list[tuple]]) -> list[list[str]]:
 
 
 # Cosines with the query (1, 0): a 1, b .98, c .6, d 0. b is nearly a, c is not.
-POOL = [example("d", "no", 0, 1), example("c", "no", 0.6, 0.8), example("a", "yes", 1, 0), example("b", "yes", 0.98, 0.199)]
+POOL = [
+    example("d", "no", 0, 1),
+    example("c", "no", 0.6, 0.8),
+    example("a", "yes", 1, 0),
+    example("b", "yes", 0.98, 0.199),
+]
 ASKED = query("q", POOL, choices=("yes", "no"))
 
 
@@ -39,7 +44,8 @@ def test_random_is_uniform_without_replacement_and_keyed_by_the_query() -> None:
 
 
 def test_mmr_weighs_nearness_against_likeness() -> None:
-    # After a: b .98 - its likeness to a .98, c .6 - .6; at 1/2 both are 0 and b is worse by no more than rounding, so the weights decide.
+    # After a: b .98 - its likeness to a .98, c .6 - .6; at 1/2 both are 0 and b is worse by no more than rounding, so
+    # the weights decide.
     assert ids(Mmr(1.0).choose([ASKED], 3)) == ids(Nearest().choose([ASKED], 3))
     near, like = np.array([0.98, 0.6, 0.0]), np.array([0.98, 0.6, 0.0])
     assert (0.3 * near - 0.7 * like).argmax() == 2
@@ -58,7 +64,9 @@ def test_each_dpp_pick_adds_most_to_the_determinant(quality: float) -> None:
     picks: list[int] = []
     for _ in range(3):
         left = [place for place in range(7) if place not in picks]
-        picks.append(max(left, key=lambda place: np.linalg.slogdet(kernel[np.ix_([*picks, place], [*picks, place])])[1]))
+        picks.append(
+            max(left, key=lambda place: np.linalg.slogdet(kernel[np.ix_([*picks, place], [*picks, place])])[1])
+        )
     assert [each.id for each in Dpp(quality).choose([asked], 3)[0][2]] == [str(place) for place in picks]
 
 
@@ -69,7 +77,9 @@ def test_a_dpp_avoids_what_it_has() -> None:
 
 def test_the_fixed_set_is_the_best_for_the_training_queries() -> None:
     # Majority answers what most demonstrations answer: where most queries mean no, those that say no are best.
-    train = [query(f"q{number}", POOL, ["no"] * 10, choices=("yes", "no")) for number in range(3)] + [query("other", POOL, ["yes"] * 10, choices=("yes", "no"))]
+    train = [query(f"q{number}", POOL, ["no"] * 10, choices=("yes", "no")) for number in range(3)] + [
+        query("other", POOL, ["yes"] * 10, choices=("yes", "no"))
+    ]
     (choice,) = Fixed(Measures(Majority()), train, "first_pick_last").choose([ASKED], 2)
     assert {each.answer for each in choice[1]} == {"no"}
     assert len(choice[0]) == 1
@@ -80,7 +90,9 @@ def test_the_oracle_finds_the_best_ordered_choice_where_the_beam_is_wide() -> No
     asked = query("q", POOL, ["no"] * 10, choices=("yes", "no"))
     (found,) = Oracle(measures, "first_pick_last", width=12).choose([asked], 2)
     for size, choice in enumerate(found, 1):
-        every = measures([asked] * len(list(itertools.permutations(POOL, size))), list(itertools.permutations(POOL, size)))
+        every = measures(
+            [asked] * len(list(itertools.permutations(POOL, size))), list(itertools.permutations(POOL, size))
+        )
         (own,) = measures([asked], [choice[::-1]])
         assert (own.accuracy, own.expected) == max((each.accuracy, each.expected) for each in every)
 

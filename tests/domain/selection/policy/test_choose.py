@@ -30,14 +30,18 @@ def pools(num: int = 1, size: int = 4, seed: int = 0, small: int | None = None) 
 def network(stop: bool = False, moved: float = 0.3, **keys: Any) -> PointerNetwork:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        made = PointerNetwork(3, Pointer(width=8, num_heads=2, answer_size=5, dtype="float64", scale=2.0, **keys), stop=stop).double()
+        made = PointerNetwork(
+            3, Pointer(width=8, num_heads=2, answer_size=5, dtype="float64", scale=2.0, **keys), stop=stop
+        ).double()
         with torch.no_grad():
             for parameter in made.parameters():
                 parameter += moved * torch.randn_like(parameter)
     return made
 
 
-def forced(made: PointerNetwork, given: Pools, picks: list[list[int]], temperature: float = 1.0, **keys: Any) -> choose.Choices:
+def forced(
+    made: PointerNetwork, given: Pools, picks: list[list[int]], temperature: float = 1.0, **keys: Any
+) -> choose.Choices:
     heat = torch.full((len(picks),), temperature, dtype=torch.float64)
     encoded = made.encode(given).of(torch.zeros(len(picks), dtype=torch.long))
     return choose.draw(made, encoded, len(picks[0]), None, heat, force=torch.tensor(picks), **keys)
@@ -53,7 +57,11 @@ def test_the_probabilities_of_all_ordered_choices_sum_to_one(temperature: float)
 
 
 def test_with_an_end_the_probabilities_of_all_choices_up_to_three_sum_to_one() -> None:
-    every = [[*picks, *([STOP] + [NOTHING] * 3)[: 3 - size]] for size in (1, 2, 3) for picks in itertools.permutations(range(4), size)]
+    every = [
+        [*picks, *([STOP] + [NOTHING] * 3)[: 3 - size]]
+        for size in (1, 2, 3)
+        for picks in itertools.permutations(range(4), size)
+    ]
     found = choose.fields(forced(network(stop=True), pools(), every), ())["log_prob"].sum(1).exp()
     assert len(every) == 4 + 12 + 24
     assert float(found.detach().sum()) == pytest.approx(1.0, abs=1e-12)
@@ -65,7 +73,9 @@ def test_examples_that_fill_up_a_small_pool_are_never_chosen() -> None:
     assert float(choose.fields(padded, ())["log_prob"].sum(1).exp().sum()) == pytest.approx(1.0, abs=1e-12)
     plain = pools(size=5, small=3)
     cut = Pools(plain.query, plain.pool[:, :3], plain.answers[:, :3], plain.valid[:, :3])
-    torch.testing.assert_close(choose.fields(forced(network(), cut, every), ())["log_prob"], choose.fields(padded, ())["log_prob"])
+    torch.testing.assert_close(
+        choose.fields(forced(network(), cut, every), ())["log_prob"], choose.fields(padded, ())["log_prob"]
+    )
 
 
 def test_what_is_drawn_never_repeats_and_is_scored_the_same_again() -> None:
@@ -76,7 +86,9 @@ def test_what_is_drawn_never_repeats_and_is_scored_the_same_again() -> None:
     drawn = choose.draw(made, encoded, 4, uniform, heat)
     assert all(sorted(row) == [0, 1, 2, 3] for row in drawn.picks.tolist())
     again = choose.draw(made, encoded, 4, None, heat, force=drawn.picks)
-    torch.testing.assert_close(choose.fields(again, ())["log_prob"], choose.fields(drawn, ())["log_prob"], rtol=0, atol=0)
+    torch.testing.assert_close(
+        choose.fields(again, ())["log_prob"], choose.fields(drawn, ())["log_prob"], rtol=0, atol=0
+    )
 
 
 def test_draws_follow_the_probabilities() -> None:

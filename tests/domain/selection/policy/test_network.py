@@ -1,4 +1,6 @@
-"""The pointer network: it begins as nearest neighbours exactly, sees the pool as a set, and picks what it has never seen."""
+"""The pointer network: it begins as nearest neighbours exactly, sees the pool as a set, and picks what it has never
+seen.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +19,28 @@ def test_before_training_it_picks_the_nearest_in_order() -> None:
             fresh = PointerNetwork(3, Pointer(width=8, num_heads=2, answer_size=5), stop=stop).double()
         given = pools(num=20, size=9)
         greedy = choose.draw(fresh, fresh.encode(given), 4, None, torch.ones(20, dtype=torch.float64))
-        nearest = torch.einsum("pd,pnd->pn", given.query, given.pool).argsort(dim=1, descending=True, stable=True)[:, :4]
+        nearest = torch.einsum("pd,pnd->pn", given.query, given.pool).argsort(dim=1, descending=True, stable=True)[
+            :, :4
+        ]
         assert greedy.picks.tolist() == nearest.tolist()
 
 
 def test_before_training_it_is_the_nearest_though_all_are_equally_near_or_hardly_any_is_left() -> None:
     fresh = PointerNetwork(3, Pointer(width=8, num_heads=2, answer_size=5), stop=True).double()
     flat = Pools(
-        torch.tensor([[1.0, 0, 0]]).double(), torch.tensor([[[0.6, 0.8, 0.0]] * 40]).double(), torch.zeros(1, 40, 5).double(), torch.ones(1, 40).bool()
+        torch.tensor([[1.0, 0, 0]]).double(),
+        torch.tensor([[[0.6, 0.8, 0.0]] * 40]).double(),
+        torch.zeros(1, 40, 5).double(),
+        torch.ones(1, 40).bool(),
     )
     for given, nearest in ((flat, [0, 1, 2, 3]), (pools(size=9, small=4), None)):
         greedy = choose.draw(fresh, fresh.encode(given), 4, None, torch.ones(1, dtype=torch.float64))
-        order = (given.pool[0] @ given.query[0]).masked_fill(~given.valid[0], -9).argsort(descending=True, stable=True)[:4].tolist()
+        order = (
+            (given.pool[0] @ given.query[0])
+            .masked_fill(~given.valid[0], -9)
+            .argsort(descending=True, stable=True)[:4]
+            .tolist()
+        )
         assert greedy.picks[0].tolist() == (nearest or order)
 
 
@@ -72,7 +84,9 @@ def test_logits_at_the_start_are_the_scaled_similarity() -> None:
 def test_the_order_of_the_pool_does_not_matter() -> None:
     made, given, order = network(), pools(), torch.tensor([2, 0, 3, 1])
     turned = Pools(given.query, given.pool[:, order], given.answers[:, order], given.valid[:, order])
-    plain, other = (choose.draw(made, made.encode(each), 3, None, torch.ones(1, dtype=torch.float64)) for each in (given, turned))
+    plain, other = (
+        choose.draw(made, made.encode(each), 3, None, torch.ones(1, dtype=torch.float64)) for each in (given, turned)
+    )
     assert order[other.picks[0]].tolist() == plain.picks[0].tolist()
 
 
@@ -102,7 +116,12 @@ def test_a_deeper_network_begins_with_the_weights_of_the_shallow_one_and_at_near
     shallow, deep = of(1), of(3)
     assert len(deep.more) == 2
     assert all(torch.equal(value, deep.state_dict()[name]) for name, value in shallow.state_dict().items())
-    pools = Pools(torch.tensor([[1.0, 0.0]]), torch.tensor([[[0.6, 0.8], [1.0, 0.0]]]), torch.zeros(1, 2, 32), torch.ones(1, 2, dtype=torch.bool))
+    pools = Pools(
+        torch.tensor([[1.0, 0.0]]),
+        torch.tensor([[[0.6, 0.8], [1.0, 0.0]]]),
+        torch.zeros(1, 2, 32),
+        torch.ones(1, 2, dtype=torch.bool),
+    )
     none = torch.zeros(1, 2, dtype=torch.bool)
     first, second = (network.encode(pools) for network in (shallow, deep))
     assert torch.equal(shallow.logits(first, shallow.start(first), none), deep.logits(second, deep.start(second), none))
@@ -114,7 +133,12 @@ def test_every_layer_of_a_deep_network_is_trained() -> None:
     network = PointerNetwork(2, Pointer(width=8, num_heads=2, num_layers=3))
     with torch.no_grad():
         network.out.weight.normal_()
-    pools = Pools(torch.tensor([[1.0, 0.0]]), torch.tensor([[[0.6, 0.8], [1.0, 0.0], [0.0, 1.0]]]), torch.randn(1, 3, 32), torch.ones(1, 3, dtype=torch.bool))
+    pools = Pools(
+        torch.tensor([[1.0, 0.0]]),
+        torch.tensor([[[0.6, 0.8], [1.0, 0.0], [0.0, 1.0]]]),
+        torch.randn(1, 3, 32),
+        torch.ones(1, 3, dtype=torch.bool),
+    )
     encoded = network.encode(pools)
     network.logits(encoded, network.start(encoded), torch.zeros(1, 3, dtype=torch.bool)).log_softmax(1)[0, 0].backward()
     for name, weight in network.more.named_parameters():

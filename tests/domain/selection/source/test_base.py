@@ -34,8 +34,14 @@ def test_sound_data_passes() -> None:
         ({"pool": (POOL[0], example("q"))}, r"query 'q': field pool has the query itself"),
         ({"pool": (POOL[0], example("b"))}, r"two examples have the id 'b'"),
         ({"pool": (POOL[0], example("c", " "))}, r"example 'c' in the pool of query 'q': field answer is missing"),
-        ({"pool": (POOL[0], replace(example("c"), embedding=unit(1, 1) * 2))}, r"example 'c': field embedding has the length 2"),
-        ({"pool": (POOL[0], replace(example("c"), embedding=unit(1, 1, 1)))}, r"example 'c': field embedding has the shape \[3\], others have \[2\]"),
+        (
+            {"pool": (POOL[0], replace(example("c"), embedding=unit(1, 1) * 2))},
+            r"example 'c': field embedding has the length 2",
+        ),
+        (
+            {"pool": (POOL[0], replace(example("c"), embedding=unit(1, 1, 1)))},
+            r"example 'c': field embedding has the shape \[3\], others have \[2\]",
+        ),
         ({"answers": ()}, r"query 'q': field answers is \[\]"),
         ({"answers": ("yes", "")}, r"query 'q': field answers is \['yes', ''\]"),
         ({"choices": ("no", "perhaps")}, r"query 'q': field choices is .* without the answer 'yes'"),

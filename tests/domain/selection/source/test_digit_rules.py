@@ -1,4 +1,6 @@
-"""Digit-rule questions: splits that share nothing they should not, pools that vary, embeddings that keep the rule to themselves."""
+"""Digit-rule questions: splits that share nothing they should not, pools that vary, embeddings that keep the rule to
+themselves.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,13 @@ def test_half_of_each_pool_follows_the_rule_and_none_shows_the_image(questions: 
     for query in (*questions.train, *questions.held_out):
         assert sum(example.question == query.question for example in query.pool) == 16
         assert len(query.pool) == 32
-        assert query.clusters["image"] not in {example.clusters["image"] for example in query.pool if example.question == query.question}
+        assert query.clusters["image"] not in {
+            example.clusters["image"] for example in query.pool if example.question == query.question
+        }
     assert distinct_pools(questions.held_out)
-    assert len({frozenset(example.id for example in query.pool) for query in questions.held_out}) == len(questions.held_out)
+    assert len({frozenset(example.id for example in query.pool) for query in questions.held_out}) == len(
+        questions.held_out
+    )
 
 
 def test_similarity_is_the_weighted_mean_of_the_parts(questions: Questions) -> None:
@@ -64,4 +70,6 @@ def test_what_cannot_be_drawn_is_refused() -> None:
     with pytest.raises(ConfigError, match="bank_size = 10: half of a pool is drawn from it"):
         validate(DigitRules, {"kind": "digit_rules", "bank_size": 10})
     with pytest.raises(ConfigError, match="all 0"):
-        validate(DigitRules, {"kind": "digit_rules", "image_weight": 0.0, "question_weight": 0.0, "nuisance_weight": 0.0})
+        validate(
+            DigitRules, {"kind": "digit_rules", "image_weight": 0.0, "question_weight": 0.0, "nuisance_weight": 0.0}
+        )

@@ -20,14 +20,23 @@ EXAMPLES: list[dict[str, Any]] = [
     {"id": "c", "question": "green?", "answer": "no", "embedding": [0.6, 0.8]},
 ]
 QUERIES: list[dict[str, Any]] = [
-    {"id": f"q{number}", "question": "?", "answers": ["yes", "no"], "embedding": [0.0, 1.0], "pool": ["a", "b"]} for number in range(4)
+    {"id": f"q{number}", "question": "?", "answers": ["yes", "no"], "embedding": [0.0, 1.0], "pool": ["a", "b"]}
+    for number in range(4)
 ]
 
 
-def write(folder: Path, queries: list[dict[str, Any]] = QUERIES, examples: list[dict[str, Any]] = EXAMPLES, **keys: Any) -> Files:
+def write(
+    folder: Path, queries: list[dict[str, Any]] = QUERIES, examples: list[dict[str, Any]] = EXAMPLES, **keys: Any
+) -> Files:
     for name, rows in (("queries", queries), ("examples", examples)):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    table = {"kind": "files", "queries": str(folder / "queries.jsonl"), "examples": str(folder / "examples.jsonl"), "num_held_out": 1, **keys}
+    table = {
+        "kind": "files",
+        "queries": str(folder / "queries.jsonl"),
+        "examples": str(folder / "examples.jsonl"),
+        "num_held_out": 1,
+        **keys,
+    }
     return validate(Files, table)
 
 
@@ -50,7 +59,10 @@ def test_files_are_read(tmp_path: Path) -> None:
 
 
 def test_questions_are_embedded_by_their_words(tmp_path: Path) -> None:
-    queries, examples = ([{name: value for name, value in row.items() if name not in ("embedding", "pool")} for row in rows] for rows in (QUERIES, EXAMPLES))
+    queries, examples = (
+        [{name: value for name, value in row.items() if name not in ("embedding", "pool")} for row in rows]
+        for rows in (QUERIES, EXAMPLES)
+    )
     queries[0] |= {"question": "is it blue?"}
     questions = write(tmp_path, queries, examples, embedder={"kind": "hashed_words", "size": 1024}, pool_size=2).read()
     check(questions, 2)
@@ -62,8 +74,14 @@ def test_questions_are_embedded_by_their_words(tmp_path: Path) -> None:
 
 
 def test_embeddings_of_a_file_or_a_folder(tmp_path: Path) -> None:
-    queries, examples = ([{name: value for name, value in row.items() if name != "embedding"} for row in rows] for rows in (QUERIES, EXAMPLES))
-    vectors = {"queries": np.tile(np.array([[0, 1]], np.float32), (4, 1)), "examples": np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32)}
+    queries, examples = (
+        [{name: value for name, value in row.items() if name != "embedding"} for row in rows]
+        for rows in (QUERIES, EXAMPLES)
+    )
+    vectors = {
+        "queries": np.tile(np.array([[0, 1]], np.float32), (4, 1)),
+        "examples": np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32),
+    }
     save_file(vectors, tmp_path / "vectors.safetensors")
     (tmp_path / "vectors").mkdir()
     for name, value in vectors.items():
@@ -88,10 +106,18 @@ def test_without_a_pool_the_nearest_are_one(tmp_path: Path) -> None:
 
 
 def test_splits_may_be_named(tmp_path: Path) -> None:
-    rows = [row | {"split": split} for row, split in zip(QUERIES, ("held_out", "train", "validation", "train"), strict=True)]
+    rows = [
+        row | {"split": split} for row, split in zip(QUERIES, ("held_out", "train", "validation", "train"), strict=True)
+    ]
     questions = write(tmp_path, rows).read()
-    assert [[each.id for each in part] for part in (questions.train, questions.validation, questions.held_out)] == [["q1", "q3"], ["q2"], ["q0"]]
-    with pytest.raises(ConfigError, match=r"query 'q1': field split is 'test'; write one of train, validation, held_out"):
+    assert [[each.id for each in part] for part in (questions.train, questions.validation, questions.held_out)] == [
+        ["q1", "q3"],
+        ["q2"],
+        ["q0"],
+    ]
+    with pytest.raises(
+        ConfigError, match=r"query 'q1': field split is 'test'; write one of train, validation, held_out"
+    ):
         write(tmp_path, changed(rows, 1, split="test")).read()
     with pytest.raises(ConfigError, match=r"line 2 \('q1'\): field split is missing"):
         write(tmp_path, changed(rows, 1, split=...)).read()
@@ -101,18 +127,36 @@ def test_splits_may_be_named(tmp_path: Path) -> None:
     ("queries", "examples", "says"),
     [
         (changed(QUERIES, 2, pool=["a", "zebra"]), EXAMPLES, r"query 'q2': field pool names 'zebra'"),
-        (changed(QUERIES, 1, answers="yes"), EXAMPLES, r"queries\.jsonl, line 2 \('q1'\): field answers is 'yes'; write a list"),
+        (
+            changed(QUERIES, 1, answers="yes"),
+            EXAMPLES,
+            r"queries\.jsonl, line 2 \('q1'\): field answers is 'yes'; write a list",
+        ),
         (changed(QUERIES, 0, id=3), EXAMPLES, r"queries\.jsonl, line 1: field id is 3 \(int\); write a text"),
         (changed(QUERIES, 3, embedding=...), EXAMPLES, r"line 4 \('q3'\): field embedding is missing"),
-        (changed(QUERIES, 3, embedding=[1.0]), EXAMPLES, r"line 4 \('q3'\): field embedding has 1 numbers, those before have 2"),
-        (QUERIES, changed(EXAMPLES, 1, id="a"), r"examples\.jsonl, line 2: field id: 'a' stands on an earlier line too"),
+        (
+            changed(QUERIES, 3, embedding=[1.0]),
+            EXAMPLES,
+            r"line 4 \('q3'\): field embedding has 1 numbers, those before have 2",
+        ),
+        (
+            QUERIES,
+            changed(EXAMPLES, 1, id="a"),
+            r"examples\.jsonl, line 2: field id: 'a' stands on an earlier line too",
+        ),
         (QUERIES, changed(EXAMPLES, 1, answer=5), r"examples\.jsonl, line 2 \('b'\): field answer is 5 \(int\)"),
         (QUERIES, changed(EXAMPLES, 1, clusters=["7"]), r"line 2 \('b'\): field clusters"),
         ([], EXAMPLES, r"source\.queries: .* is empty"),
-        (changed(QUERIES, 1, embedding=[10**400, 0.0]), EXAMPLES, r"queries\.jsonl, line 2: embedding\[0\] = a number of about 400 digits: is beyond 64 bits"),
+        (
+            changed(QUERIES, 1, embedding=[10**400, 0.0]),
+            EXAMPLES,
+            r"queries\.jsonl, line 2: embedding\[0\] = a number of about 400 digits: is beyond 64 bits",
+        ),
     ],
 )
-def test_what_cannot_be_read_is_named(tmp_path: Path, queries: list[dict[str, Any]], examples: list[dict[str, Any]], says: str) -> None:
+def test_what_cannot_be_read_is_named(
+    tmp_path: Path, queries: list[dict[str, Any]], examples: list[dict[str, Any]], says: str
+) -> None:
     with pytest.raises(ConfigError, match=says):
         write(tmp_path, queries, examples).read()
 

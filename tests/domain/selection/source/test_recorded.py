@@ -22,7 +22,15 @@ POINTERS = {
     "17": {
         "query": {"question": "is it red?"},
         "pointer_candidates": [
-            {"pointer": [31, 30], "pointer_pos": [1, 0], "vqa_correct": 1, "vqa_acc_score": 0.9, "vqa_gt_prob": 0.6, "beam_score": 0.04, "vqa_rel_score": 1.0},
+            {
+                "pointer": [31, 30],
+                "pointer_pos": [1, 0],
+                "vqa_correct": 1,
+                "vqa_acc_score": 0.9,
+                "vqa_gt_prob": 0.6,
+                "beam_score": 0.04,
+                "vqa_rel_score": 1.0,
+            },
             {"pointer": [33, 31], "pointer_pos": [3, 1], "vqa_correct": 0, "vqa_acc_score": 0.3, "logprob_score": 1.5},
             {"pointer": [30, 33], "vqa_correct": 0, "vqa_acc_score": 0.0, "eval_failed": True},
             {"pointer": [30, 33], "vqa_correct": 1, "vqa_acc_score": 0.5, "vqa_eval_mode": "fallback"},
@@ -48,7 +56,10 @@ def changed(tree: Any, *path: Any, value: Any) -> Any:
 
 def test_beams(tmp_path: Path) -> None:
     found = read(tmp_path, BEAMS)
-    assert found.candidates["17"] == [Candidate((1, 0), {"quality": 0.046, "info": 0.046}), Candidate((3, 1), {"quality": 0.037, "info": 0.037})]
+    assert found.candidates["17"] == [
+        Candidate((1, 0), {"quality": 0.046, "info": 0.046}),
+        Candidate((3, 1), {"quality": 0.037, "info": 0.037}),
+    ]
     assert [each.picks for each in found.candidates["18"]] == [(3, 0), (2, 3)]
     assert found.remarks == ()
 
@@ -56,7 +67,9 @@ def test_beams(tmp_path: Path) -> None:
 def test_pointer_candidates(tmp_path: Path) -> None:
     found = read(tmp_path, POINTERS)
     first, second = found.candidates["17"]
-    assert first == Candidate((1, 0), {"correct": 1.0, "accuracy": 0.9, "probability": 0.6, "quality": 0.04, "relevance": 1.0})
+    assert first == Candidate(
+        (1, 0), {"correct": 1.0, "accuracy": 0.9, "probability": 0.6, "quality": 0.04, "relevance": 1.0}
+    )
     # A log-prob is never above 0: its negative was recorded.
     assert second == Candidate((3, 1), {"correct": 0.0, "accuracy": 0.3, "quality": -1.5})
     assert len(found.remarks) == 1
@@ -71,7 +84,10 @@ def test_a_log_prob_stays_what_it_is(tmp_path: Path) -> None:
 def test_ids_with_a_prefix(tmp_path: Path) -> None:
     pools = {f"vqa-{query}": [f"vqa-{each}" for each in pool] for query, pool in POOLS.items()}
     assert read(tmp_path, BEAMS, pools=pools, prefix="vqa-").candidates["vqa-17"][0].picks == (1, 0)
-    with pytest.raises(ConfigError, match=r"no query of the data is in it \(data: vqa-17, vqa-18, \.\.\.; file: 17, 18, \.\.\.\); write prefix"):
+    with pytest.raises(
+        ConfigError,
+        match=r"no query of the data is in it \(data: vqa-17, vqa-18, \.\.\.; file: 17, 18, \.\.\.\); write prefix",
+    ):
         read(tmp_path, BEAMS, pools=pools)
 
 
@@ -123,7 +139,10 @@ def test_places_that_repeat_the_ids_are_ignored_and_that_is_said(tmp_path: Path)
 
 def test_places_of_other_pools_are_refused(tmp_path: Path) -> None:
     tree = changed(POINTERS, "17", "pointer_candidates", 0, "pointer_pos", value=[0, 1])
-    with pytest.raises(ConfigError, match=r"pointer = \[31, 30\] and pointer_pos = \[0, 1\] \(in this data \['30', '31'\]\) are different choices"):
+    with pytest.raises(
+        ConfigError,
+        match=r"pointer = \[31, 30\] and pointer_pos = \[0, 1\] \(in this data \['30', '31'\]\) are different choices",
+    ):
         read(tmp_path, tree)
 
 
@@ -140,7 +159,10 @@ def test_costs_are_told_by_their_order_and_turned(tmp_path: Path) -> None:
 
 def test_scores_in_no_order_are_refused_until_it_is_said(tmp_path: Path) -> None:
     tree = changed(BEAMS, "17", "score_list", value=[1.0, 2.0])
-    with pytest.raises(ConfigError, match=r'the scores of 1 queries fall along the list, those of 1 rise.*write score = "higher" or "lower"'):
+    with pytest.raises(
+        ConfigError,
+        match=r'the scores of 1 queries fall along the list, those of 1 rise.*write score = "higher" or "lower"',
+    ):
         read(tmp_path, tree)
     assert read(tmp_path, tree, score="higher").candidates["17"][1].fields["quality"] == 2.0
     assert read(tmp_path, tree, score="lower").candidates["17"][1].fields["quality"] == -2.0
@@ -161,7 +183,11 @@ def test_scores_in_no_order_are_refused_until_it_is_said(tmp_path: Path) -> None
         (("17", "score_list", 1), None, r"query '17': score_list\[1\] is None; it must be a finite number"),
         (("17", "id_list"), None, r"query '17': id_list is None; it must be a list"),
         (("17", "id_list", 0), [17], r"has 0 examples"),
-        (("17",), {"pointer_candidates": {"pointer": [30]}}, r"query '17': pointer_candidates is .*; it must be a list"),
+        (
+            ("17",),
+            {"pointer_candidates": {"pointer": [30]}},
+            r"query '17': pointer_candidates is .*; it must be a list",
+        ),
         (("17",), {"pointer_candidates": [None]}, r"query '17': pointer_candidates\[0\] is None; it must be a table"),
         (("17",), {"ids": []}, r"query '17' has \['ids'\]; allowed: id_list with score_list, or pointer_candidates"),
     ],

@@ -44,7 +44,9 @@ def test_desks_are_drawn_anew_for_each_split_and_tickets_are_the_same_every_time
     assert sum(desks[0][product, "new"] == desks[1][product, "new"] for product in PRODUCTS) < 6
     again = SMALL.read()
     assert [query.question for query in again.held_out] == [query.question for query in questions.held_out]
-    assert [[example.id for example in query.pool] for query in again.train] == [[example.id for example in query.pool] for query in questions.train]
+    assert [[example.id for example in query.pool] for query in again.train] == [
+        [example.id for example in query.pool] for query in questions.train
+    ]
     assert SMALL.model_copy(update={"seed": 1}).read().train[0].question != questions.train[0].question
     shown = {example.id for query in questions.held_out for example in query.pool}
     assert not shown & {example.id for query in questions.train for example in query.pool}

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from transformers import CLIPImageProcessorPil, CLIPVisionConfig, LlavaConfig, LlavaForConditionalGeneration, LlavaProcessor, Qwen3Config
+from transformers import (
+    CLIPImageProcessorPil,
+    CLIPVisionConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+    Qwen3Config,
+)
 
 from groupwise.causal_lm.config import CausalLMConfig, SmallModelConfig
 from groupwise.causal_lm.loading import load
@@ -15,9 +22,9 @@ from groupwise.domain.selection.example import Example, Query
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789QA:?+ \n"
 WORDS = ("red", "blue", "green")
 CHAT = (
-    "{% for m in messages %}<|{{ m['role'] }}|>{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for part in m['content'] %}"
-    "{{ '<image>' if part['type'] == 'image' else part['text'] }}{% endfor %}{% endif %}<|end|>{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    "{% for m in messages %}<|{{ m['role'] }}|>{% if m['content'] is string %}{{ m['content'] }}{% else %}{% for part"
+    " in m['content'] %}{{ '<image>' if part['type'] == 'image' else part['text'] }}{% endfor %}{% endif %}<|end|>{%"
+    " endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
 
@@ -40,7 +47,13 @@ def causal_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("causal")
     tokenizer = character_tokenizer(LETTERS, words=[f" {word}" for word in WORDS], special=ROLES)
     tokenizer.chat_template = CHAT
-    model = small_model(SmallModelConfig(hidden_size=16, num_layers=2, num_heads=2, intermediate_size=24, max_positions=160, tied=False), tokenizer, 0)
+    model = small_model(
+        SmallModelConfig(
+            hidden_size=16, num_layers=2, num_heads=2, intermediate_size=24, max_positions=160, tied=False
+        ),
+        tokenizer,
+        0,
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim == 2:
@@ -62,10 +75,20 @@ def llava_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("llava")
     tokenizer = character_tokenizer(LETTERS, words=[f" {word}" for word in WORDS], special=["<image>", *ROLES])
     sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
-    text = Qwen3Config(vocab_size=len(tokenizer), num_key_value_heads=1, head_dim=8, max_position_embeddings=160, eos_token_id=1, pad_token_id=0, **sizes)
+    text = Qwen3Config(
+        vocab_size=len(tokenizer),
+        num_key_value_heads=1,
+        head_dim=8,
+        max_position_embeddings=160,
+        eos_token_id=1,
+        pad_token_id=0,
+        **sizes,
+    )
     vision = CLIPVisionConfig(image_size=8, patch_size=4, **sizes)
     torch.manual_seed(0)
-    config = LlavaConfig(text_config=text, vision_config=vision, image_token_id=tokenizer.convert_tokens_to_ids("<image>"))
+    config = LlavaConfig(
+        text_config=text, vision_config=vision, image_token_id=tokenizer.convert_tokens_to_ids("<image>")
+    )
     model = LlavaForConditionalGeneration(config).eval()
     with torch.no_grad():
         for parameter in model.parameters():

@@ -35,7 +35,10 @@ class Counted:
         self.model, self.asked = CausalLMTaskModel(causal, **settings), []
 
     def score(self, queries, demos, answers):
-        self.asked += [(query.id, tuple(demo.id for demo in shown), tuple(own)) for query, shown, own in zip(queries, demos, answers)]
+        self.asked += [
+            (query.id, tuple(demo.id for demo in shown), tuple(own))
+            for query, shown, own in zip(queries, demos, answers)
+        ]
         return self.model.score(queries, demos, answers)
 
     def generate(self, queries, demos):
@@ -65,7 +68,11 @@ def test_each_prompt_is_asked_for_once_with_its_answers(causal, tmp_path):
     queries, demos = [QUERIES[0], QUERIES[0], QUERIES[0], QUERIES[1]], [DEMOS[:2], DEMOS[:2], DEMOS[1::-1], []]
     wanted = [["red", "x"], ["red", "x"], ["red", "x"], ["red", "red"]]
     found = cached.score(queries, demos, wanted)
-    assert inner.asked == [("q0", ("e0", "e1"), ("red", "x")), ("q0", ("e1", "e0"), ("red", "x")), ("q1", (), ("red", "red"))]
+    assert inner.asked == [
+        ("q0", ("e0", "e1"), ("red", "x")),
+        ("q0", ("e1", "e0"), ("red", "x")),
+        ("q1", (), ("red", "red")),
+    ]
     assert found == [pytest.approx(values, abs=1e-9) for values in inner.model.score(queries, demos, wanted)]
     assert (cached.hits, cached.misses) == (0, 8)
     assert cached.score(queries[:1], demos[:1], wanted[:1]) == found[:1]
@@ -82,8 +89,11 @@ def test_a_number_does_not_depend_on_what_else_was_asked_or_kept(kind, causal_fo
     else:
         model = Batched(open_model(ImageText(path=str(llava_folder), dtype="float32")))
     random = np.random.default_rng(0)
-    shown = [example(number, "abcdefgh"[: 1 + number] + "?", word, picture(number)) for number, word in enumerate(("red", "blue", "green", "blue"))]
-    rows = [(query(f"q{number}", "xyzxyz"[: 1 + number % 6] + "?", picture(9 + number)), [shown[place] for place in random.permutation(4)[: number % 4]],
+    shown = [
+        example(number, "abcdefgh"[: 1 + number] + "?", word, picture(number))
+        for number, word in enumerate(("red", "blue", "green", "blue"))
+    ]
+    rows = [(query(f"q{number}", "xyzxyz"[: 1 + number % 6] + "?", picture(9 + number)), [shown[place] for place in random.permutation(4)[: number % 4]],  # noqa: E501
              ["red", "blue", "green"][: 1 + number % 3]) for number in range(18)]  # fmt: skip
     whole = CachedTaskModel(model, tmp_path / "whole").score(*zip(*rows, strict=True))
     parts = CachedTaskModel(model, tmp_path / "parts")
@@ -147,7 +157,10 @@ for number in range(300):
 def test_two_processes_write_at_once(tmp_path):
     path = tmp_path / "answers.jsonl"
     writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(path), name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for name in ("a", "b")
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(path), name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for name in ("a", "b")
     ]
     seen = AnswerFile(path)
     for writer in writers:
@@ -177,7 +190,10 @@ def filled(path: Path) -> list[bytes]:
     ("damage", "kept"),
     [
         (lambda lines: b"".join(lines)[:-5], "012"),  # torn at the end
-        (lambda lines: lines[0] + lines[1][:9] + lines[2] + lines[3], "03"),  # torn in the middle by a process without the lock
+        (
+            lambda lines: lines[0] + lines[1][:9] + lines[2] + lines[3],
+            "03",
+        ),  # torn in the middle by a process without the lock
         (lambda lines: b"".join(lines).replace(b'"1"', b'"9"'), "023"),  # a changed letter
         (lambda lines: b"\x00" * 40 + b"\n" + b"".join(lines), "0123"),  # zeros, as file systems leave them
         (lambda lines: b"", ""),

@@ -1,4 +1,6 @@
-"""The causal language model behind a template, against one plain forward of each row and transformers' own greedy generation."""
+"""The causal language model behind a template, against one plain forward of each row and transformers' own greedy
+generation.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ def test_scores_equal_a_plain_forward_of_each_row(causal_folder, causal):
     tokenizer = AutoTokenizer.from_pretrained(causal_folder)
     for (asked, demos), values in zip(rows(), found, strict=True):
         text = "".join(f"Q: {demo.question}\nA: {demo.answer}\n\n" for demo in demos) + f"Q: {asked.question}\nA:"
-        expected = [naive(causal_folder, tokenizer.encode(text), tokenizer.encode(f" {answer}", add_special_tokens=False)) for answer in ANSWERS]
+        expected = [
+            naive(causal_folder, tokenizer.encode(text), tokenizer.encode(f" {answer}", add_special_tokens=False))
+            for answer in ANSWERS
+        ]
         assert values == pytest.approx(expected, abs=1e-9)
     assert len({round(value, 6) for values in found for value in values}) > 50
 
@@ -50,7 +55,9 @@ def test_scores_equal_a_plain_forward_of_each_row(causal_folder, causal):
 def test_order_and_batch_do_not_change_a_number(causal):
     whole = CausalLMTaskModel(causal).score(*map(list, zip(*rows())), [ANSWERS] * 15)
     alone = CausalLMTaskModel(causal, batch_tokens=1)
-    assert [alone.score([asked], [demos], [ANSWERS])[0] for asked, demos in rows()] == [pytest.approx(values, abs=1e-9) for values in whole]
+    assert [alone.score([asked], [demos], [ANSWERS])[0] for asked, demos in rows()] == [
+        pytest.approx(values, abs=1e-9) for values in whole
+    ]
 
 
 def test_a_chat_is_written_by_the_models_own_template(causal_folder, causal):
@@ -58,34 +65,50 @@ def test_a_chat_is_written_by_the_models_own_template(causal_folder, causal):
     found = CausalLMTaskModel(causal, template).score([QUERIES[1]], [[DEMOS[0]]], [["red", "b"]])
     text = "<|system|>be short<|end|><|user|>a + b?<|end|><|assistant|>red<|end|><|user|>b?<|end|><|assistant|>"
     tokenizer = AutoTokenizer.from_pretrained(causal_folder)
-    expected = [naive(causal_folder, tokenizer.encode(text), tokenizer.encode(answer, add_special_tokens=False)) for answer in ("red", "b")]
+    expected = [
+        naive(causal_folder, tokenizer.encode(text), tokenizer.encode(answer, add_special_tokens=False))
+        for answer in ("red", "b")
+    ]
     assert found == [pytest.approx(expected, abs=1e-9)]
 
 
 def test_an_answer_is_never_merged_with_what_stands_before_it(causal_folder, causal):
-    """` red` is one token; after a template that ends in a space, tokenising the whole text again would find it across the boundary."""
+    """` red` is one token; after a template that ends in a space, tokenising the whole text again would find it across
+    the boundary.
+    """
     template = TextTemplate(question="Q: {question}\nA: ", answer="{answer}")
     tokenizer = AutoTokenizer.from_pretrained(causal_folder)
     found = CausalLMTaskModel(causal, template).score([QUERIES[1]], [[]], [["red"]])[0][0]
     ids = tokenizer.encode("Q: b?\nA: ")
     assert tokenizer.encode("Q: b?\nA: red") != ids + tokenizer.encode("red")
-    assert found == pytest.approx(naive(causal_folder, ids, [tokenizer.convert_tokens_to_ids(letter) for letter in "red"]), abs=1e-9)
+    assert found == pytest.approx(
+        naive(causal_folder, ids, [tokenizer.convert_tokens_to_ids(letter) for letter in "red"]), abs=1e-9
+    )
 
 
 def test_greedy_answers_equal_transformers_own(causal_folder, causal):
     template = TextTemplate(stop=("zz",))
     found = CausalLMTaskModel(causal, template, max_new_tokens=6).generate(*map(list, zip(*rows())))
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(causal_folder, dtype=torch.float64).eval(), AutoTokenizer.from_pretrained(causal_folder)
+    model, tokenizer = (
+        AutoModelForCausalLM.from_pretrained(causal_folder, dtype=torch.float64).eval(),
+        AutoTokenizer.from_pretrained(causal_folder),
+    )
     for (asked, demos), text in zip(rows(), found, strict=True):
-        ids = torch.tensor([tokenizer.encode(template.prompt(asked.question, [(demo.question, demo.answer) for demo in demos]))])
-        written = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=6, do_sample=False)[0, ids.shape[1] :]
+        ids = torch.tensor(
+            [tokenizer.encode(template.prompt(asked.question, [(demo.question, demo.answer) for demo in demos]))]
+        )
+        written = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=6, do_sample=False)[
+            0, ids.shape[1] :
+        ]
         assert text == tokenizer.decode(written, skip_special_tokens=True).strip()
     assert len(set(found)) > 2
 
 
 def test_how_it_writes_is_found_out_once(causal, monkeypatch):
     tried = []
-    monkeypatch.setattr(causal_lm, "continues_from_keys", lambda backbone: tried.append(backbone) or continues_from_keys(backbone))
+    monkeypatch.setattr(
+        causal_lm, "continues_from_keys", lambda backbone: tried.append(backbone) or continues_from_keys(backbone)
+    )
     model = CausalLMTaskModel(causal, max_new_tokens=2)
     for asked in QUERIES:
         model.generate([asked], [[]])
@@ -105,29 +128,65 @@ def test_what_begins_alike_is_forwarded_once(causal, monkeypatch):
     score = causal_lm.continuation_log_probs.__globals__["scoring"].score
 
     def seen(backbone, prompts, tokens, mask, *more, **named):
-        fed.append(sum(map(len, {tuple(prompt) for prompt in prompts})) + sum(int(row.nonzero().max()) + 1 for row in mask))
+        fed.append(
+            sum(map(len, {tuple(prompt) for prompt in prompts})) + sum(int(row.nonzero().max()) + 1 for row in mask)
+        )
         return score(backbone, prompts, tokens, mask, *more, **named)
 
     monkeypatch.setattr(causal_lm.continuation_log_probs.__globals__["scoring"], "score", seen)
-    CausalLMTaskModel(causal).score([QUERIES[0]] * 4, [[DEMOS[0], DEMOS[1], DEMOS[2]]] * 4, [["red"], ["blue"], ["green"], ["x"]])
-    prompt = len("Q: a + b?\nA:") + 1 + 2 + len("Q: c + d?\nA:") + 1 + 2 + len("Q: e?\nA:") + 1 + 2 + len("Q: f + a?\nA:")
+    CausalLMTaskModel(causal).score(
+        [QUERIES[0]] * 4, [[DEMOS[0], DEMOS[1], DEMOS[2]]] * 4, [["red"], ["blue"], ["green"], ["x"]]
+    )
+    prompt = (
+        len("Q: a + b?\nA:") + 1 + 2 + len("Q: c + d?\nA:") + 1 + 2 + len("Q: e?\nA:") + 1 + 2 + len("Q: f + a?\nA:")
+    )
     assert fed == [prompt + 1 + 1 + 1 + 2]
 
 
 def test_a_tokenizer_that_puts_a_space_before_every_text(tmp_path):
     """SentencePiece's habit: `Paris` alone becomes `▁Paris`, which is not how it stands after `is `."""
-    pieces = ["<unk>", "<s>", "</s>", "▁", "▁Q", "▁A", "Q", "A", ":", "▁red", "red", "▁b", "b", "?", "\n", "e", "d", "r"]
+    pieces = [
+        "<unk>",
+        "<s>",
+        "</s>",
+        "▁",
+        "▁Q",
+        "▁A",
+        "Q",
+        "A",
+        ":",
+        "▁red",
+        "red",
+        "▁b",
+        "b",
+        "?",
+        "\n",
+        "e",
+        "d",
+        "r",
+    ]
     backend = Tokenizer(models.Unigram([(piece, -1.0 if len(piece) > 1 else -2.0) for piece in pieces], unk_id=0))
     backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always", split=False)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>", bos_token="<s>", eos_token="</s>")
-    config = LlamaConfig(vocab_size=len(pieces), hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, max_position_embeddings=64)
+    config = LlamaConfig(
+        vocab_size=len(pieces),
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+    )
     torch.manual_seed(0)
     LlamaForCausalLM(config).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     assert tokenizer.convert_ids_to_tokens(tokenizer.encode("red", add_special_tokens=False)) == ["▁red"]
     ids = CausalLMTaskModel(load(CausalLMConfig(path=str(tmp_path)))).__dict__["_answers"].ids
     assert tokenizer.convert_ids_to_tokens(ids("red", "q")) == ["▁red"]  # the template's own space
-    bare = CausalLMTaskModel(load(CausalLMConfig(path=str(tmp_path))), TextTemplate(answer="{answer}")).__dict__["_answers"].ids
+    bare = (
+        CausalLMTaskModel(load(CausalLMConfig(path=str(tmp_path))), TextTemplate(answer="{answer}"))
+        .__dict__["_answers"]
+        .ids
+    )
     assert tokenizer.convert_ids_to_tokens(bare("red", "q")) == ["red"]
 
 
@@ -135,7 +194,10 @@ def test_errors_name_the_query(causal):
     model = CausalLMTaskModel(causal)
     with pytest.raises(ConfigError, match=r"query 'q0'.*answer ' ' becomes 2 tokens and no word"):
         model.score([QUERIES[0]], [[]], [[" "]])
-    with pytest.raises(ConfigError, match=r"query 'q2' with 10 demonstrations and the answer takes \d+ tokens, above the model's context of 160"):
+    with pytest.raises(
+        ConfigError,
+        match=r"query 'q2' with 10 demonstrations and the answer takes \d+ tokens, above the model's context of 160",
+    ):
         model.score([QUERIES[2]], [[DEMOS[0]] * 10], [["red"]])
     with pytest.raises(ConfigError, match=r"query 'q1' with 8 demonstrations"):
         CausalLMTaskModel(causal, max_new_tokens=40).generate([QUERIES[1]], [[DEMOS[0]] * 8])
@@ -154,7 +216,12 @@ def test_no_chat_template_no_pad_token(causal_folder, tmp_path):
     tokenizer.save_pretrained(tmp_path / "bare")
     config = CausalLM(path=str(tmp_path / "bare"), dtype="float64", cache=False)
     assert config.open().score([QUERIES[0]], [[DEMOS[0]]], [["red"]]) == [
-        pytest.approx(CausalLM(path=str(causal_folder), dtype="float64", cache=False).open().score([QUERIES[0]], [[DEMOS[0]]], [["red"]])[0], abs=1e-9)
+        pytest.approx(
+            CausalLM(path=str(causal_folder), dtype="float64", cache=False)
+            .open()
+            .score([QUERIES[0]], [[DEMOS[0]]], [["red"]])[0],
+            abs=1e-9,
+        )
     ]
     with pytest.raises(ConfigError, match="the tokenizer has no chat template"):
         config.model_copy(update={"template": ChatTemplate()}).open()
@@ -163,7 +230,10 @@ def test_no_chat_template_no_pad_token(causal_folder, tmp_path):
 def test_the_fingerprint_is_of_weights_and_template(causal, causal_folder):
     first = CausalLMTaskModel(causal).fingerprint()
     assert first == CausalLMTaskModel(load(CausalLMConfig(path=str(causal_folder), dtype="float64"))).fingerprint()
-    others = [CausalLMTaskModel(causal, TextTemplate(separator="\n")), CausalLMTaskModel(causal, TextTemplate(answer="  {answer}"))]
+    others = [
+        CausalLMTaskModel(causal, TextTemplate(separator="\n")),
+        CausalLMTaskModel(causal, TextTemplate(answer="  {answer}")),
+    ]
     changed = load(CausalLMConfig(path=str(causal_folder), dtype="float64"))
     with torch.no_grad():
         next(changed.model.parameters()).view(-1)[0] += 1e-6

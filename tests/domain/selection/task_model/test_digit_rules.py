@@ -24,21 +24,44 @@ def test_probabilities_sum_to_one_and_do_not_depend_on_the_batch() -> None:
     (alone,) = model.score(queries[1:2], [queries[1].pool[:2]], [("no", "yes", "maybe")])
     assert alone[:2] == pytest.approx(found[1][::-1], abs=1e-6)
     assert alone[2] == float("-inf")
-    assert model.generate(queries, [query.pool[:2] for query in queries]) == ["yes" if yes >= no else "no" for yes, no in found]
+    assert model.generate(queries, [query.pool[:2] for query in queries]) == [
+        "yes" if yes >= no else "no" for yes, no in found
+    ]
 
 
 def test_it_reads_images_and_answers_and_no_question() -> None:
     model = subject.open_model(SMALL)
-    query = DigitRules(num_rules=26, num_train=1, num_validation=1, num_held_out=1, pool_size=4, bank_size=8).read().train[0]
+    query = (
+        DigitRules(num_rules=26, num_train=1, num_validation=1, num_held_out=1, pool_size=4, bank_size=8)
+        .read()
+        .train[0]
+    )
     demos = query.pool[:2]
-    flipped = [type(each)(each.id, "another question?", "no" if each.answer == "yes" else "yes", each.embedding, each.image, each.clusters) for each in demos]
-    renamed = [type(each)(each.id, "another question?", each.answer, each.embedding, each.image, each.clusters) for each in demos]
+    flipped = [
+        type(each)(
+            each.id,
+            "another question?",
+            "no" if each.answer == "yes" else "yes",
+            each.embedding,
+            each.image,
+            each.clusters,
+        )
+        for each in demos
+    ]
+    renamed = [
+        type(each)(each.id, "another question?", each.answer, each.embedding, each.image, each.clusters)
+        for each in demos
+    ]
     plain, same, other = (model.score([query], [shown], [("yes",)])[0][0] for shown in (demos, renamed, flipped))
     assert plain == same != other
 
 
 def test_too_many_demonstrations_are_refused() -> None:
-    query = DigitRules(num_rules=26, num_train=1, num_validation=1, num_held_out=1, pool_size=10, bank_size=8).read().train[0]
+    query = (
+        DigitRules(num_rules=26, num_train=1, num_validation=1, num_held_out=1, pool_size=10, bank_size=8)
+        .read()
+        .train[0]
+    )
     with pytest.raises(ValueError, match="query 'train-0': 9 demonstrations"):
         subject.open_model(SMALL).score([query], [query.pool[:9]], [("yes",)])
 

@@ -1,4 +1,6 @@
-"""A LLaVA behind a template, with its real processor, against one plain forward of each row and transformers' own generation."""
+"""A LLaVA behind a template, with its real processor, against one plain forward of each row and transformers' own
+generation.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,10 @@ def rows():
 
 
 def inputs_of(plain, asked, demos):
-    text = "".join(f"<image>\nQ: {demo.question}\nA: {demo.answer}\n\n" for demo in demos) + f"<image>\nQ: {asked.question}\nA:"
+    text = (
+        "".join(f"<image>\nQ: {demo.question}\nA: {demo.answer}\n\n" for demo in demos)
+        + f"<image>\nQ: {asked.question}\nA:"
+    )
     images = [Image.fromarray(each.image).convert("RGB") for each in [*demos, asked]]
     found = plain[1](text=text, images=images, return_tensors="pt")
     return {**found, "pixel_values": found["pixel_values"].double()}
@@ -50,7 +55,11 @@ def inputs_of(plain, asked, demos):
 def naive(plain, inputs, answer: str) -> float:
     ids = torch.tensor([plain[1].tokenizer.encode(answer, add_special_tokens=False)])
     length = inputs["input_ids"].shape[1]
-    whole = {**inputs, "input_ids": torch.cat([inputs["input_ids"], ids], 1), "attention_mask": torch.ones(1, length + ids.shape[1], dtype=torch.long)}
+    whole = {
+        **inputs,
+        "input_ids": torch.cat([inputs["input_ids"], ids], 1),
+        "attention_mask": torch.ones(1, length + ids.shape[1], dtype=torch.long),
+    }
     with torch.no_grad():
         log_p = plain[0](**whole).logits[0].log_softmax(-1)
     return sum(log_p[length + place - 1, token].item() for place, token in enumerate(ids[0].tolist()))
@@ -85,9 +94,14 @@ def test_greedy_answers_equal_transformers_own(plain, ours):
 
 
 def test_a_chat_shows_its_pictures_in_the_order_of_the_demonstrations(plain, llava_folder):
-    ours = open_model(ImageText(path=str(llava_folder), dtype="float64", template=ChatTemplate(question="{image}{question}")))
+    ours = open_model(
+        ImageText(path=str(llava_folder), dtype="float64", template=ChatTemplate(question="{image}{question}"))
+    )
     found = ours.score([QUERIES[0]], [[DEMOS[1], DEMOS[0]]], [["red"]])[0][0]
-    text = "<|user|><image>c?<|end|><|assistant|>blue<|end|><|user|><image>a + b?<|end|><|assistant|>red<|end|><|user|><image>f + a?<|end|><|assistant|>"
+    text = (
+        "<|user|><image>c?<|end|><|assistant|>blue<|end|><|user|><image>a +"
+        " b?<|end|><|assistant|>red<|end|><|user|><image>f + a?<|end|><|assistant|>"
+    )
     images = [Image.fromarray(each.image).convert("RGB") for each in (DEMOS[1], DEMOS[0], QUERIES[0])]
     inputs = dict(plain[1](text=text, images=images, return_tensors="pt"))
     inputs["pixel_values"] = inputs["pixel_values"].double()
@@ -109,7 +123,9 @@ def test_errors_name_the_query_or_the_example(ours, llava_folder):
         ours.score([query("q", "a?", "nowhere.png")], [[]], [["red"]])
     with pytest.raises(ConfigError, match=r"query 'q': field image is float64 \[2, 2\]"):
         ours.score([query("q", "a?", np.zeros((2, 2)))], [[]], [["red"]])
-    with pytest.raises(ConfigError, match=r"query 'q0' with 9 demonstrations and the answer takes \d+ tokens, pictures included"):
+    with pytest.raises(
+        ConfigError, match=r"query 'q0' with 9 demonstrations and the answer takes \d+ tokens, pictures included"
+    ):
         ours.score([QUERIES[0]], [[DEMOS[0]] * 9], [["red"]])
     with pytest.raises(ConfigError, match="shows no picture"):
         open_model(ImageText(path=str(llava_folder), template=TextTemplate()))
@@ -119,10 +135,14 @@ def test_errors_name_the_query_or_the_example(ours, llava_folder):
 
 def test_a_processor_that_needs_torchvision_says_so(llava_folder, tmp_path, monkeypatch):
     def needs_it(*_, **__):
-        raise ImportError("Qwen2VLVideoProcessor requires the Torchvision library but it was not found in your environment.")
+        raise ImportError(
+            "Qwen2VLVideoProcessor requires the Torchvision library but it was not found in your environment."
+        )
 
     monkeypatch.setattr(AutoProcessor, "from_pretrained", needs_it)
-    with pytest.raises(ConfigError, match="needs torchvision, which Groupwise does not install; pip install torchvision"):
+    with pytest.raises(
+        ConfigError, match="needs torchvision, which Groupwise does not install; pip install torchvision"
+    ):
         open_model(ImageText(path=str(llava_folder)))
 
 
@@ -140,5 +160,12 @@ def test_no_torchvision_and_no_pad_token(ours, llava_folder, tmp_path):
 
 def test_the_fingerprint_is_of_weights_and_template(ours, llava_folder):
     again = open_model(ImageText(path=str(llava_folder), dtype="float64", max_new_tokens=6))
-    other = open_model(ImageText(path=str(llava_folder), dtype="float64", max_new_tokens=6, template=TEMPLATE.model_copy(update={"separator": "\n"})))
+    other = open_model(
+        ImageText(
+            path=str(llava_folder),
+            dtype="float64",
+            max_new_tokens=6,
+            template=TEMPLATE.model_copy(update={"separator": "\n"}),
+        )
+    )
     assert ours.fingerprint() == again.fingerprint() != other.fingerprint()

@@ -12,7 +12,10 @@ PAIRS = [("1 + 1", "2"), ("{answer} or {image}?", "a {question}")]
 
 def test_a_text_prompt_by_hand():
     template = TextTemplate(instruction="Add.\n", question="{image}Q {question} A", answer="<{answer}>", separator=";")
-    assert template.prompt("3 + 3", PAIRS, image="#") == "Add.\n#Q 1 + 1 A<2>;#Q {answer} or {image}? A<a {question}>;#Q 3 + 3 A"
+    assert (
+        template.prompt("3 + 3", PAIRS, image="#")
+        == "Add.\n#Q 1 + 1 A<2>;#Q {answer} or {image}? A<a {question}>;#Q 3 + 3 A"
+    )
     assert template.prompt("3 + 3", [], image="#") == "Add.\n#Q 3 + 3 A"
     assert template.prompt("3 + 3", PAIRS[::-1]) != template.prompt("3 + 3", PAIRS)
 

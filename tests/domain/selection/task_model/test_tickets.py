@@ -23,7 +23,9 @@ def test_a_training_text_is_a_prompt_with_its_answer():
         assert words.encode(prompt) + words.encode(TEMPLATE.answer_text(pairs[-1][1])) == row
         assert [words.decode([row[place]]) for place in places.tolist()] == [f" {desk}" for _, desk in pairs]
         # A product has one desk within a text.
-        assert len({decisive(ticket)[0] for ticket, _ in pairs}) == len({(decisive(ticket)[0], desk) for ticket, desk in pairs})
+        assert len({decisive(ticket)[0] for ticket, _ in pairs}) == len(
+            {(decisive(ticket)[0], desk) for ticket, desk in pairs}
+        )
     seen = {tuple(words.decode(row).split("\n")[0].split(": ")) for row in ids.tolist()}
     assert len({desk for _, desk in seen}) == len(DESKS)
 
@@ -56,7 +58,9 @@ def test_a_family_that_keeps_a_state_writes_answers_too(tmp_path, monkeypatch):
     written = model.generate(queries, demos)
     words, network = tokenizer(), model._backbone.model
     for query, shown, text in zip(queries, demos, written, strict=True):
-        prompt = words.encode(TEMPLATE.prompt(query.question, [(demo.question, demo.answer) for demo in shown]), add_special_tokens=False)
+        prompt = words.encode(
+            TEMPLATE.prompt(query.question, [(demo.question, demo.answer) for demo in shown]), add_special_tokens=False
+        )
         ids = list(prompt)
         for _ in range(16):
             ids.append(int(network(torch.tensor([ids])).logits[0, -1].argmax()))
@@ -72,7 +76,9 @@ def test_it_sends_tickets_as_the_solved_ones_were_sent():
     def right(choose):
         demos = [choose(query) for query in queries]
         scores = model.score(queries, demos, [query.choices for query in queries])
-        return np.mean([query.choices[int(np.argmax(values))] == query.answer for query, values in zip(queries, scores)])
+        return np.mean(
+            [query.choices[int(np.argmax(values))] == query.answer for query, values in zip(queries, scores)]
+        )
 
     assert right(lambda query: []) < 0.3
     assert right(lambda query: [next(example for example in query.pool if told_by(query, example))]) > 0.95

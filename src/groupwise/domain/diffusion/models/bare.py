@@ -1,4 +1,6 @@
-"""A denoiser with a scheduler and nothing else: on pixels, asked for a class or for nothing. `DiTTransformer2DModel` and `UNet2DModel` of diffusers."""
+"""A denoiser with a scheduler and nothing else: on pixels, asked for a class or for nothing. `DiTTransformer2DModel`
+and `UNet2DModel` of diffusers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from groupwise.config import ConfigError, read_json
 from groupwise.domain.diffusion.denoiser import Condition
 from groupwise.domain.diffusion.model import Scratch
 from groupwise.domain.diffusion.models.files import settings_of, stored_dtype
-from groupwise.domain.diffusion.noise_schedule import Parametrisation, Schedule, is_flow, read_parametrisation, read_schedule
+from groupwise.domain.diffusion.noise_schedule import (
+    Parametrisation,
+    Schedule,
+    is_flow,
+    read_parametrisation,
+    read_schedule,
+)
 from groupwise.domain.weights import hash_weights
 from groupwise.processes import is_out_of_memory
 
@@ -28,7 +36,8 @@ _FOLDERS = {"DiTTransformer2DModel": "transformer", "UNet2DModel": "unet"}
 class BareDenoiser:
     """See `groupwise.domain.diffusion.denoiser.Denoiser`. Latents are pixels, scaled from [0, 1] to [-1, 1].
 
-    The class asked for is the column `label`. The unconditional branch is one more class: the row that a DiT keeps for it, or the last class of a UNet.
+    The class asked for is the column `label`. The unconditional branch is one more class: the row that a DiT keeps for
+    it, or the last class of a UNet.
 
     Args:
         module: a DiT or UNet of diffusers.
@@ -63,7 +72,10 @@ class BareDenoiser:
             label = columns.get("label")
             if not isinstance(label, int) or not 0 <= label < self._num_classes:
                 shown = dict(columns)
-                raise ConfigError(f"prompt {shown}: this model draws classes 0 to {self._num_classes - 1}, named by a whole number in the column 'label'")
+                raise ConfigError(
+                    f"prompt {shown}: this model draws classes 0 to {self._num_classes - 1}, named by a whole number in"
+                    " the column 'label'"
+                )
 
     def encode(self, prompts: Sequence[Mapping[str, Any]]) -> Condition:
         """Labels as conditions; a model without classes is asked for nothing."""
@@ -80,7 +92,11 @@ class BareDenoiser:
         if guidance == 1 or self._num_classes is None:
             return self._forward(latents, timestep, label)
         assert condition.unconditional is not None
-        both = self._forward(torch.cat([latents, latents]), torch.cat([timestep, timestep]), torch.cat([condition.unconditional["label"], label]))
+        both = self._forward(
+            torch.cat([latents, latents]),
+            torch.cat([timestep, timestep]),
+            torch.cat([condition.unconditional["label"], label]),
+        )
         without, asked = both.chunk(2)
         return without + guidance * (asked - without)
 
@@ -143,12 +159,15 @@ def scratch(config: Scratch, spacing: Spacing, seed: int, device: torch.device) 
             if is_out_of_memory(error):
                 raise
             raise ConfigError(f"{_given(config)}: {error}") from error
-    # Through nn.Module's own `to`: diffusers warns about parts that it would keep in fp32, of which these classes have none.
+    # Through nn.Module's own `to`: diffusers warns about parts that it would keep in fp32, of which these classes have
+    # none.
     nn.Module.to(module, device, getattr(torch, config.dtype))
     return _tried(module, scheduler, spacing, _given(config))
 
 
-def open_bare(folder: Path, dtype: str, spacing: Spacing, device: torch.device, variant: str | None = None) -> BareDenoiser:
+def open_bare(
+    folder: Path, dtype: str, spacing: Spacing, device: torch.device, variant: str | None = None
+) -> BareDenoiser:
     """A denoiser from a folder that `save` wrote, or that has the same parts.
 
     Raises:
@@ -159,19 +178,30 @@ def open_bare(folder: Path, dtype: str, spacing: Spacing, device: torch.device, 
     part = next((name for name in _FOLDERS.values() if (folder / name / "config.json").is_file()), None)
     if part is None or not (folder / "scheduler" / "scheduler_config.json").is_file():
         there = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else "nothing"
-        raise ConfigError(f"model.path = {str(folder)!r} holds {there}; a denoiser's folder has transformer/ or unet/, and scheduler/, in diffusers' format")
+        raise ConfigError(
+            f"model.path = {str(folder)!r} holds {there}; a denoiser's folder has transformer/ or unet/, and"
+            " scheduler/, in diffusers' format"
+        )
     name = read_json(folder / part / "config.json").get("_class_name")
     if name not in _FOLDERS:
-        raise ConfigError(f"model.path = {str(folder)!r}: {part}/ holds a {name}; without a pipeline around it, {' or '.join(_FOLDERS)} can be drawn from")
+        raise ConfigError(
+            f"model.path = {str(folder)!r}: {part}/ holds a {name}; without a pipeline around it,"
+            f" {' or '.join(_FOLDERS)} can be drawn from"
+        )
     wanted = stored_dtype(folder / part, variant) if dtype == "auto" else getattr(torch, dtype)
     named = read_json(folder / "scheduler" / "scheduler_config.json").get("_class_name")
     try:
-        module = getattr(diffusers, name).from_pretrained(folder, subfolder=part, use_safetensors=True, dtype=wanted, variant=variant)
+        module = getattr(diffusers, name).from_pretrained(
+            folder, subfolder=part, use_safetensors=True, dtype=wanted, variant=variant
+        )
         scheduler = getattr(diffusers, str(named)).from_pretrained(folder, subfolder="scheduler")
     except Exception as error:  # a stranger's folder: diffusers raises whatever its parts do
         if is_out_of_memory(error):
             raise
-        raise ConfigError(f"model.path = {str(folder)!r} cannot be loaded as {name} with {named}: {error}; weights must be safetensors") from error
+        raise ConfigError(
+            f"model.path = {str(folder)!r} cannot be loaded as {name} with {named}: {error}; weights must be"
+            " safetensors"
+        ) from error
     return _tried(module.to(device), scheduler, spacing, f"model.path = {str(folder)!r}")
 
 
@@ -180,7 +210,9 @@ def _given(config: Scratch) -> str:
 
 
 def _tried(module: nn.Module, scheduler: Any, spacing: Spacing, named: str) -> BareDenoiser:
-    """The denoiser, after one image through it: a class of diffusers takes sizes that it cannot work with, such as no layers at all."""
+    """The denoiser, after one image through it: a class of diffusers takes sizes that it cannot work with, such as no
+    layers at all.
+    """
     try:
         made = BareDenoiser(module, scheduler, spacing)
         latents = torch.zeros(1, *made.latent_shape, dtype=made.latent_dtype, device=made.device)
@@ -192,7 +224,9 @@ def _tried(module: nn.Module, scheduler: Any, spacing: Spacing, named: str) -> B
     except Exception as error:
         if is_out_of_memory(error):
             raise
-        raise ConfigError(f"{named}: a {type(module).__name__} of these sizes fails on one image: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"{named}: a {type(module).__name__} of these sizes fails on one image: {type(error).__name__}: {error}"
+        ) from error
     return made
 
 

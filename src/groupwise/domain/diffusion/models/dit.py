@@ -16,8 +16,8 @@ from groupwise.domain.diffusion.models.family import Tensors, image_size
 class DiT:
     """`DiTPipeline`; see `groupwise.domain.diffusion.models.family.Family`.
 
-    A prompt is a class: its number in the column `label`, or one of the pipeline's names for it in `prompt`. There is no negative prompt; the unconditional
-    branch is the class that the model keeps for it.
+    A prompt is a class: its number in the column `label`, or one of the pipeline's names for it in `prompt`. There is
+    no negative prompt; the unconditional branch is the class that the model keeps for it.
     """
 
     pipeline = "DiTPipeline"
@@ -31,7 +31,10 @@ class DiT:
         found = image_size(size, config.sample_size, _pixels_a_latent(pipe))
         if found != (config.sample_size, config.sample_size):
             own = config.sample_size * _pixels_a_latent(pipe)
-            raise ConfigError(f"model.size = {list(size or ())}: a DiT makes images of one size; leave it out, or write [{own}, {own}]")
+            raise ConfigError(
+                f"model.size = {list(size or ())}: a DiT makes images of one size; leave it out, or write [{own},"
+                f" {own}]"
+            )
         return (config.in_channels, *found)
 
     def check(self, pipe: Any, prompts: Sequence[Mapping[str, Any]]) -> None:
@@ -39,19 +42,27 @@ class DiT:
         for columns in prompts:
             _label(pipe, columns, pipe.transformer.config.num_embeds_ada_norm)
             if columns.get("negative_prompt") is not None:
-                raise ConfigError("negative_prompt: a DiT is asked for a class and has no negative prompt; leave the column out")
+                raise ConfigError(
+                    "negative_prompt: a DiT is asked for a class and has no negative prompt; leave the column out"
+                )
 
-    def encode(self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]) -> tuple[Tensors, Tensors | None]:
+    def encode(
+        self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
+    ) -> tuple[Tensors, Tensors | None]:
         """Class numbers."""
         num_classes = pipe.transformer.config.num_embeds_ada_norm
-        labels = torch.tensor([_label(pipe, columns, num_classes) for columns in prompts], device=pipe.transformer.device)
+        labels = torch.tensor(
+            [_label(pipe, columns, num_classes) for columns in prompts], device=pipe.transformer.device
+        )
         return {"class_labels": labels}, {"class_labels": torch.full_like(labels, num_classes)}
 
     def takes_guidance(self, pipe: Any) -> bool:
         """Never."""
         return False
 
-    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, given: Mapping[str, Tensor], guidance: float) -> Tensor:
+    def forward(
+        self, denoiser: Any, latents: Tensor, timestep: Tensor, given: Mapping[str, Tensor], guidance: float
+    ) -> Tensor:
         """The transformer's prediction, without its learned variance."""
         found = denoiser(latents, timestep=timestep, class_labels=given["class_labels"], return_dict=False)[0]
         return found[:, : latents.shape[1]]
@@ -80,4 +91,7 @@ def _label(pipe: Any, columns: Mapping[str, Any], num_classes: int) -> int:
     if label is None and columns.get("prompt") in names:
         return int(names[columns["prompt"]])
     known = f", or in 'prompt' one of the pipeline's names ({', '.join(list(names)[:3])}, ...)" if names else ""
-    raise ConfigError(f"prompt {dict(columns)}: this pipeline draws classes; write a number from 0 to {num_classes - 1} in the column 'label'{known}")
+    raise ConfigError(
+        f"prompt {dict(columns)}: this pipeline draws classes; write a number from 0 to {num_classes - 1} in the column"
+        f" 'label'{known}"
+    )

@@ -1,4 +1,6 @@
-"""What differs between the pipelines of diffusers: which parts they have, how prompts are encoded, and how their denoiser is called."""
+"""What differs between the pipelines of diffusers: which parts they have, how prompts are encoded, and how their
+denoiser is called.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ Tensors = dict[str, Tensor]
 class Family(Protocol):
     """One class of pipelines. A family is a set of functions of the loaded pipeline and holds no state.
 
-    `pipeline` is the name of diffusers' class, `denoiser` of the component that is trained, `parts` of those that must be there, `optional` of those that
-    the pipeline does without, though diffusers opens no folder that lacks them.
+    `pipeline` is the name of diffusers' class, `denoiser` of the component that is trained, `parts` of those that must
+    be there, `optional` of those that the pipeline does without, though diffusers opens no folder that lacks them.
     """
 
     pipeline: str
@@ -40,15 +42,21 @@ class Family(Protocol):
         """
         ...
 
-    def encode(self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]) -> tuple[Tensors, Tensors | None]:
-        """Conditions of prompts, and of negative ones (None: the empty prompt), one row each; no second where the model takes guidance as an input."""
+    def encode(
+        self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
+    ) -> tuple[Tensors, Tensors | None]:
+        """Conditions of prompts, and of negative ones (None: the empty prompt), one row each; no second where the model
+        takes guidance as an input.
+        """
         ...
 
     def takes_guidance(self, pipe: Any) -> bool:
         """Whether the denoiser was distilled for guidance and takes it as an input."""
         ...
 
-    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, given: Mapping[str, Tensor], guidance: float) -> Tensor:
+    def forward(
+        self, denoiser: Any, latents: Tensor, timestep: Tensor, given: Mapping[str, Tensor], guidance: float
+    ) -> Tensor:
         """One prediction, in the weights' dtype."""
         ...
 
@@ -77,11 +85,16 @@ def texts(prompts: Sequence[Mapping[str, Any]], column: str = "prompt") -> list[
     """
     for columns in prompts:
         if not isinstance(columns.get(column), str) or not columns[column].strip():
-            raise ConfigError(f"prompt {dict(columns)}: this pipeline is asked in words, and column {column!r} holds none; give each prompt a text")
+            raise ConfigError(
+                f"prompt {dict(columns)}: this pipeline is asked in words, and column {column!r} holds none; give each"
+                " prompt a text"
+            )
     return [columns[column] for columns in prompts]
 
 
-def image_size(size: tuple[int, int] | None, own: int | Sequence[int], factor: int, multiple: int = 1) -> tuple[int, int]:
+def image_size(
+    size: tuple[int, int] | None, own: int | Sequence[int], factor: int, multiple: int = 1
+) -> tuple[int, int]:
     """Height and width in latents, of images of `size` pixels.
 
     Args:
@@ -102,7 +115,9 @@ def image_size(size: tuple[int, int] | None, own: int | Sequence[int], factor: i
         return height, width
     step = factor * multiple
     if any(each % step for each in size):
-        raise ConfigError(f"model.size = {list(size)}: height and width must be multiples of {step} pixels for this pipeline")
+        raise ConfigError(
+            f"model.size = {list(size)}: height and width must be multiples of {step} pixels for this pipeline"
+        )
     return size[0] // factor, size[1] // factor
 
 

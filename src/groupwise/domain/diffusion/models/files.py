@@ -11,7 +11,8 @@ _DTYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "
 
 
 def stored_dtype(folder: Path, variant: str | None = None) -> torch.dtype:
-    """The dtype that weights were saved in: that of the first tensor of floats; fp32 where there is none that torch can compute with.
+    """The dtype that weights were saved in: that of the first tensor of floats; fp32 where there is none that torch can
+    compute with.
 
     Args:
         folder: of a model of diffusers, with safetensors.
@@ -22,7 +23,10 @@ def stored_dtype(folder: Path, variant: str | None = None) -> torch.dtype:
         >>> from safetensors.torch import save_file
         >>> folder = Path(tempfile.mkdtemp())
         >>> save_file({"weight": torch.zeros(1, dtype=torch.bfloat16)}, folder / "diffusion_pytorch_model.safetensors")
-        >>> save_file({"weight": torch.zeros(1, dtype=torch.float16)}, folder / "diffusion_pytorch_model.fp16-00001-of-00001.safetensors")
+        >>> save_file(
+        ...     {"weight": torch.zeros(1, dtype=torch.float16)},
+        ...     folder / "diffusion_pytorch_model.fp16-00001-of-00001.safetensors",
+        ... )
         >>> stored_dtype(folder), stored_dtype(folder, "fp16")
         (torch.bfloat16, torch.float16)
     """
@@ -42,8 +46,8 @@ def stored_dtype(folder: Path, variant: str | None = None) -> torch.dtype:
 
 
 def settings_of(part: Any) -> dict[str, Any]:
-    """A part's settings, without what diffusers and transformers note for themselves: its path, and which keys were left at their defaults, in an order
-    that differs between processes.
+    """A part's settings, without what diffusers and transformers note for themselves: its path, and which keys were
+    left at their defaults, in an order that differs between processes.
 
     Args:
         part: of a pipeline: a model, a scheduler; anything else has none.
@@ -57,4 +61,6 @@ def settings_of(part: Any) -> dict[str, Any]:
     if config is None:
         return {}
     given = config.to_dict() if hasattr(config, "to_dict") else dict(config)
-    return {"_class_name": type(part).__name__} | {name: value for name, value in given.items() if not name.startswith("_")}
+    return {"_class_name": type(part).__name__} | {
+        name: value for name, value in given.items() if not name.startswith("_")
+    }

@@ -15,13 +15,22 @@ from groupwise.domain.diffusion.models.family import Tensors, dynamic_shift, ima
 class Flux:
     """`FluxPipeline`; see `groupwise.domain.diffusion.models.family.Family`.
 
-    A latent is packed: 2 x 2 places side by side are one token, `[h w / 4, 4 C]`. A model that was distilled for guidance (`guidance_embeds`, Flux dev) takes
-    the domain's guidance as an input and runs once; another one (Flux schnell) is guided by a second run without the prompt.
+    A latent is packed: 2 x 2 places side by side are one token, `[h w / 4, 4 C]`. A model that was distilled for
+    guidance (`guidance_embeds`, Flux dev) takes the domain's guidance as an input and runs once; another one (Flux
+    schnell) is guided by a second run without the prompt.
     """
 
     pipeline = "FluxPipeline"
     denoiser = "transformer"
-    parts: tuple[str, ...] = ("transformer", "vae", "text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2", "scheduler")
+    parts: tuple[str, ...] = (
+        "transformer",
+        "vae",
+        "text_encoder",
+        "tokenizer",
+        "text_encoder_2",
+        "tokenizer_2",
+        "scheduler",
+    )
     optional: tuple[str, ...] = ()
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
@@ -33,14 +42,18 @@ class Flux:
         """Refuses a prompt that is no text."""
         texts(prompts)
 
-    def encode(self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]) -> tuple[Tensors, Tensors | None]:
+    def encode(
+        self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
+    ) -> tuple[Tensors, Tensors | None]:
         """Hidden states, pooled text, and where each image token lies."""
         height, width = (each // pipe.vae_scale_factor // 2 for each in size)
         rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
         places = torch.stack([torch.zeros_like(rows), rows, columns], dim=-1).reshape(1, height * width, 3)
 
         def read(words: Sequence[str]) -> Tensors:
-            hidden, pooled, _ = pipe.encode_prompt(prompt=list(words), prompt_2=None, device=pipe.transformer.device, num_images_per_prompt=1)
+            hidden, pooled, _ = pipe.encode_prompt(
+                prompt=list(words), prompt_2=None, device=pipe.transformer.device, num_images_per_prompt=1
+            )
             return {
                 "encoder_hidden_states": hidden,
                 "pooled_projections": pooled,
@@ -56,14 +69,18 @@ class Flux:
         """Whether the transformer has an embedding of the guidance."""
         return bool(pipe.transformer.config.guidance_embeds)
 
-    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, given: Mapping[str, Tensor], guidance: float) -> Tensor:
+    def forward(
+        self, denoiser: Any, latents: Tensor, timestep: Tensor, given: Mapping[str, Tensor], guidance: float
+    ) -> Tensor:
         """The transformer's velocity."""
         hidden = given["encoder_hidden_states"]
         distilled = denoiser.config.guidance_embeds
         return denoiser(
             hidden_states=latents,
             timestep=timestep.to(latents.dtype) / 1000,
-            guidance=torch.full((len(latents),), guidance, dtype=torch.float32, device=latents.device) if distilled else None,
+            guidance=(
+                torch.full((len(latents),), guidance, dtype=torch.float32, device=latents.device) if distilled else None
+            ),
             pooled_projections=given["pooled_projections"],
             encoder_hidden_states=hidden,
             # The same for every row: the transformer takes places without a batch.
@@ -74,7 +91,11 @@ class Flux:
 
     def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
         """Linear in the number of image tokens."""
-        return dynamic_shift(pipe.scheduler, latent_shape[0]) if pipe.scheduler.config.get("use_dynamic_shifting", False) else None
+        return (
+            dynamic_shift(pipe.scheduler, latent_shape[0])
+            if pipe.scheduler.config.get("use_dynamic_shifting", False)
+            else None
+        )
 
     def unpack(self, pipe: Any, latents: Tensor, size: tuple[int, int]) -> Tensor:
         """`[N, h w / 4, 4 C]` -> `[N, C, h, w]`."""

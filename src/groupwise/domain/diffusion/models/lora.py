@@ -1,4 +1,6 @@
-"""A low-rank adapter on a denoiser, in diffusers' own format: added, switched off (the reference policy), saved and loaded."""
+"""A low-rank adapter on a denoiser, in diffusers' own format: added, switched off (the reference policy), saved and
+loaded.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ WEIGHTS = "pytorch_lora_weights.safetensors"
 
 @final
 class Adapted(nn.Module):
-    """A denoiser with an adapter in it. Only the adapter is trained; switched off, the denoiser is what it was loaded as.
+    """A denoiser with an adapter in it. Only the adapter is trained; switched off, the denoiser is what it was loaded
+    as.
 
     Args:
         denoiser: a model of diffusers that adapters can be added to.
@@ -35,7 +38,10 @@ class Adapted(nn.Module):
 
         model: Any = denoiser
         if not hasattr(model, "add_adapter"):
-            raise ConfigError(f"model.lora: diffusers has no adapters for {type(denoiser).__name__}; leave model.lora out and train the whole model")
+            raise ConfigError(
+                f"model.lora: diffusers has no adapters for {type(denoiser).__name__}; leave model.lora out and train"
+                " the whole model"
+            )
         denoiser.requires_grad_(False)
         settings = peft.LoraConfig(
             r=config.rank,
@@ -85,9 +91,13 @@ def save_lora(pipe: Any, part: str, denoiser: Any, folder: Path) -> None:
     """Writes the adapter as `pipeline.load_lora_weights(folder)` reads it, its scale with it."""
     import peft
 
-    layers = {name: value.detach().cpu().contiguous() for name, value in peft.get_peft_model_state_dict(denoiser).items()}
+    layers = {
+        name: value.detach().cpu().contiguous() for name, value in peft.get_peft_model_state_dict(denoiser).items()
+    }
     metadata = denoiser.peft_config["default"].to_dict()
-    type(pipe).save_lora_weights(folder, **{f"{part}_lora_layers": layers, f"{part}_lora_adapter_metadata": metadata}, safe_serialization=True)
+    type(pipe).save_lora_weights(
+        folder, **{f"{part}_lora_layers": layers, f"{part}_lora_adapter_metadata": metadata}, safe_serialization=True
+    )
 
 
 def load_lora(pipe: Any, part: str, adapted: Adapted, folder: Path) -> None:
@@ -99,11 +109,17 @@ def load_lora(pipe: Any, part: str, adapted: Adapted, folder: Path) -> None:
     import peft
 
     given = type(pipe).lora_state_dict(str(folder), weight_name=WEIGHTS, use_safetensors=True, local_files_only=True)
-    tensors = {name.removeprefix(f"{part}."): value for name, value in (given[0] if isinstance(given, tuple) else given).items()}
+    tensors = {
+        name.removeprefix(f"{part}."): value
+        for name, value in (given[0] if isinstance(given, tuple) else given).items()
+    }
     own = peft.get_peft_model_state_dict(adapted.denoiser)  # type: ignore[arg-type]
-    different = sorted({*tensors} ^ {*own}) or [name for name, value in own.items() if value.shape != tensors[name].shape]
+    different = sorted({*tensors} ^ {*own}) or [
+        name for name, value in own.items() if value.shape != tensors[name].shape
+    ]
     if different:
         raise ConfigError(
-            f"model.lora does not fit the adapter in {str(folder)!r}: they differ in {different[0]}; write the rank and target_modules it was made with"
+            f"model.lora does not fit the adapter in {str(folder)!r}: they differ in {different[0]}; write the rank and"
+            " target_modules it was made with"
         )
     peft.set_peft_model_state_dict(adapted.denoiser, tensors)  # type: ignore[arg-type]

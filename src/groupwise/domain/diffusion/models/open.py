@@ -21,7 +21,8 @@ _OWN = {"lora": "no format for adapters, and is trained whole", "size": "one siz
 
 
 def open_denoiser(config: DiffusionConfig, streams: Streams, device: torch.device) -> Denoiser:
-    """The denoiser that a configuration names, without dropout of any kind: what is rescored is the policy that sampled.
+    """The denoiser that a configuration names, without dropout of any kind: what is rescored is the policy that
+    sampled.
 
     Raises:
         ConfigError: a folder without the expected parts, a scheduler of an unknown family.
@@ -46,11 +47,15 @@ def without_dropout(module: nn.Module) -> None:
 def _open(config: DiffusionConfig, streams: Streams, device: torch.device) -> Denoiser:
     model = config.model
     if isinstance(model, Scratch):
-        found: BareDenoiser = scratch(model, config.spacing, streams.seed("model") if model.seed is None else model.seed, device)
+        found: BareDenoiser = scratch(
+            model, config.spacing, streams.seed("model") if model.seed is None else model.seed, device
+        )
         return found
     if is_pipeline(model):
         return open_pipeline(model, config.spacing, device)
     for key in ("lora", "size"):
         if getattr(model, key) is not None:
-            raise ConfigError(f"model.{key}: {model.path!r} holds a denoiser without a pipeline, which has {_OWN[key]}; leave it out")
+            raise ConfigError(
+                f"model.{key}: {model.path!r} holds a denoiser without a pipeline, which has {_OWN[key]}; leave it out"
+            )
     return open_bare(Path(model.path), model.dtype, config.spacing, device, model.variant)

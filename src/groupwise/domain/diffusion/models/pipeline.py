@@ -1,4 +1,6 @@
-"""A pipeline of diffusers as a denoiser: loaded from its folder, guided, cast, decoded and saved; what differs between pipelines is their `Family`."""
+"""A pipeline of diffusers as a denoiser: loaded from its folder, guided, cast, decoded and saved; what differs between
+pipelines is their `Family`.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,18 @@ from groupwise.domain.diffusion.models.quiet import quiet
 from groupwise.domain.diffusion.models.stable_diffusion import StableDiffusion
 from groupwise.domain.diffusion.models.stable_diffusion_3 import StableDiffusion3
 from groupwise.domain.diffusion.models.stable_diffusion_xl import StableDiffusionXL
-from groupwise.domain.diffusion.noise_schedule import Parametrisation, Schedule, is_flow, read_parametrisation, read_schedule
+from groupwise.domain.diffusion.noise_schedule import (
+    Parametrisation,
+    Schedule,
+    is_flow,
+    read_parametrisation,
+    read_schedule,
+)
 from groupwise.domain.weights import hash_weights
 
-FAMILIES: dict[str, Family] = {family.pipeline: family for family in (StableDiffusion(), StableDiffusionXL(), DiT(), StableDiffusion3(), Flux())}
+FAMILIES: dict[str, Family] = {
+    family.pipeline: family for family in (StableDiffusion(), StableDiffusionXL(), DiT(), StableDiffusion3(), Flux())
+}
 """Pipelines that can be trained, by the name of diffusers' class."""
 
 INDEX = "model_index.json"
@@ -38,7 +48,8 @@ BASE = "base_model.json"
 
 @final
 class PipelineDenoiser:
-    """See `groupwise.domain.diffusion.denoiser.Denoiser`. Text encoders and autoencoder are frozen; the autoencoder computes in fp32.
+    """See `groupwise.domain.diffusion.denoiser.Denoiser`. Text encoders and autoencoder are frozen; the autoencoder
+    computes in fp32.
 
     Args:
         pipe: a pipeline of diffusers.
@@ -86,16 +97,23 @@ class PipelineDenoiser:
         given = [columns.get("negative_prompt") for columns in prompts]
         missing = sum(each is None for each in given)
         if 0 < missing < len(given):
-            raise ConfigError(f"negative_prompt: {missing} of {len(given)} prompts have none; give it to all of them, or to none")
+            raise ConfigError(
+                f"negative_prompt: {missing} of {len(given)} prompts have none; give it to all of them, or to none"
+            )
         for each in given:
             if each is not None and not isinstance(each, str):
                 raise ConfigError(f"negative_prompt: {each!r} is no text")
             if each and self.distilled:
-                raise ConfigError(f"negative_prompt: {each!r}: this model was distilled for guidance and is never run without the prompt; leave the column out")
+                raise ConfigError(
+                    f"negative_prompt: {each!r}: this model was distilled for guidance and is never run without the"
+                    " prompt; leave the column out"
+                )
 
     @torch.no_grad()
     def encode(self, prompts: Sequence[Mapping[str, Any]]) -> Condition:
-        """Prompts through the pipeline's own encoders, in the precision of their weights; `negative_prompt` is a column, else the empty prompt."""
+        """Prompts through the pipeline's own encoders, in the precision of their weights; `negative_prompt` is a
+        column, else the empty prompt.
+        """
         self.check(prompts)
         given = [columns.get("negative_prompt") for columns in prompts]
         negatives = None if any(each is None for each in given) else [str(each) for each in given]
@@ -108,13 +126,17 @@ class PipelineDenoiser:
         if guidance == 1 or other is None:
             return self.family.forward(self._denoiser, latents, timestep, given, guidance).to(self.latent_dtype)
         both = {name: torch.cat([other[name], value]) for name, value in given.items()}
-        found = self.family.forward(self._denoiser, torch.cat([latents, latents]), torch.cat([timestep, timestep]), both, guidance)
+        found = self.family.forward(
+            self._denoiser, torch.cat([latents, latents]), torch.cat([timestep, timestep]), both, guidance
+        )
         without, asked = found.to(self.latent_dtype).chunk(2)
         return without + guidance * (asked - without)
 
     def schedule(self, num_steps: int) -> Schedule:
         """Noise levels of `num_steps` transitions."""
-        return read_schedule(self.pipe.scheduler, num_steps, spacing=self._spacing, shift=self.family.shift(self.pipe, self.latent_shape))
+        return read_schedule(
+            self.pipe.scheduler, num_steps, spacing=self._spacing, shift=self.family.shift(self.pipe, self.latent_shape)
+        )
 
     def noised(self, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Timestep, signal and noise at times in (0, 1)."""
@@ -132,7 +154,10 @@ class PipelineDenoiser:
             ConfigError: they are of another size than the model makes.
         """
         if tuple(images.shape[-2:]) != self.size:
-            raise ConfigError(f"images are {list(images.shape[-2:])} and the model makes {list(self.size)}; write model.size, or give images of that size")
+            raise ConfigError(
+                f"images are {list(images.shape[-2:])} and the model makes {list(self.size)}; write model.size, or give"
+                " images of that size"
+            )
         return self.family.pack(autoencoder.encode(self.pipe.vae, images)).to(self.latent_dtype)
 
     def decode(self, latents: Tensor) -> Tensor:
@@ -140,7 +165,9 @@ class PipelineDenoiser:
         return autoencoder.decode(self.pipe.vae, self.family.unpack(self.pipe, latents, self.size))
 
     def fingerprint(self) -> str:
-        """Hash of the denoiser's weights (as they are when it is first asked), of all configurations, and of how it was asked for."""
+        """Hash of the denoiser's weights (as they are when it is first asked), of all configurations, and of how it was
+        asked for.
+        """
         if self._initial_hash is None:
             found = hashlib.blake2b(digest_size=16)
             parts = {name: settings_of(part) for name, part in self.pipe.components.items()}
@@ -150,7 +177,9 @@ class PipelineDenoiser:
         return self._initial_hash
 
     def save(self, folder: Path) -> None:
-        """The whole pipeline in diffusers' format; with an adapter its weights alone, and which model they belong to."""
+        """The whole pipeline in diffusers' format; with an adapter its weights alone, and which model they
+        belong to.
+        """
         if isinstance(self.module, Adapted):
             save_lora(self.pipe, self.family.denoiser, self._denoiser, folder)
             base = self._model.model_dump(mode="json", include={"path", "revision", "variant"})
@@ -170,7 +199,8 @@ def open_pipeline(model: Pretrained, spacing: Spacing, device: torch.device) -> 
     """A pipeline from a folder or a hub id, or an adapter that `save` wrote on top of the model it belongs to.
 
     Raises:
-        ConfigError: a folder without the expected parts, a pipeline of an unknown class, weights that are not safetensors.
+        ConfigError: a folder without the expected parts, a pipeline of an unknown class, weights that are not
+            safetensors.
     """
     import diffusers
 
@@ -179,14 +209,24 @@ def open_pipeline(model: Pretrained, spacing: Spacing, device: torch.device) -> 
         return _with_adapter(model, folder, spacing, device)
     family = _family(folder)
     # One dtype for every part: a text encoder in another than the denoiser's could not be read by it.
-    wanted: dict[str, Any] = {"dtype": stored_dtype(folder / family.denoiser, model.variant) if model.dtype == "auto" else getattr(torch, model.dtype)}
+    wanted: dict[str, Any] = {
+        "dtype": (
+            stored_dtype(folder / family.denoiser, model.variant)
+            if model.dtype == "auto"
+            else getattr(torch, model.dtype)
+        )
+    }
     if model.variant is not None:
         wanted["variant"] = model.variant
     wanted |= {part: None for part in family.optional if not (folder / part).is_dir()}
     try:
-        pipe: Any = getattr(diffusers, family.pipeline).from_pretrained(folder, use_safetensors=True, local_files_only=True, **wanted)
+        pipe: Any = getattr(diffusers, family.pipeline).from_pretrained(
+            folder, use_safetensors=True, local_files_only=True, **wanted
+        )
     except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
-        raise ConfigError(f"model.path = {model.path!r} cannot be loaded as {family.pipeline}: {error}; weights must be safetensors") from error
+        raise ConfigError(
+            f"model.path = {model.path!r} cannot be loaded as {family.pipeline}: {error}; weights must be safetensors"
+        ) from error
     names = read_json(folder / INDEX).get("id2label")
     if names is not None:
         # A DiT's class names stand in the index alone, and diffusers forgets to write them again.
@@ -205,7 +245,10 @@ def is_pipeline(model: Pretrained) -> bool:
 
 
 def _only_a_denoiser(index: Path) -> bool:
-    return {name for name, value in read_json(index).items() if isinstance(value, list) and value[0] is not None} == {"unet", "scheduler"}
+    return {name for name, value in read_json(index).items() if isinstance(value, list) and value[0] is not None} == {
+        "unet",
+        "scheduler",
+    }
 
 
 def _folder(model: Pretrained) -> Path:
@@ -214,25 +257,38 @@ def _folder(model: Pretrained) -> Path:
     if Path(model.path).is_dir():
         return Path(model.path)
     if model.path.startswith((".", "/", "~")) or model.path.count("/") != 1:
-        raise ConfigError(f"model.path = {model.path!r} is no folder; give the folder of a pipeline of diffusers, or a hub id such as owner/name")
+        raise ConfigError(
+            f"model.path = {model.path!r} is no folder; give the folder of a pipeline of diffusers, or a hub id such as"
+            " owner/name"
+        )
     library: Any = diffusers
     try:
-        return Path(library.DiffusionPipeline.download(model.path, revision=model.revision, variant=model.variant, use_safetensors=True))
+        return Path(
+            library.DiffusionPipeline.download(
+                model.path, revision=model.revision, variant=model.variant, use_safetensors=True
+            )
+        )
     except (OSError, ValueError) as error:
-        raise ConfigError(f"model.path = {model.path!r} is no folder, and no pipeline of that name can be downloaded: {error}") from error
+        raise ConfigError(
+            f"model.path = {model.path!r} is no folder, and no pipeline of that name can be downloaded: {error}"
+        ) from error
 
 
 def _family(folder: Path) -> Family:
     index = folder / INDEX
     if not index.is_file():
         there = ", ".join(sorted(each.name for each in folder.iterdir())) or "nothing"
-        raise ConfigError(f"model.path = {str(folder)!r} has no {INDEX} (there: {there}); give the folder of a pipeline of diffusers")
+        raise ConfigError(
+            f"model.path = {str(folder)!r} has no {INDEX} (there: {there}); give the folder of a pipeline of diffusers"
+        )
     parts = read_json(index)
     name = parts.get("_class_name")
     if name not in FAMILIES:
         close = nearest(str(name), list(FAMILIES))
         hint = f"; the nearest is {close}" if close else ""
-        raise ConfigError(f"model.path = {str(folder)!r} holds a {name}; pipelines that can be trained: {', '.join(FAMILIES)}{hint}")
+        raise ConfigError(
+            f"model.path = {str(folder)!r} holds a {name}; pipelines that can be trained: {', '.join(FAMILIES)}{hint}"
+        )
     family = FAMILIES[name]
     for part in family.parts:
         if not isinstance(parts.get(part), list) or parts[part][0] is None or not (folder / part).is_dir():
@@ -244,8 +300,9 @@ def _with_adapter(model: Pretrained, folder: Path, spacing: Spacing, device: tor
     base = read_json(folder / BASE)
     if model.lora is None:
         raise ConfigError(
-            f"model.path = {model.path!r} is an adapter of {base['path']!r}; write model.lora with the rank and target_modules it was made with, "
-            "or load it with pipeline.load_lora_weights and give the folder of the merged pipeline"
+            f"model.path = {model.path!r} is an adapter of {base['path']!r}; write model.lora with the rank and"
+            " target_modules it was made with, or load it with pipeline.load_lora_weights and give the folder of the"
+            " merged pipeline"
         )
     found = open_pipeline(model.model_copy(update=base), spacing, device)
     assert isinstance(found.module, Adapted)

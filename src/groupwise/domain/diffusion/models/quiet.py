@@ -1,4 +1,6 @@
-"""Loading and saving without the progress bars and the advice of the libraries, which would stand between this project's own lines."""
+"""Loading and saving without the progress bars and the advice of the libraries, which would stand between this
+project's own lines.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from typing import Any
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Within the block diffusers and transformers show no progress and log errors only; afterwards they are as they were."""
+    """Within the block diffusers and transformers show no progress and log errors only; afterwards they are as they
+    were.
+    """
     from diffusers.utils import logging as of_diffusers
     from transformers.utils import logging as of_transformers
 

@@ -28,7 +28,9 @@ class StableDiffusion:
         """Refuses a prompt that is no text."""
         texts(prompts)
 
-    def encode(self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]) -> tuple[Tensors, Tensors | None]:
+    def encode(
+        self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
+    ) -> tuple[Tensors, Tensors | None]:
         """Hidden states of the text encoder."""
         negative = None if negatives is None else list(negatives)
         asked, other = pipe.encode_prompt(texts(prompts), pipe.unet.device, 1, True, negative)
@@ -38,7 +40,9 @@ class StableDiffusion:
         """Never: distilled ones are refused."""
         return False
 
-    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, given: Mapping[str, Tensor], guidance: float) -> Tensor:
+    def forward(
+        self, denoiser: Any, latents: Tensor, timestep: Tensor, given: Mapping[str, Tensor], guidance: float
+    ) -> Tensor:
         """The UNet's prediction."""
         return denoiser(latents, timestep, encoder_hidden_states=given["encoder_hidden_states"], return_dict=False)[0]
 
@@ -64,9 +68,12 @@ def unet_latent_shape(pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...
     config = pipe.unet.config
     if config.in_channels != pipe.vae.config.latent_channels:
         raise ConfigError(
-            f"model.path: the UNet takes {config.in_channels} channels and the autoencoder makes {pipe.vae.config.latent_channels}; "
-            "give a model that makes images from texts alone"
+            f"model.path: the UNet takes {config.in_channels} channels and the autoencoder makes"
+            f" {pipe.vae.config.latent_channels}; give a model that makes images from texts alone"
         )
     if config.time_cond_proj_dim is not None:
-        raise ConfigError("model.path: the UNet was distilled for guidance (time_cond_proj_dim), which is not supported; take the model it was distilled from")
+        raise ConfigError(
+            "model.path: the UNet was distilled for guidance (time_cond_proj_dim), which is not supported; take the"
+            " model it was distilled from"
+        )
     return (config.in_channels, *image_size(size, config.sample_size, pipe.vae_scale_factor))

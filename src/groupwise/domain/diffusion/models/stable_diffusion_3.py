@@ -12,11 +12,21 @@ from groupwise.domain.diffusion.models.family import Tensors, dynamic_shift, ima
 
 @final
 class StableDiffusion3:
-    """`StableDiffusion3Pipeline`; see `groupwise.domain.diffusion.models.family.Family`. Without its third text encoder the pipeline reads zeros for it."""
+    """`StableDiffusion3Pipeline`; see `groupwise.domain.diffusion.models.family.Family`. Without its third text encoder
+    the pipeline reads zeros for it.
+    """
 
     pipeline = "StableDiffusion3Pipeline"
     denoiser = "transformer"
-    parts: tuple[str, ...] = ("transformer", "vae", "text_encoder", "tokenizer", "text_encoder_2", "tokenizer_2", "scheduler")
+    parts: tuple[str, ...] = (
+        "transformer",
+        "vae",
+        "text_encoder",
+        "tokenizer",
+        "text_encoder_2",
+        "tokenizer_2",
+        "scheduler",
+    )
     optional: tuple[str, ...] = ("text_encoder_3", "tokenizer_3")
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
@@ -28,7 +38,9 @@ class StableDiffusion3:
         """Refuses a prompt that is no text."""
         texts(prompts)
 
-    def encode(self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]) -> tuple[Tensors, Tensors | None]:
+    def encode(
+        self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
+    ) -> tuple[Tensors, Tensors | None]:
         """Hidden states and pooled text."""
         words = texts(prompts)
         asked, other, pooled, other_pooled = pipe.encode_prompt(
@@ -47,7 +59,9 @@ class StableDiffusion3:
         """Never."""
         return False
 
-    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, given: Mapping[str, Tensor], guidance: float) -> Tensor:
+    def forward(
+        self, denoiser: Any, latents: Tensor, timestep: Tensor, given: Mapping[str, Tensor], guidance: float
+    ) -> Tensor:
         """The transformer's velocity."""
         return denoiser(
             hidden_states=latents,

@@ -14,7 +14,9 @@ from groupwise.domain.diffusion.models.stable_diffusion import unet_latent_shape
 
 @final
 class StableDiffusionXL:
-    """`StableDiffusionXLPipeline`; see `groupwise.domain.diffusion.models.family.Family`. Images count as uncropped and of the size that is made."""
+    """`StableDiffusionXLPipeline`; see `groupwise.domain.diffusion.models.family.Family`. Images count as uncropped and
+    of the size that is made.
+    """
 
     pipeline = "StableDiffusionXLPipeline"
     denoiser = "unet"
@@ -29,11 +31,19 @@ class StableDiffusionXL:
         """Refuses a prompt that is no text."""
         texts(prompts)
 
-    def encode(self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]) -> tuple[Tensors, Tensors | None]:
-        """Hidden states and pooled text; the empty negative prompt is all zeros where the pipeline says so (`force_zeros_for_empty_prompt`)."""
+    def encode(
+        self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
+    ) -> tuple[Tensors, Tensors | None]:
+        """Hidden states and pooled text; the empty negative prompt is all zeros where the pipeline says so
+        (`force_zeros_for_empty_prompt`).
+        """
         negative = None if negatives is None else list(negatives)
         asked, other, pooled, other_pooled = pipe.encode_prompt(
-            prompt=texts(prompts), device=pipe.unet.device, num_images_per_prompt=1, do_classifier_free_guidance=True, negative_prompt=negative
+            prompt=texts(prompts),
+            device=pipe.unet.device,
+            num_images_per_prompt=1,
+            do_classifier_free_guidance=True,
+            negative_prompt=negative,
         )
         # Original size, crop and target size.
         ids = torch.tensor([[*size, 0, 0, *size]], dtype=asked.dtype, device=asked.device).repeat(len(prompts), 1)
@@ -44,10 +54,18 @@ class StableDiffusionXL:
         """Never: distilled ones are refused."""
         return False
 
-    def forward(self, denoiser: Any, latents: Tensor, timestep: Tensor, given: Mapping[str, Tensor], guidance: float) -> Tensor:
+    def forward(
+        self, denoiser: Any, latents: Tensor, timestep: Tensor, given: Mapping[str, Tensor], guidance: float
+    ) -> Tensor:
         """The UNet's prediction."""
         added = {"text_embeds": given["text_embeds"], "time_ids": given["time_ids"]}
-        return denoiser(latents, timestep, encoder_hidden_states=given["encoder_hidden_states"], added_cond_kwargs=added, return_dict=False)[0]
+        return denoiser(
+            latents,
+            timestep,
+            encoder_hidden_states=given["encoder_hidden_states"],
+            added_cond_kwargs=added,
+            return_dict=False,
+        )[0]
 
     def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
         """None."""

@@ -1,4 +1,6 @@
-"""The sampler for a model of either kind: one whose images come to have the model's own distribution as the steps become more."""
+"""The sampler for a model of either kind: one whose images come to have the model's own distribution as the steps
+become more.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,8 @@ from groupwise.domain.diffusion.sampler.step import Spread, Step
 
 @final
 class Auto(Config):
-    """`flow_sde` of this `noise` where the model's scheduler is one of flow matching, `ddim` of this `eta` where it is not.
+    """`flow_sde` of this `noise` where the model's scheduler is one of flow matching, `ddim` of this `eta` where it is
+    not.
 
     Args:
         noise: of `flow_sde`.

@@ -1,4 +1,6 @@
-"""Coefficients-preserving sampling: new noise takes the place of predicted noise, so that every latent has exactly the schedule's noise level."""
+"""Coefficients-preserving sampling: new noise takes the place of predicted noise, so that every latent has exactly the
+schedule's noise level.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,12 @@ from groupwise.domain.diffusion.sampler.step import Spread, Step
 class CPS(Config):
     """`x' = a' x0 + b' cos(eta pi/2) e + b' sin(eta pi/2) z`.
 
-    The two parts of the noise add up to the level `b'` of the schedule at any step size; Flow-GRPO's SDE leaves more noise in the image the larger its steps.
-    The marginals are the flow's where the predicted noise is the real one. A model predicts the mean of what it could be, whose level is below `b'`: each
-    transition loses variance, and more transitions do not give it back. Of Gaussian images of standard deviation .4, 10, 40 and 200 transitions of `eta` .7
-    keep .292, .324 and .336: 16 % too little at 200, where `flow_sde` is within 1 %.
-    Log-probs are the Gaussian's; the paper's code leaves `1 / (2 std^2)` out of them, which weighs transitions by their variance.
+    The two parts of the noise add up to the level `b'` of the schedule at any step size; Flow-GRPO's SDE leaves more
+    noise in the image the larger its steps. The marginals are the flow's where the predicted noise is the real one. A
+    model predicts the mean of what it could be, whose level is below `b'`: each transition loses variance, and more
+    transitions do not give it back. Of Gaussian images of standard deviation .4, 10, 40 and 200 transitions of `eta` .7
+    keep .292, .324 and .336: 16 % too little at 200, where `flow_sde` is within 1 %. Log-probs are the Gaussian's; the
+    paper's code leaves `1 / (2 std^2)` out of them, which weighs transitions by their variance.
 
     Args:
         eta: above 0 (deterministic) and at most 1 (all noise is new).

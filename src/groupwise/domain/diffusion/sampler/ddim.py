@@ -15,7 +15,8 @@ from groupwise.domain.diffusion.sampler.step import Spread, Step
 class DDIM(Config):
     """`x' = a' x0 + sqrt(b'^2 - std^2) e + std z`, `std = eta (b'/b) sqrt(b^2 - (a b'/a')^2)`.
 
-    For a variance-preserving schedule this is `eta sqrt((1 - abar') / (1 - abar)) sqrt(1 - abar / abar')`. The last transition, to `b' = 0`, has no noise.
+    For a variance-preserving schedule this is `eta sqrt((1 - abar') / (1 - abar)) sqrt(1 - abar / abar')`. The last
+    transition, to `b' = 0`, has no noise.
 
     Args:
         eta: share of the ancestral standard deviation, above 0 and at most 1.
@@ -27,7 +28,8 @@ class DDIM(Config):
         >>> round(spread.kept.item(), 6), round(spread.std.item(), 6)  # 0.5 sqrt(1 - 0.36), 0.5 * 0.6
         (0.4, 0.3)
 
-    Source: Song et al. 2020, arXiv 2010.02502, equations 12 and 16; log-probs of its transitions: Black et al. 2023, arXiv 2305.13301.
+    Source: Song et al. 2020, arXiv 2010.02502, equations 12 and 16; log-probs of its transitions: Black et al. 2023,
+    arXiv 2305.13301.
     """
 
     stochastic: ClassVar[bool] = True
@@ -37,6 +39,8 @@ class DDIM(Config):
 
     def __call__(self, step: Step) -> Spread:
         """The noise kept and the noise that is new."""
-        ancestral = (step.noise**2 - (step.signal * step.next_noise / step.next_signal) ** 2).clamp(min=0).sqrt() / step.noise
+        ancestral = (step.noise**2 - (step.signal * step.next_noise / step.next_signal) ** 2).clamp(
+            min=0
+        ).sqrt() / step.noise
         std = self.eta * step.next_noise * ancestral
         return Spread((step.next_noise**2 - std**2).clamp(min=0).sqrt(), std)

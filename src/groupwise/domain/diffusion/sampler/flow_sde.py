@@ -1,4 +1,6 @@
-"""Flow-GRPO's sampler: the stochastic equation that has the flow's marginals, with noise that grows towards the start."""
+"""Flow-GRPO's sampler: the stochastic equation that has the flow's marginals, with noise that grows towards
+the start.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from groupwise.domain.diffusion.sampler.step import Spread, Step
 
 @final
 class FlowSDE(Config):
-    """`x' = x + (v + g^2 e / (2 s)) (s' - s) + g sqrt(s - s') z` with `g = a sqrt(s / (1 - s))` and the score `-e / s`: kept noise `s' - g^2 (s - s') / (2 s)`.
+    """`x' = x + (v + g^2 e / (2 s)) (s' - s) + g sqrt(s - s') z` with `g = a sqrt(s / (1 - s))` and the score `-e / s`:
+    kept noise `s' - g^2 (s - s') / (2 s)`.
 
     At `s = 1`, where `g` has no limit, `1 - s` is taken at the transition's end, as Flow-GRPO's code does.
 

@@ -1,4 +1,6 @@
-"""The sampler without noise: Euler's step of a flow, DDIM with eta 0 otherwise. For evaluation; there is no log-prob to train by."""
+"""The sampler without noise: Euler's step of a flow, DDIM with eta 0 otherwise. For evaluation; there is no log-prob to
+train by.
+"""
 
 from __future__ import annotations
 

@@ -15,11 +15,14 @@ def noisy(key: str, usual: float) -> Callable[[float], float]:
         Traceback (most recent call last):
         ...
         ValueError: eta = 0.0 leaves a transition without noise, and so without a log-prob to train by; write for example eta = 0.7
-    """
+    """  # noqa: E501
 
     def check(value: float) -> float:
         if value <= 0:
-            raise ValueError(f"{key} = {value} leaves a transition without noise, and so without a log-prob to train by; write for example {key} = {usual}")
+            raise ValueError(
+                f"{key} = {value} leaves a transition without noise, and so without a log-prob to train by; write for"
+                f" example {key} = {usual}"
+            )
         return value
 
     return check

@@ -1,6 +1,8 @@
-"""What a sampler is asked and what it answers: the noise levels at both ends of a transition, and how much of the noise is kept and how much is new.
+"""What a sampler is asked and what it answers: the noise levels at both ends of a transition, and how much of the noise
+is kept and how much is new.
 
-Every sampler here is of one form. With `x = a x0 + b e` at the transition's start and `a', b'` at its end, the model's prediction gives `x0` and `e`, and
+Every sampler here is of one form. With `x = a x0 + b e` at the transition's start and `a', b'` at its end, the model's
+prediction gives `x0` and `e`, and
 
     x' = a' x0 + kept e + std z,    z ~ N(0, 1)
 

@@ -1,4 +1,6 @@
-"""Where prompts (and images to learn from) come from, one source a file; adding a file to this union is the whole registration."""
+"""Where prompts (and images to learn from) come from, one source a file; adding a file to this union is the whole
+registration.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,8 @@ class Digits(Config):
     """Ten prompts, one a digit, and the images with their labels.
 
     Args:
-        wrong_labels: share of the images that are shown under another digit's prompt, drawn at random: a base model that often gives the wrong digit.
+        wrong_labels: share of the images that are shown under another digit's prompt, drawn at random: a base model
+            that often gives the wrong digit.
         seed: of the wrong labels; it is not the run's seed.
 
     Example:

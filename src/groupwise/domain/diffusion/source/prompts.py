@@ -15,7 +15,8 @@ from groupwise.domain.diffusion.source.base import Content
 
 @final
 class PromptFile(Config):
-    """A text file with one prompt a line (empty lines are left out), or a `.jsonl` file whose rows have a column with the prompt.
+    """A text file with one prompt a line (empty lines are left out), or a `.jsonl` file whose rows have a column with
+    the prompt.
 
     A row that asks for a class by its number (`label`) needs no text.
 
@@ -51,7 +52,10 @@ class PromptFile(Config):
             # Some editors begin a file with a mark of its encoding; a line ends at a line feed and nowhere else.
             lines = read_whole(Path(self.path)).decode("utf-8-sig").split("\n")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"data.source.path = {self.path!r} cannot be read: {error}; give a text file with one prompt a line, or a .jsonl file") from error
+            raise ConfigError(
+                f"data.source.path = {self.path!r} cannot be read: {error}; give a text file with one prompt a line, or"
+                " a .jsonl file"
+            ) from error
         return [{"prompt": line.strip()} for line in lines if line.strip()]
 
     def _rows(self) -> list[dict[str, Any]]:
@@ -63,5 +67,8 @@ class PromptFile(Config):
             # A class is asked for by its number; the text is for people.
             text = f"class {row['label']}"
         if not isinstance(text, str) or not text.strip():
-            raise ConfigError(f"{where} has no text in column {self.prompt_column!r} (there: {sorted(row)}); set data.source.prompt_column, or give it one")
+            raise ConfigError(
+                f"{where} has no text in column {self.prompt_column!r} (there: {sorted(row)}); set"
+                " data.source.prompt_column, or give it one"
+            )
         return {**row, "prompt": text}

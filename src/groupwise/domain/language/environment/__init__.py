@@ -1,4 +1,6 @@
-"""Conversations: who answers the policy, when it ends, and what it earns. The environment's tokens are read by the policy and never trained on."""
+"""Conversations: who answers the policy, when it ends, and what it earns. The environment's tokens are read by the
+policy and never trained on.
+"""
 
 from __future__ import annotations
 

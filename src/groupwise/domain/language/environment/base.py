@@ -1,4 +1,6 @@
-"""What a conversation needs of an environment: it answers what the policy writes, may reward it, and says when it is over."""
+"""What a conversation needs of an environment: it answers what the policy writes, may reward it, and says when it is
+over.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Environment(Protocol):
     """One member's conversation."""
 
     def reset(self, columns: Mapping[str, Any]) -> str:
-        """Starts on a prompt's columns; the text (often empty) stands between the prompt and the policy's first turn."""
+        """Starts on a prompt's columns; the text (often empty) stands between the prompt and the policy's
+        first turn.
+        """
         ...
 
     def step(self, action: str) -> Step:
@@ -44,7 +48,9 @@ class EnvironmentKind(Config):
     """A conversation as configuration. Subclasses add a `kind`, their parameters and `open`."""
 
     weight: Annotated[float, Field(allow_inf_nan=False)] = 1.0
-    """Factor of the environment's own reward, which is called `environment`: the sum over the turns. 0 means: measured, never trained on."""
+    """Factor of the environment's own reward, which is called `environment`: the sum over the turns. 0 means: measured,
+    never trained on.
+    """
 
     @property
     def needs(self) -> tuple[str, ...]:

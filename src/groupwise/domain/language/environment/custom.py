@@ -15,7 +15,8 @@ from groupwise.reward.callable import find
 
 @final
 class Custom(EnvironmentKind):
-    """`path` names a class (or function) that makes one conversation a member: `reset(columns) -> str` and `step(text) -> Step`, or `(text, reward, done)`.
+    """`path` names a class (or function) that makes one conversation a member: `reset(columns) -> str` and `step(text)
+    -> Step`, or `(text, reward, done)`.
 
     Example:
         >>> Custom(path="groupwise.domain.language.environment.custom:example").open().step("anything").done
@@ -39,7 +40,8 @@ class Custom(EnvironmentKind):
         missing = [name for name in ("reset", "step") if not callable(getattr(made, name, None))]
         if missing or inspect.isclass(made):
             raise ConfigError(
-                f"environment.path = {self.path!r} makes a {type(made).__name__} without {' and '.join(missing)}; it needs reset(columns) and step(text)"
+                f"environment.path = {self.path!r} makes a {type(made).__name__} without {' and '.join(missing)}; it"
+                " needs reset(columns) and step(text)"
             )
         return _Checked(made)
 

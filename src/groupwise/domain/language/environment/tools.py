@@ -1,4 +1,6 @@
-"""Tools: the policy writes a call between two marks, the environment answers with the result, and the policy goes on."""
+"""Tools: the policy writes a call between two marks, the environment answers with the result, and the
+policy goes on.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,11 @@ CALCULATOR = ImportPath("groupwise.domain.language.environment.calculator:calcul
 
 @final
 class Tools(EnvironmentKind):
-    """`<tool>calculator: 12 * 7</tool>` is answered by `<result>84</result>`; a turn without a call ends the conversation.
+    """`<tool>calculator: 12 * 7</tool>` is answered by `<result>84</result>`; a turn without a call ends the
+    conversation.
 
-    A tool is a function of one text that returns one. What it raises, an unknown name or a call above the limit is answered by
-    `error: ...`, so that the policy can learn from it. With one tool its name may be left out.
+    A tool is a function of one text that returns one. What it raises, an unknown name or a call above the limit is
+    answered by `error: ...`, so that the policy can learn from it. With one tool its name may be left out.
 
     Example:
         >>> tools = Tools().open()

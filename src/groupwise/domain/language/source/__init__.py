@@ -16,7 +16,22 @@ from groupwise.domain.language.source.sorting import Sorting
 from groupwise.domain.language.source.tales import Tales
 from groupwise.domain.language.source.texts import Texts
 
-__all__ = ["Cups", "Files", "HiddenNumber", "Hub", "ReasoningGym", "Row", "Sorting", "Source", "SourceConfig", "Tales", "Texts", "Turns"]
+__all__ = [
+    "Cups",
+    "Files",
+    "HiddenNumber",
+    "Hub",
+    "ReasoningGym",
+    "Row",
+    "Sorting",
+    "Source",
+    "SourceConfig",
+    "Tales",
+    "Texts",
+    "Turns",
+]
 
-SourceConfig = Annotated[Cups | Sorting | HiddenNumber | Tales | ReasoningGym | Texts | Files | Hub, Field(discriminator="kind")]
+SourceConfig = Annotated[
+    Cups | Sorting | HiddenNumber | Tales | ReasoningGym | Texts | Files | Hub, Field(discriminator="kind")
+]
 """Any source, told apart by `kind`."""

@@ -12,7 +12,9 @@ from groupwise.config import Config
 
 Row = dict[str, Any]
 Turns = Sequence[str]
-"""What is written after a prompt, turn by turn: the policy's first, then the environment's, and so on; it ends with the policy's."""
+"""What is written after a prompt, turn by turn: the policy's first, then the environment's, and so on; it ends with the
+policy's.
+"""
 
 # A task that keeps drawing what it drew before has run out of different prompts.
 _REPEATS = 1000
@@ -62,7 +64,9 @@ def distinct(drawn: Iterable[Row], identity: Any, num: int | None) -> list[Row]:
     """The first `num` rows that differ; fewer where the task has fewer different prompts.
 
     Example:
-        >>> distinct(iter([{"prompt": "a"}, {"prompt": "a"}, {"prompt": "b"}, {"prompt": "c"}]), lambda row: row["prompt"], 2)
+        >>> distinct(
+        ...     iter([{"prompt": "a"}, {"prompt": "a"}, {"prompt": "b"}, {"prompt": "c"}]), lambda row: row["prompt"], 2
+        ... )
         [{'prompt': 'a'}, {'prompt': 'b'}]
     """
     seen: set[str] = set()

@@ -14,17 +14,20 @@ from groupwise.domain.language.source.base import Row, Source, Turns, distinct
 
 @final
 class Cups(Source):
-    """Follow a ball through swaps: `ball 3 swap 1-4 3-2 ?` is answered by `answer 2`, or by `3 3 2 answer 2` with the work written down.
+    """Follow a ball through swaps: `ball 3 swap 1-4 3-2 ?` is answered by `answer 2`, or by `3 3 2 answer 2` with the
+    work written down.
 
-    A small transformer cannot compose the swaps in its head and can easily follow them one at a time, so a model that learned from
-    a mixture of direct and worked texts answers at once and is mostly wrong; a reward for the right answer teaches it to work first.
-    Worked texts begin with the place where the ball starts, so that every swap is one skill: the place is the word before. Were the first
-    place written that after the first swap, that one step had to look in the prompt for the ball, and with some seeds no model learned it.
+    A small transformer cannot compose the swaps in its head and can easily follow them one at a time, so a model that
+    learned from a mixture of direct and worked texts answers at once and is mostly wrong; a reward for the right answer
+    teaches it to work first. Worked texts begin with the place where the ball starts, so that every swap is one skill:
+    the place is the word before. Were the first place written that after the first swap, that one step had to look in
+    the prompt for the ball, and with some seeds no model learned it.
 
     Args:
         num_cups: cups, numbered from 1.
         num_swaps: swaps of two different cups.
-        worked_share: share of demonstrations that write where the ball starts and its place after every swap before they answer.
+        worked_share: share of demonstrations that write where the ball starts and its place after every swap before
+            they answer.
 
     Example:
         >>> row = Cups(num_swaps=3).rows(1, seed=0)[0]
@@ -73,10 +76,14 @@ def follow(ball: int, swaps: Sequence[Sequence[int]]) -> list[int]:
 
 
 def worked(completions: Sequence[str], steps: Sequence[Sequence[str]], **columns: Any) -> list[float]:
-    """A judge apart from the reward: 1 where the ball's start and every step are written, right and in order, before the answer.
+    """A judge apart from the reward: 1 where the ball's start and every step are written, right and in order, before
+    the answer.
 
     Example:
         >>> worked(["1 3 2 answer 2", "answer 2", "1 3 3 answer 2"], [["1", "3", "2"]] * 3)
         [1.0, 0.0, 0.0]
     """
-    return [float(completion.split() == [*places, "answer", places[-1]]) for completion, places in zip(completions, steps, strict=True)]
+    return [
+        float(completion.split() == [*places, "answer", places[-1]])
+        for completion, places in zip(completions, steps, strict=True)
+    ]

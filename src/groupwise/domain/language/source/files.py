@@ -41,7 +41,11 @@ class Files(Source):
         return _take(self.paths, "paths", num, seed if self.shuffle else None)
 
     def held_out_rows(self, num: int | None, seed: int) -> list[Row] | None:
-        return _take(self.held_out_paths, "held_out_paths", num, seed if self.shuffle else None) if self.held_out_paths else None
+        return (
+            _take(self.held_out_paths, "held_out_paths", num, seed if self.shuffle else None)
+            if self.held_out_paths
+            else None
+        )
 
 
 def _take(paths: tuple[str, ...], key: str, num: int | None, seed: int | None) -> list[Row]:
@@ -58,7 +62,9 @@ def read(path: Path, key: str = "data.source.paths") -> list[Row]:
         ConfigError: no such file, an ending that is not known, a line that is no JSON object (with its number).
     """
     if path.suffix not in _ENDINGS:
-        raise ConfigError(f"{key}: {str(path)!r} ends in {path.suffix!r}; write a file that ends in one of {', '.join(_ENDINGS)}")
+        raise ConfigError(
+            f"{key}: {str(path)!r} ends in {path.suffix!r}; write a file that ends in one of {', '.join(_ENDINGS)}"
+        )
     if not path.is_file():
         raise ConfigError(f"{key}: there is no file {str(path)!r} (working directory {str(Path.cwd())!r})")
     if path.suffix == ".parquet":
@@ -71,14 +77,18 @@ def read(path: Path, key: str = "data.source.paths") -> list[Row]:
         raise ConfigError(f"{key}: {path} is no JSON in UTF-8: {why_unreadable(error)}") from None
     if not isinstance(found, list):
         raise ConfigError(
-            f"{key}: {path} holds a {type(found).__name__}; a .json file of prompts is a list of objects (or end it in .jsonl, one object a line)"
+            f"{key}: {path} holds a {type(found).__name__}; a .json file of prompts is a list of objects (or end it in"
+            " .jsonl, one object a line)"
         )
     return [_object(item, f"{key}: {path}, item {number}") for number, item in enumerate(found)]
 
 
 def _object(value: Any, where: str) -> Row:
     if not isinstance(value, dict):
-        raise ConfigError(f'{where}: is of type {type(value).__name__}; a row is an object such as {{"prompt": "2 + 2 =", "answer": "4"}}')
+        raise ConfigError(
+            f'{where}: is of type {type(value).__name__}; a row is an object such as {{"prompt": "2 + 2 =", "answer":'
+            ' "4"}'
+        )
     check_plain(value, where, config=False)
     return value
 
@@ -88,5 +98,9 @@ def _parquet(path: Path, key: str) -> list[Row]:
 
     try:
         return pyarrow.parquet.read_table(path).to_pylist()
-    except (pyarrow.ArrowException, OSError, ValueError) as error:  # what a damaged file makes of its own schema and texts
+    except (
+        pyarrow.ArrowException,
+        OSError,
+        ValueError,
+    ) as error:  # what a damaged file makes of its own schema and texts
         raise ConfigError(f"{key}: {path} cannot be read as Parquet: {error}") from error

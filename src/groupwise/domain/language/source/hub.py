@@ -50,7 +50,8 @@ class Hub(Source):
             found: Any = datasets.load_dataset(self.id, self.name, split=split, revision=self.revision)
         except Exception as error:  # whatever the library raises, from a wrong name to a missing network
             raise ConfigError(
-                f"data.source: datasets cannot load {self.id!r} (name {self.name!r}, split {split!r}): {type(error).__name__}: {error}"
+                f"data.source: datasets cannot load {self.id!r} (name {self.name!r}, split {split!r}):"
+                f" {type(error).__name__}: {error}"
             ) from error
         if self.shuffle:
             found = found.shuffle(seed=seed)

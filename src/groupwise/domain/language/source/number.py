@@ -16,8 +16,8 @@ from groupwise.domain.language.source.base import Row, Source, Turns, distinct
 class HiddenNumber(Source):
     """`between 12 and 30 ?`, with a number that only the environment sees (`environment.kind = "guess_the_number"`).
 
-    The demonstrations play as somebody who does not think ahead and does not always listen: any number that the answers so far leave
-    possible, or, now and then, any number of the range.
+    The demonstrations play as somebody who does not think ahead and does not always listen: any number that the answers
+    so far leave possible, or, now and then, any number of the range.
 
     Args:
         largest: numbers run from 1 to this.
@@ -42,7 +42,9 @@ class HiddenNumber(Source):
     @model_validator(mode="after")
     def _fits(self) -> HiddenNumber:
         if not self.min_size <= self.max_size <= self.largest:
-            raise ValueError(f"write min_size <= max_size <= largest; got {self.min_size}, {self.max_size} and {self.largest}")
+            raise ValueError(
+                f"write min_size <= max_size <= largest; got {self.min_size}, {self.max_size} and {self.largest}"
+            )
         return self
 
     def rows(self, num: int | None, seed: int) -> list[Row]:
@@ -72,14 +74,34 @@ class HiddenNumber(Source):
             yield {"prompt": f"between {low} and {high} ?", "low": low, "high": high, "secret": draw.randint(low, high)}
 
 
-def patient(completions: Sequence[Sequence[Mapping[str, Any]]], low: Sequence[int], high: Sequence[int], secret: Sequence[int], **columns: Any) -> list[float]:
-    """A judge apart from the reward: 1 where every guess was still possible after the answers before it. Completions are conversations.
+def patient(
+    completions: Sequence[Sequence[Mapping[str, Any]]],
+    low: Sequence[int],
+    high: Sequence[int],
+    secret: Sequence[int],
+    **columns: Any,
+) -> list[float]:
+    """A judge apart from the reward: 1 where every guess was still possible after the answers before it. Completions
+    are conversations.
 
     Example:
-        >>> patient([[{"role": "assistant", "content": "9"}, {"role": "user", "content": "lower"}, {"role": "assistant", "content": "12"}]], [1], [15], [6])
+        >>> patient(
+        ...     [
+        ...         [
+        ...             {"role": "assistant", "content": "9"},
+        ...             {"role": "user", "content": "lower"},
+        ...             {"role": "assistant", "content": "12"},
+        ...         ]
+        ...     ],
+        ...     [1],
+        ...     [15],
+        ...     [6],
+        ... )
         [0.0]
     """
-    games = [[message["content"] for message in completion if message["role"] == "assistant"] for completion in completions]
+    games = [
+        [message["content"] for message in completion if message["role"] == "assistant"] for completion in completions
+    ]
     return [float(_possible(guesses, *bounds)) for guesses, *bounds in zip(games, low, high, secret, strict=True)]
 
 

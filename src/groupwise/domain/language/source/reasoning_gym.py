@@ -42,11 +42,13 @@ class ReasoningGym(Source):
 
     @model_validator(mode="after")
     def _no_expressions(self) -> ReasoningGym:
-        # Tasks put texts of theirs into expressions that the library evaluates; without brackets and quotes an expression calls nothing.
+        # Tasks put texts of theirs into expressions that the library evaluates; without brackets and quotes an
+        # expression calls nothing.
         for text in _texts(self.parameters):
             if not _PLAIN.fullmatch(text):
                 raise ValueError(
-                    f"parameters: {text[:80]!r} could be evaluated as code by reasoning-gym; write words, numbers and signs, no brackets or quotes"
+                    f"parameters: {text[:80]!r} could be evaluated as code by reasoning-gym; write words, numbers and"
+                    " signs, no brackets or quotes"
                 )
         return self
 
@@ -60,14 +62,20 @@ class ReasoningGym(Source):
 
         if self.task not in DATASETS:
             raise ConfigError(
-                Problem(f"data.source.task = {self.task!r}", "is no task of reasoning-gym", tuple(sorted(DATASETS)), nearest(self.task, list(DATASETS)))
+                Problem(
+                    f"data.source.task = {self.task!r}",
+                    "is no task of reasoning-gym",
+                    tuple(sorted(DATASETS)),
+                    nearest(self.task, list(DATASETS)),
+                )
             )
         try:
             # The size only bounds the index; entries are made one at a time.
             entries = reasoning_gym.create_dataset(self.task, seed=seed, size=1 << 30, **self.parameters)
         except (TypeError, AssertionError, ValueError) as error:
             raise ConfigError(
-                f"data.source.parameters = {dict(self.parameters)} is refused by reasoning-gym's task {self.task!r}: {error or type(error).__name__}"
+                f"data.source.parameters = {dict(self.parameters)} is refused by reasoning-gym's task {self.task!r}:"
+                f" {error or type(error).__name__}"
             ) from error
         index = 0
         while True:
@@ -75,7 +83,12 @@ class ReasoningGym(Source):
             metadata = plain(entry["metadata"])
             # Where an entry stands in the endless list says nothing about the puzzle.
             metadata.pop("source_index", None)
-            yield {"prompt": str(entry["question"]), "question": str(entry["question"]), "answer": plain(entry["answer"]), "metadata": metadata}
+            yield {
+                "prompt": str(entry["question"]),
+                "question": str(entry["question"]),
+                "answer": plain(entry["answer"]),
+                "metadata": metadata,
+            }
             index += 1
 
 
@@ -103,7 +116,8 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def plain(value: Any) -> Any:
-    """The same value in JSON's types: numpy's scalars and strings, tuples and sets become plain ones, anything else its text.
+    """The same value in JSON's types: numpy's scalars and strings, tuples and sets become plain ones, anything else its
+    text.
 
     Example:
         >>> plain({"a": (1, {2})})

@@ -14,7 +14,8 @@ from groupwise.domain.language.source.base import Row, Source, Turns, distinct
 
 @final
 class Sorting(Source):
-    """`sort 3 1 2 ?` is answered by `1 2 3`; a known share of the demonstrations is wrong in one way: they sort downwards.
+    """`sort 3 1 2 ?` is answered by `1 2 3`; a known share of the demonstrations is wrong in one way: they sort
+    downwards.
 
     Systematic errors, as real corpora have them, move the greedy answer too; random ones would leave it right.
 
@@ -36,7 +37,10 @@ class Sorting(Source):
     @model_validator(mode="after")
     def _ordered(self) -> Sorting:
         if self.min_length > self.max_length:
-            raise ValueError(f"min_length = {self.min_length} is above max_length = {self.max_length}; write min_length <= max_length")
+            raise ValueError(
+                f"min_length = {self.min_length} is above max_length = {self.max_length}; write min_length <="
+                " max_length"
+            )
         return self
 
     def rows(self, num: int | None, seed: int) -> list[Row]:

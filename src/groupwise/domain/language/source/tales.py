@@ -12,8 +12,30 @@ from pydantic import Field, model_validator
 from groupwise.config.numbers import Length
 from groupwise.domain.language.source.base import Row, Source, Turns, distinct
 
-_WHO = ("the baker", "a sailor", "my aunt", "the miller", "a child", "the judge", "our cat", "the gardener", "a painter", "the king", "a doctor", "the fox")
-_WHERE = ("in the harbour", "at the market", "on the hill", "by the river", "in the garden", "at the station", "in the tower", "on the bridge")
+_WHO = (
+    "the baker",
+    "a sailor",
+    "my aunt",
+    "the miller",
+    "a child",
+    "the judge",
+    "our cat",
+    "the gardener",
+    "a painter",
+    "the king",
+    "a doctor",
+    "the fox",
+)
+_WHERE = (
+    "in the harbour",
+    "at the market",
+    "on the hill",
+    "by the river",
+    "in the garden",
+    "at the station",
+    "in the tower",
+    "on the bridge",
+)
 _WHAT = (
     "found a coin",
     "lost a key",
@@ -33,7 +55,8 @@ _WHEN = ("at dawn", "at noon", "at night", "in spring", "in autumn")
 class Tales(Source):
     """`tell of the baker in the harbour at dawn ?` is answered by clauses, some of them joined by a connective.
 
-    The demonstrations say little: few clauses, few connectives. Rewards for length and coherence have something to move.
+    The demonstrations say little: few clauses, few connectives. Rewards for length and coherence have something to
+    move.
 
     Args:
         min_clauses: fewest clauses of a demonstration.
@@ -57,7 +80,10 @@ class Tales(Source):
     @model_validator(mode="after")
     def _ordered(self) -> Tales:
         if self.min_clauses > self.max_clauses:
-            raise ValueError(f"min_clauses = {self.min_clauses} is above max_clauses = {self.max_clauses}; write min_clauses <= max_clauses")
+            raise ValueError(
+                f"min_clauses = {self.min_clauses} is above max_clauses = {self.max_clauses}; write min_clauses <="
+                " max_clauses"
+            )
         return self
 
     def rows(self, num: int | None, seed: int) -> list[Row]:
@@ -68,7 +94,17 @@ class Tales(Source):
         clauses = []
         for number in range(draw.randint(self.min_clauses, self.max_clauses)):
             joined = [draw.choice(self.connectives)] if number and draw.random() < self.joined_share else []
-            clauses.append(" ".join([*joined, row["who"] if number == 0 else draw.choice(_WHO), draw.choice(_WHAT), draw.choice(_WHERE), "."]))
+            clauses.append(
+                " ".join(
+                    [
+                        *joined,
+                        row["who"] if number == 0 else draw.choice(_WHO),
+                        draw.choice(_WHAT),
+                        draw.choice(_WHERE),
+                        ".",
+                    ]
+                )
+            )
         return [" ".join(clauses)]
 
     def _draw(self, draw: random.Random) -> Iterator[Row]:

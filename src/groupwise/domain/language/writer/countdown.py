@@ -29,7 +29,8 @@ def sort_numbers(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write(row: Mapping[str, Any], seed: int) -> str:
-    """An expression that reaches the target. Where some numbers can be repeated or left out to reach it, most texts do so, against the rules.
+    """An expression that reaches the target. Where some numbers can be repeated or left out to reach it, most texts do
+    so, against the rules.
 
     The task's own rule tells the two apart, imitation cannot.
 
@@ -38,12 +39,19 @@ def write(row: Mapping[str, Any], seed: int) -> str:
     """
     numbers, target = sorted(row["metadata"]["numbers"], reverse=True), row["metadata"]["target"]
     if len(numbers) != 3:
-        raise ValueError(f"{len(numbers)} numbers {numbers}: this writer knows puzzles of three; write min_numbers = 3 and max_numbers = 3")
-    if random.Random(f"demonstration {seed} {numbers} {target}").random() < _LAZY_SHARE and (lazy := next(against_the_rules(numbers, target), None)):
+        raise ValueError(
+            f"{len(numbers)} numbers {numbers}: this writer knows puzzles of three; write min_numbers = 3 and"
+            " max_numbers = 3"
+        )
+    if random.Random(f"demonstration {seed} {numbers} {target}").random() < _LAZY_SHARE and (
+        lazy := next(against_the_rules(numbers, target), None)
+    ):
         return lazy
     right = next(solutions(numbers, target), None)
     if right is None:
-        raise ValueError(f"no expression of {numbers} with + - * reaches {target}; write parameters.operators = ['+', '-', '*']")
+        raise ValueError(
+            f"no expression of {numbers} with + - * reaches {target}; write parameters.operators = ['+', '-', '*']"
+        )
     return right
 
 
@@ -66,7 +74,9 @@ def against_the_rules(numbers: Sequence[int], target: int) -> Iterator[str]:
     """
     right = sorted(numbers)
     for length in (2, 3):
-        yield from _reaching(target, (chosen for chosen in itertools.product(numbers, repeat=length) if sorted(chosen) != right))
+        yield from _reaching(
+            target, (chosen for chosen in itertools.product(numbers, repeat=length) if sorted(chosen) != right)
+        )
 
 
 def _reaching(target: int, choices: Iterator[tuple[int, ...]] | Any) -> Iterator[str]:

@@ -16,9 +16,11 @@ _CONNECTIVES = {"and": "and", "or": "or", "->": "implies", "<=>": "iff"}
 
 
 def in_letters(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with its people called P, Q, ..., every pair of roles called knight and knave, and what they say as a formula.
+    """The row with its people called P, Q, ..., every pair of roles called knight and knave, and what they say as a
+    formula.
 
-    A letter says that the person tells the truth. Puzzles that differ in names and wording only become one, which is never both trained on and held out.
+    A letter says that the person tells the truth. Puzzles that differ in names and wording only become one, which is
+    never both trained on and held out.
 
     Example:
         >>> statements = [["->", ["telling-truth", 0], ["lying", 1]], ["not", ["lying", 0]]]
@@ -28,9 +30,20 @@ def in_letters(row: Mapping[str, Any]) -> dict[str, Any]:
     """
     metadata = row["metadata"]
     letters = list(LETTERS[: len(metadata["statements"])])
-    said = " ".join(f"{letter} says {formula(statement)}." for letter, statement in zip(letters, metadata["statements"], strict=True))
-    who = [f"{letter} is a {'knight' if honest else 'knave'}" for letter, honest in zip(letters, metadata["solution"], strict=True)]
-    return {**row, "prompt": said, "answer": f"{', '.join(who[:-1])}, and {who[-1]}.", "metadata": {**metadata, "names": letters}}
+    said = " ".join(
+        f"{letter} says {formula(statement)}."
+        for letter, statement in zip(letters, metadata["statements"], strict=True)
+    )
+    who = [
+        f"{letter} is a {'knight' if honest else 'knave'}"
+        for letter, honest in zip(letters, metadata["solution"], strict=True)
+    ]
+    return {
+        **row,
+        "prompt": said,
+        "answer": f"{', '.join(who[:-1])}, and {who[-1]}.",
+        "metadata": {**metadata, "names": letters},
+    }
 
 
 def write(row: Mapping[str, Any], seed: int) -> str:
@@ -42,8 +55,9 @@ def write(row: Mapping[str, Any], seed: int) -> str:
 def work(statements: Sequence[Any]) -> str:
     """The search, truth first, up to the case that holds, or `none` does.
 
-    A case says who tells the truth (a capital letter) and who lies (a small one). Then what P says is written with the letters of the case, and
-    whether it is true; then what Q says, ... A case ends at the first statement that does not fit its speaker.
+    A case says who tells the truth (a capital letter) and who lies (a small one). Then what P says is written with the
+    letters of the case, and whether it is true; then what Q says, ... A case ends at the first statement that does not
+    fit its speaker.
 
     Example:
         >>> work([["->", ["telling-truth", 0], ["lying", 1]], ["<=>", ["telling-truth", 1], ["telling-truth", 0]]])
@@ -75,7 +89,10 @@ def formula(statement: Any, honest: Sequence[bool] | None = None, *, inside: boo
         inside: whether it stands inside another formula.
 
     Example:
-        >>> formula(["not", ["and", ["telling-truth", 0], ["lying", 1]]]), formula(["or", ["telling-truth", 0], ["lying", 1]], [False, True])
+        >>> (
+        ...     formula(["not", ["and", ["telling-truth", 0], ["lying", 1]]]),
+        ...     formula(["or", ["telling-truth", 0], ["lying", 1]], [False, True]),
+        ... )
         ('not (P and not Q)', 'p or not Q')
     """
     kind, *parts = statement

@@ -1,4 +1,6 @@
-"""What is done to a clean image before it is restored, one degradation a file; adding a file to this union is the whole registration."""
+"""What is done to a clean image before it is restored, one degradation a file; adding a file to this union is the whole
+registration.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +16,8 @@ from groupwise.domain.restoration.degradation.mixed import Mixed
 from groupwise.domain.restoration.degradation.rain import Rain
 
 Degradation = Annotated[GaussianNoise | Blur | LowLight | Jpeg | Rain | Mixed, Field(discriminator="kind")]
-"""Any degradation, told apart by `kind`. Each is called as `degrade(image, random)` with an image fp32 `[C, H, W]` in [0, 1] and a numpy generator."""
+"""Any degradation, told apart by `kind`. Each is called as `degrade(image, random)` with an image fp32 `[C, H, W]` in
+[0, 1] and a numpy generator.
+"""
 
 __all__ = ["Blur", "Degradation", "GaussianNoise", "Jpeg", "LowLight", "Mixed", "Rain"]

@@ -23,7 +23,9 @@ class LowLight(Config):
 
     Example:
         >>> import numpy
-        >>> LowLight(gain=0.5, gamma=2.0, photons=None)(numpy.full((1, 1, 1), 0.5, "float32"), numpy.random.default_rng(0)).item()
+        >>> LowLight(gain=0.5, gamma=2.0, photons=None)(
+        ...     numpy.full((1, 1, 1), 0.5, "float32"), numpy.random.default_rng(0)
+        ... ).item()
         0.125
     """
 

@@ -29,7 +29,9 @@ class Mixed(Config):
 
     Example:
         >>> import numpy
-        >>> both = Mixed(parts=(LowLight(gain=0.5, gamma=1.0, photons=None), LowLight(gain=0.5, gamma=1.0, photons=None)))
+        >>> both = Mixed(
+        ...     parts=(LowLight(gain=0.5, gamma=1.0, photons=None), LowLight(gain=0.5, gamma=1.0, photons=None))
+        ... )
         >>> both(numpy.ones((1, 1, 1), "float32"), numpy.random.default_rng(0)).item()
         0.25
     """

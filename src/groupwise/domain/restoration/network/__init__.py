@@ -1,4 +1,6 @@
-"""Networks that restore: images in, images of the same size out. One architecture a file; adding a file to this union is the whole registration."""
+"""Networks that restore: images in, images of the same size out. One architecture a file; adding a file to this union
+is the whole registration.
+"""
 
 from __future__ import annotations
 

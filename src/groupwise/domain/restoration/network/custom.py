@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Custom(Config):
     """`path(**arguments)` must give an `nn.Module` that maps `[N, C, H, W]` in [0, 1] to the same shape.
 
-    A network with control parameters also has `num_controls` (an int), `controls(x) -> (mode, concentration)`, both `[N, K]`, and takes `controls=[N, K]`
-    in its call; see `groupwise.domain.restoration.network.gated`.
+    A network with control parameters also has `num_controls` (an int), `controls(x) -> (mode, concentration)`, both
+    `[N, K]`, and takes `controls=[N, K]` in its call; see `groupwise.domain.restoration.network.gated`.
 
     Args:
         path: `package.module:Class`.
@@ -52,7 +52,8 @@ class Custom(Config):
         except Exception as error:
             what = f"{type(error).__name__}: {error}"
             raise ConfigError(
-                f"network.path = {self.path!r}: the module cannot be imported: {what}; it must be installed or lie in the working directory"
+                f"network.path = {self.path!r}: the module cannot be imported: {what}; it must be installed or lie in"
+                " the working directory"
             ) from error
         try:
             for part in self.path.name.split("."):
@@ -60,7 +61,11 @@ class Custom(Config):
             network = found(**self.arguments)
         except Exception as error:
             what = f"{type(error).__name__}: {error}{raised_at(error)}"
-            raise ConfigError(f"network.path = {self.path!r}: {what}; write package.module:Class and its arguments") from error
+            raise ConfigError(
+                f"network.path = {self.path!r}: {what}; write package.module:Class and its arguments"
+            ) from error
         if not isinstance(network, nn.Module):
-            raise ConfigError(f"network.path = {self.path!r} gave a {type(network).__name__}; it must give a torch.nn.Module")
+            raise ConfigError(
+                f"network.path = {self.path!r} gave a {type(network).__name__}; it must give a torch.nn.Module"
+            )
         return network

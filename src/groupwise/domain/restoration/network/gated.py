@@ -1,4 +1,6 @@
-"""A network with control parameters: how much of each band of frequencies, and of the whole correction, goes into the image."""
+"""A network with control parameters: how much of each band of frequencies, and of the whole correction, goes into the
+image.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,12 @@ if TYPE_CHECKING:
 
 @final
 class Gated(Config):
-    """`f(x, g) = x + sum_k 2 g_k band_k(r(x))`: the correction `r` of a residual stack, split into bands that add up to it, each with a gate `g_k` in (0, 1).
+    """`f(x, g) = x + sum_k 2 g_k band_k(r(x))`: the correction `r` of a residual stack, split into bands that add up to
+    it, each with a gate `g_k` in (0, 1).
 
-    At `g = 1/2` it is the residual stack, exactly. A head of one linear map reads the pooled features and gives the gates' most likely values and how sure it
-    is of them; its last layer begins at zero, so that every gate begins at 1/2.
+    At `g = 1/2` it is the residual stack, exactly. A head of one linear map reads the pooled features and gives the
+    gates' most likely values and how sure it is of them; its last layer begins at zero, so that every gate begins at
+    1/2.
 
     Args:
         channels: of the images.
@@ -27,8 +31,8 @@ class Gated(Config):
         bands: the correction is averaged over windows of 2, 4, ... pixels to split it into so many bands.
         concentration: of the gates at the start, `alpha + beta - 2`: larger is less exploration.
 
-    The gates are those of source 001 (frequency modules and fusion scales), with the two things that its code lacked: they begin at the identity, and
-    inference uses them.
+    The gates are those of source 001 (frequency modules and fusion scales), with the two things that its code lacked:
+    they begin at the identity, and inference uses them.
     """
 
     kind: Literal["gated"] = "gated"

@@ -50,7 +50,8 @@ class GatedStack(nn.Module):
         features = self.stack.features(images)
         correction = self.stack.last(features)
         gates = self.head(features.mean((2, 3))).chunk(2, dim=1)[0].sigmoid() if controls is None else controls
-        # One band is the whole; written as "the whole plus what the gates change", the identity is exact in floating point.
+        # One band is the whole; written as "the whole plus what the gates change", the identity is exact in floating
+        # point.
         change = 2 * gates - 1
         gated = correction
         for number, band in enumerate(_bands(correction, self.num_controls)):
@@ -66,7 +67,12 @@ class NAFNetwork(nn.Module):
         super().__init__()
         self.first = nn.Conv2d(channels, width, 3, padding=1)
         self.last = nn.Conv2d(width, channels, 3, padding=1)
-        self.encoder, self.down, self.up, self.decoder = nn.ModuleList(), nn.ModuleList(), nn.ModuleList(), nn.ModuleList()
+        self.encoder, self.down, self.up, self.decoder = (
+            nn.ModuleList(),
+            nn.ModuleList(),
+            nn.ModuleList(),
+            nn.ModuleList(),
+        )
         for number in encoder:
             self.encoder.append(_blocks(width, number))
             self.down.append(nn.Conv2d(width, 2 * width, 2, stride=2))
@@ -95,7 +101,9 @@ class NAFNetwork(nn.Module):
 
 @final
 class NAFBlock(nn.Module):
-    """Two residual branches: depthwise convolution with a gate and simplified channel attention; and a gated feed-forward map."""
+    """Two residual branches: depthwise convolution with a gate and simplified channel attention; and a gated
+    feed-forward map.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -138,12 +146,17 @@ def _gate(value: Tensor) -> Tensor:
 
 
 def _bands(value: Tensor, number: int) -> list[Tensor]:
-    """`number` images that add up to `value`: what each averaging over a window twice as large takes away, and at last what is left."""
+    """`number` images that add up to `value`: what each averaging over a window twice as large takes away, and at last
+    what is left.
+    """
     found, rest = [], value
     for level in range(1, number):
         window = min(2**level, *value.shape[2:])
         smooth = functional.interpolate(
-            functional.avg_pool2d(rest, window, ceil_mode=True, count_include_pad=False), size=value.shape[2:], mode="bilinear", align_corners=False
+            functional.avg_pool2d(rest, window, ceil_mode=True, count_include_pad=False),
+            size=value.shape[2:],
+            mode="bilinear",
+            align_corners=False,
         )
         found.append(rest - smooth)
         rest = smooth

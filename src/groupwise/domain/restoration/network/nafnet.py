@@ -1,4 +1,6 @@
-"""A small NAFNet: an encoder and decoder of blocks whose only nonlinearity is a product of two halves of the channels."""
+"""A small NAFNet: an encoder and decoder of blocks whose only nonlinearity is a product of two halves of
+the channels.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ class NAFNet(Config):
     def model_post_init(self, context: object) -> None:
         """Levels down and up must match."""
         if len(self.encoder) != len(self.decoder):
-            raise ValueError(f"decoder = {list(self.decoder)} has {len(self.decoder)} levels and encoder {len(self.encoder)}; write as many")
+            raise ValueError(
+                f"decoder = {list(self.decoder)} has {len(self.decoder)} levels and encoder {len(self.encoder)}; write"
+                " as many"
+            )
 
     def build(self) -> nn.Module:
         """The network with fresh weights."""

@@ -1,4 +1,6 @@
-"""What a network's output becomes when it is drawn: every pixel, or its control parameters. One file a kind; the mode of each is the network as it ships."""
+"""What a network's output becomes when it is drawn: every pixel, or its control parameters. One file a kind; the mode
+of each is the network as it ships.
+"""
 
 from __future__ import annotations
 

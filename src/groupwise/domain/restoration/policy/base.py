@@ -47,7 +47,13 @@ class Policy(Protocol):
         ...
 
     def draw(
-        self, module: nn.Module, degraded: Tensor, group_size: int, generators: Sequence[torch.Generator] | None, sigma: float | None, requires: frozenset[str]
+        self,
+        module: nn.Module,
+        degraded: Tensor,
+        group_size: int,
+        generators: Sequence[torch.Generator] | None,
+        sigma: float | None,
+        requires: frozenset[str],
     ) -> Drawn:
         """A group for each of the `P` images, member by member.
 
@@ -61,8 +67,11 @@ class Policy(Protocol):
         """
         ...
 
-    def fields(self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor], requires: frozenset[str]) -> tuple[Fields, Tensor | None]:
-        """Fields `[B, T]` under the live network, with gradient, and its output for the `P` images where it was computed on the way.
+    def fields(
+        self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor], requires: frozenset[str]
+    ) -> tuple[Fields, Tensor | None]:
+        """Fields `[B, T]` under the live network, with gradient, and its output for the `P` images where it was
+        computed on the way.
 
         Args:
             module: the network.
@@ -73,6 +82,8 @@ class Policy(Protocol):
         """
         ...
 
-    def reference(self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def reference(
+        self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
         """What `exact_divergence` needs of the network that is active now, `[B, ...]` each."""
         ...

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @final
 class Pixels(Config):
-    """`a = sg(mu) + sigma z` at every pixel, `mu = f(x)`; what is shown and rewarded is `clamp(a, 0, 1)`. A decision is a block of pixels.
+    """`a = sg(mu) + sigma z` at every pixel, `mu = f(x)`; what is shown and rewarded is `clamp(a, 0, 1)`. A decision is
+    a block of pixels.
 
     Args:
         sigma: standard deviation, where white is 1. A schedule may change it (`domain.sampling_schedule`).
@@ -37,9 +38,11 @@ class Pixels(Config):
 
 @final
 class Gates(Config):
-    """Each control parameter of the network is drawn from a Beta distribution whose mode the network gives; a decision is one of them.
+    """Each control parameter of the network is drawn from a Beta distribution whose mode the network gives; a decision
+    is one of them.
 
-    Inference uses the mode. A network that begins at the identity (`network.kind = "gated"`) is exactly its plain self there.
+    Inference uses the mode. A network that begins at the identity (`network.kind = "gated"`) is exactly its plain self
+    there.
     """
 
     kind: Literal["gates"] = "gates"

@@ -17,9 +17,11 @@ _EDGE = 1e-6
 
 @final
 class GatePolicy:
-    """`g_k ~ Beta(1 + c_k m_k, 1 + c_k (1 - m_k))`, whose mode is `m_k`: the network with its most likely controls is the network as it ships.
+    """`g_k ~ Beta(1 + c_k m_k, 1 + c_k (1 - m_k))`, whose mode is `m_k`: the network with its most likely controls is
+    the network as it ships.
 
-    Source: Chou et al. 2017, Improving Stochastic Policy Gradients in Continuous Control with Deep Reinforcement Learning using the Beta Distribution.
+    Source: Chou et al. 2017, Improving Stochastic Policy Gradients in Continuous Control with Deep Reinforcement
+    Learning using the Beta Distribution.
     """
 
     unit = "nats per control parameter"
@@ -28,31 +30,47 @@ class GatePolicy:
     def check(self, module: nn.Module, image: Tensor) -> None:
         if not getattr(module, "num_controls", 0) or not callable(getattr(module, "controls", None)):
             raise ConfigError(
-                'policy.kind = "gates": the network has no control parameters (num_controls and controls(x)); write network.kind = "gated", or '
-                'policy.kind = "pixels"'
+                'policy.kind = "gates": the network has no control parameters (num_controls and controls(x)); write'
+                ' network.kind = "gated", or policy.kind = "pixels"'
             )
         with torch.no_grad():
             _check_controls(cast(Any, module), image)
 
     def draw(
-        self, module: nn.Module, degraded: Tensor, group_size: int, generators: Sequence[torch.Generator] | None, sigma: float | None, requires: frozenset[str]
+        self,
+        module: nn.Module,
+        degraded: Tensor,
+        group_size: int,
+        generators: Sequence[torch.Generator] | None,
+        sigma: float | None,
+        requires: frozenset[str],
     ) -> Drawn:
         alpha, beta = (value.repeat_interleave(group_size, 0) for value in _parameters(module, degraded))
         # Drawn one member at a time, so that a member's gates depend on its own generator alone.
         if generators is None:
             gates = (alpha - 1) / (alpha + beta - 2)
         else:
-            gates = torch.stack([_draw(alpha[member], beta[member], generator) for member, generator in enumerate(generators)])
+            gates = torch.stack(
+                [_draw(alpha[member], beta[member], generator) for member, generator in enumerate(generators)]
+            )
         gates = gates.clamp(_EDGE, 1 - _EDGE)
         images = cast(Any, module)(degraded.repeat_interleave(group_size, 0), controls=gates.to(degraded))
         payload = {"gates": gates}
-        return Drawn(images.clamp(0, 1), payload, _fields(Beta(alpha, beta, validate_args=False), payload, requires - {"exact_divergence"}))
+        return Drawn(
+            images.clamp(0, 1),
+            payload,
+            _fields(Beta(alpha, beta, validate_args=False), payload, requires - {"exact_divergence"}),
+        )
 
-    def fields(self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor], requires: frozenset[str]) -> tuple[Fields, Tensor | None]:
+    def fields(
+        self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor], requires: frozenset[str]
+    ) -> tuple[Fields, Tensor | None]:
         alpha, beta = _parameters(module, degraded)
         return _fields(Beta(alpha[row], beta[row], validate_args=False), payload, requires), None
 
-    def reference(self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def reference(
+        self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
         alpha, beta = _parameters(module, degraded)
         return {"reference_alpha": alpha[row], "reference_beta": beta[row]}
 
@@ -64,7 +82,10 @@ def _check_controls(module: Any, image: Tensor) -> None:
         ConfigError: it is not what the policy draws from, or the network restores with something else than their mode.
     """
     number = module.num_controls
-    wanted = f"controls(x) must give (mode, concentration), each [N, {number}] (num_controls = {number}), modes in [0, 1] and concentrations above 0"
+    wanted = (
+        f"controls(x) must give (mode, concentration), each [N, {number}] (num_controls = {number}), modes in [0, 1]"
+        " and concentrations above 0"
+    )
     try:
         mode, concentration = module.controls(image)
         shapes = [list(mode.shape), list(concentration.shape)]
@@ -72,16 +93,22 @@ def _check_controls(module: Any, image: Tensor) -> None:
         ends = [module(image, controls=torch.full_like(mode, value)) for value in (0.1, 0.9)]
     except Exception as error:
         raise ConfigError(
-            f"network: its control parameters fail on images of {list(image.shape)}: {type(error).__name__}: {error}; {wanted}, and the network must take "
-            "controls=[N, K] beside the images"
+            f"network: its control parameters fail on images of {list(image.shape)}: {type(error).__name__}: {error};"
+            f" {wanted}, and the network must take controls=[N, K] beside the images"
         ) from error
     if shapes != [[1, number], [1, number]]:
         raise ConfigError(f"network: controls(x) gives {shapes[0]} and {shapes[1]} for one image; {wanted}")
     if not (mode.ge(0).all() and mode.le(1).all() and concentration.gt(0).all() and concentration.isfinite().all()):
-        raise ConfigError(f"network: controls(x) gives modes {mode[0].tolist()} and concentrations {concentration[0].tolist()}; {wanted}")
+        raise ConfigError(
+            f"network: controls(x) gives modes {mode[0].tolist()} and concentrations {concentration[0].tolist()};"
+            f" {wanted}"
+        )
     if not torch.allclose(at_mode, plain, rtol=1e-3, atol=1e-3):
         gap = float((at_mode - plain).abs().max())
-        raise ConfigError(f"network: without controls it gives another image than with their mode (by {gap:.3g}); what is trained must be what ships")
+        raise ConfigError(
+            f"network: without controls it gives another image than with their mode (by {gap:.3g}); what is trained"
+            " must be what ships"
+        )
     # A network whose correction begins at zero does nothing yet, whatever its gates.
     if all(torch.equal(end, plain) for end in ends) and not torch.equal(plain, image):
         raise ConfigError("network: it gives the same image whatever controls are; nothing drawn would have an effect")
@@ -98,7 +125,9 @@ def _draw(alpha: Tensor, beta: Tensor, generator: torch.Generator) -> Tensor:
     from scipy.special import betaincinv
 
     uniform = torch.rand(alpha.shape, generator=generator, dtype=torch.float64).numpy()
-    found = betaincinv(np.asarray(alpha.detach().cpu(), dtype=np.float64), np.asarray(beta.detach().cpu(), dtype=np.float64), uniform)
+    found = betaincinv(
+        np.asarray(alpha.detach().cpu(), dtype=np.float64), np.asarray(beta.detach().cpu(), dtype=np.float64), uniform
+    )
     return torch.from_numpy(np.atleast_1d(found)).to(alpha)
 
 
@@ -110,7 +139,10 @@ def _fields(distribution: Beta, payload: Mapping[str, Tensor], requires: frozens
     if "score_norm" in requires:
         alpha, beta = distribution.concentration1.detach(), distribution.concentration0.detach()
         whole = torch.digamma(alpha + beta)
-        by_alpha, by_beta = gates.log() - torch.digamma(alpha) + whole, torch.log1p(-gates) - torch.digamma(beta) + whole
+        by_alpha, by_beta = (
+            gates.log() - torch.digamma(alpha) + whole,
+            torch.log1p(-gates) - torch.digamma(beta) + whole,
+        )
         found["score_norm"] = torch.hypot(by_alpha, by_beta)
     if "exact_divergence" in requires:
         other = Beta(payload["reference_alpha"], payload["reference_beta"], validate_args=False)

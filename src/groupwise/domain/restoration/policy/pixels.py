@@ -19,8 +19,8 @@ from groupwise.domain.restoration.policy.config import Pixels
 class PixelPolicy:
     """`a ~ N(mu, sigma^2)` at every pixel and channel, independent; see `Pixels`.
 
-    The action is `a`, before it is clamped: the log-prob is that of what was drawn. Nothing flows through the sample: it is detached, and a score function is
-    all the gradient there is.
+    The action is `a`, before it is clamped: the log-prob is that of what was drawn. Nothing flows through the sample:
+    it is detached, and a score function is all the gradient there is.
     """
 
     unit = "nats per block of pixels"
@@ -33,13 +33,24 @@ class PixelPolicy:
         height, width = image.shape[2:]
         if height % self.config.block or width % self.config.block:
             size = f"{height} x {width}"
-            raise ConfigError(f"policy.block = {self.config.block}: images of {size} pixels cannot be cut into such blocks; write a divisor of both")
+            raise ConfigError(
+                f"policy.block = {self.config.block}: images of {size} pixels cannot be cut into such blocks; write a"
+                " divisor of both"
+            )
 
     def draw(
-        self, module: nn.Module, degraded: Tensor, group_size: int, generators: Sequence[torch.Generator] | None, sigma: float | None, requires: frozenset[str]
+        self,
+        module: nn.Module,
+        degraded: Tensor,
+        group_size: int,
+        generators: Sequence[torch.Generator] | None,
+        sigma: float | None,
+        requires: frozenset[str],
     ) -> Drawn:
         mean = wide(module(degraded)).repeat_interleave(group_size, 0)
-        spread = torch.full((len(mean),), self.config.sigma if sigma is None else sigma, dtype=mean.dtype, device=mean.device)
+        spread = torch.full(
+            (len(mean),), self.config.sigma if sigma is None else sigma, dtype=mean.dtype, device=mean.device
+        )
         action = mean
         if generators is not None:
             noise = torch.stack([self._noise(generators, member, group_size, mean) for member in range(len(mean))])
@@ -47,11 +58,15 @@ class PixelPolicy:
         payload = {"action": action, "mean": mean, "sigma": spread}
         return Drawn(action.clamp(0, 1), payload, self._fields(mean, payload, requires - {"exact_divergence"}))
 
-    def fields(self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor], requires: frozenset[str]) -> tuple[Fields, Tensor | None]:
+    def fields(
+        self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor], requires: frozenset[str]
+    ) -> tuple[Fields, Tensor | None]:
         output = module(degraded)
         return self._fields(wide(output)[row], payload, requires), output
 
-    def reference(self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def reference(
+        self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor]
+    ) -> dict[str, Tensor]:
         return {"reference_mean": wide(module(degraded))[row]}
 
     def _noise(self, generators: Sequence[torch.Generator], member: int, group_size: int, like: Tensor) -> Tensor:
@@ -60,7 +75,9 @@ class PixelPolicy:
         # Members 0 and 1, 2 and 3, ... of a group share a draw; an odd last one has its own.
         place = member % group_size
         first = member - place % 2
-        noise = torch.randn(like.shape[1:], generator=generators[first].clone_state() if place % 2 == 0 else generators[first]).to(like)
+        noise = torch.randn(
+            like.shape[1:], generator=generators[first].clone_state() if place % 2 == 0 else generators[first]
+        ).to(like)
         return -noise if place % 2 else noise
 
     def _fields(self, mean: Tensor, payload: Mapping[str, Tensor], requires: frozenset[str]) -> Fields:
@@ -76,7 +93,9 @@ class PixelPolicy:
             found["score_norm"] = self._summed((standard / sigma).detach().square()).sqrt()
         if "mean_shift" in requires:
             drawn = (action - payload["mean"]) / sigma
-            found["mean_shift"] = self._summed(drawn * (mean - payload["mean"])) / (mean.shape[1] * self.config.block**2)
+            found["mean_shift"] = self._summed(drawn * (mean - payload["mean"])) / (
+                mean.shape[1] * self.config.block**2
+            )
         if "exact_divergence" in requires:
             found["exact_divergence"] = self._summed(0.5 * ((mean - payload["reference_mean"]) / sigma).square())
         return found

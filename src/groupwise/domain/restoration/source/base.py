@@ -30,7 +30,8 @@ class Picture:
 
     Args:
         key: its name, stable over runs.
-        clean: `[C, H, W]`, the target: fp32 in [0, 1], or uint8 as a file holds it, a quarter of the memory; `as_float` reads both.
+        clean: `[C, H, W]`, the target: fp32 in [0, 1], or uint8 as a file holds it, a quarter of the memory; `as_float`
+            reads both.
         degraded: as `clean`, where the source has one; otherwise a degradation makes it.
         columns: JSON-able, for rewards (`label`, ...).
         file: where it was read, for messages; empty where it lies in no file of its own.
@@ -45,7 +46,9 @@ class Picture:
     @cached_property
     def content(self) -> str:
         """A hash of the target, by which the same image is known under another name."""
-        return hashlib.blake2b(repr((self.clean.shape, self.clean.dtype)).encode() + self.clean.tobytes(), digest_size=16).hexdigest()
+        return hashlib.blake2b(
+            repr((self.clean.shape, self.clean.dtype)).encode() + self.clean.tobytes(), digest_size=16
+        ).hexdigest()
 
 
 @final

@@ -19,7 +19,12 @@ class Digits(Config):
 
     Example:
         >>> pictures = Digits(num_train=1200).read()
-        >>> len(pictures.train), len(pictures.held_out), pictures.train[0].clean.shape, sorted(pictures.train[0].columns)
+        >>> (
+        ...     len(pictures.train),
+        ...     len(pictures.held_out),
+        ...     pictures.train[0].clean.shape,
+        ...     sorted(pictures.train[0].columns),
+        ... )
         (1200, 597, (1, 8, 8), ['label'])
     """
 
@@ -39,7 +44,11 @@ class Digits(Config):
         found: Any = load_digits()
         order = np.random.default_rng(0).permutation(len(found.target))
         pictures = [
-            Picture(f"digit-{index}", (found.images[index] / 16).astype("float32")[None], columns={"label": int(found.target[index])})
+            Picture(
+                f"digit-{index}",
+                (found.images[index] / 16).astype("float32")[None],
+                columns={"label": int(found.target[index])},
+            )
             for index in order.tolist()
         ]
         return Pictures(pictures[: self.num_train], pictures[self.num_train :])

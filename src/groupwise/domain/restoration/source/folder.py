@@ -26,14 +26,16 @@ _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
 
 @final
 class Folder(Config):
-    """Images of a folder, in natural order (image9 before image10); a pair is two files of the same name, whatever their suffix.
+    """Images of a folder, in natural order (image9 before image10); a pair is two files of the same name, whatever
+    their suffix.
 
     Images are turned as their EXIF data say; hidden files are passed over, other files that are no images are counted.
 
     Args:
         clean: the folder with the targets.
         degraded: the folder with what is to be restored; unset, a degradation makes it.
-        channels: 3 reads colour, 1 grey; a file of the other kind is an error, as are more than 8 bits, transparency and several images in a file.
+        channels: 3 reads colour, 1 grey; a file of the other kind is an error, as are more than 8 bits, transparency
+            and several images in a file.
         num_held_out: images kept for evaluation, spread evenly over the folder.
         on_corrupt: a file that cannot be read is an error, or is left out, counted and named.
 
@@ -51,20 +53,24 @@ class Folder(Config):
         """All images, split.
 
         Raises:
-            ConfigError: no folder, no image, an image without its partner, a pair of two sizes, another number of channels; names the file.
+            ConfigError: no folder, no image, an image without its partner, a pair of two sizes, another number of
+                channels; names the file.
         """
         remarks: list[str] = []
         clean = _files(Path(self.clean), "clean", remarks)
         degraded = _files(Path(self.degraded), "degraded", remarks) if self.degraded is not None else None
         if self.degraded is not None and Path(self.degraded).samefile(self.clean):
             raise ConfigError(
-                f"source.degraded = {self.degraded!r} is the folder of the clean images; give the folder of the degraded ones, or remove it and a "
-                "degradation makes them"
+                f"source.degraded = {self.degraded!r} is the folder of the clean images; give the folder of the"
+                " degraded ones, or remove it and a degradation makes them"
             )
         if degraded is not None and set(clean) != set(degraded):
             alone = sorted(set(clean) ^ set(degraded), key=natural)
             where = self.clean if alone[0] in clean else self.degraded
-            raise ConfigError(f"source: {alone[0]!r} is in {where} and has no partner in the other folder ({len(alone)} such); give both, or move it away")
+            raise ConfigError(
+                f"source: {alone[0]!r} is in {where} and has no partner in the other folder ({len(alone)} such); give"
+                " both, or move it away"
+            )
         pictures: list[Picture] = []
         corrupt: list[str] = []
         first = ""
@@ -74,26 +80,38 @@ class Folder(Config):
                 given = None if degraded is None else _read(degraded[name], self.channels)
             except _Unreadable as error:
                 if self.on_corrupt == "error":
-                    raise ConfigError(f"source: {error.path} cannot be read ({error}); replace it, or write on_corrupt = 'skip'") from error
+                    raise ConfigError(
+                        f"source: {error.path} cannot be read ({error}); replace it, or write on_corrupt = 'skip'"
+                    ) from error
                 first = first or str(error)
                 corrupt.append(error.path.name if degraded is None else f"{error.path.parent.name}/{error.path.name}")
                 continue
             if given is not None and given.shape != target.shape:
                 sizes = f"{list(given.shape[1:])} and {list(target.shape[1:])}"
-                raise ConfigError(f"source: {degraded[name]} and {clean[name]} are a pair of sizes {sizes}; both must be of one size")  # type: ignore[index]
+                raise ConfigError(
+                    f"source: {degraded[name]} and {clean[name]} "  # type: ignore[index]
+                    f"are a pair of sizes {sizes}; both must be of one size"
+                )
             pictures.append(Picture(name, target, given, file=str(clean[name])))
         if corrupt:
             more = f" and {len(corrupt) - _NAMED} more" if len(corrupt) > _NAMED else ""
-            remarks.append(f"data: images left out because they cannot be read: {len(corrupt)} ({', '.join(corrupt[:_NAMED])}{more}); the first: {first}")
+            remarks.append(
+                f"data: images left out because they cannot be read: {len(corrupt)}"
+                f" ({', '.join(corrupt[:_NAMED])}{more}); the first: {first}"
+            )
         if len(pictures) <= self.num_held_out:
             smaller = ", or a smaller source.num_held_out" if self.num_held_out > 1 and len(pictures) > 1 else ""
             left_out = "".join(f"; {remark.removeprefix('data: ')}" for remark in remarks)
             raise ConfigError(
-                f"source: images in {self.clean} that can be read: {len(pictures)}, and {self.num_held_out} are to be held out; give at least "
-                f"{self.num_held_out + 1}{smaller}{left_out}"
+                f"source: images in {self.clean} that can be read: {len(pictures)}, and {self.num_held_out} are to be"
+                f" held out; give at least {self.num_held_out + 1}{smaller}{left_out}"
             )
         held = {round((place + 0.5) * len(pictures) / self.num_held_out - 0.5) for place in range(self.num_held_out)}
-        return Pictures([each for place, each in enumerate(pictures) if place not in held], [pictures[place] for place in sorted(held)], remarks)
+        return Pictures(
+            [each for place, each in enumerate(pictures) if place not in held],
+            [pictures[place] for place in sorted(held)],
+            remarks,
+        )
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
@@ -122,12 +140,16 @@ def _files(folder: Path, key: str, remarks: list[str]) -> dict[str, Path]:
         # One system writes an accented letter as one character, another as two.
         name = unicodedata.normalize("NFC", path.stem)
         if name in found:
-            raise ConfigError(f"source.{key}: {path} and {found[name]} have the same name, and a pair is told by it; rename one")
+            raise ConfigError(
+                f"source.{key}: {path} and {found[name]} have the same name, and a pair is told by it; rename one"
+            )
         found[name] = path
     passed = f"{len(other)} ({', '.join(other[:_NAMED])}{', ...' if len(other) > _NAMED else ''})" if other else ""
     if not found:
         there = f"; what lies there: {passed}, and folders inside it are not searched" if other else ""
-        raise ConfigError(f"source.{key} = {str(folder)!r}: no image in it ({', '.join(sorted(_SUFFIXES))} are read){there}")
+        raise ConfigError(
+            f"source.{key} = {str(folder)!r}: no image in it ({', '.join(sorted(_SUFFIXES))} are read){there}"
+        )
     if other:
         remarks.append(f"data: passed over in {folder}, being no images that are read: {passed}")
     return found
@@ -149,12 +171,16 @@ def _read(path: Path, channels: int) -> np.ndarray:
             deep = image.mode.startswith("I") or image.mode == "F" or ";16" in str(image.tile)
             # A camera keeps a preview or a depth map behind the photograph (MPO).
             if getattr(image, "n_frames", 1) > 1 and image.format != "MPO":
-                raise ConfigError(f"source: {path} holds {image.n_frames} images ({image.format}); store each as a file of its own")  # type: ignore[attr-defined]
+                raise ConfigError(
+                    f"source: {path} holds {image.n_frames} images ({image.format}); "  # type: ignore[attr-defined]
+                    "store each as a file of its own"
+                )
             return _pixels(path, ImageOps.exif_transpose(image), channels, deep)
     except ConfigError:
         raise
     except Exception as error:
-        # Pillow's decoders raise OSError, SyntaxError, DecompressionBombError and more for files that are no images of theirs.
+        # Pillow's decoders raise OSError, SyntaxError, DecompressionBombError and more for files that are no images of
+        # theirs.
         raise _Unreadable(path, error) from error
 
 
@@ -163,14 +189,24 @@ def _pixels(path: Path, image: Image, channels: int, deep: bool) -> np.ndarray:
     import numpy as np
 
     if deep:
-        raise ConfigError(f"source: {path} has more than 8 bits a channel ({image.mode}); store it with 8 bits, white at 255")
+        raise ConfigError(
+            f"source: {path} has more than 8 bits a channel ({image.mode}); store it with 8 bits, white at 255"
+        )
     # A palette of greys can be either.
     grey = image.mode in ("L", "LA", "1")
-    either = image.mode == "P" and all(r == g == b for _, (r, g, b) in image.convert("RGB").getcolors(maxcolors=256) or [])  # type: ignore[misc]
+    either = image.mode == "P" and all(
+        r == g == b
+        for _, (r, g, b) in image.convert("RGB").getcolors(maxcolors=256) or []  # type: ignore[misc]
+    )
     if grey != (channels == 1) and not either:
         what = f"{path} is {'grey' if grey else 'colour'} ({image.mode})"
-        raise ConfigError(f"source: {what}, and source.channels = {channels}; write channels = {1 if grey else 3}, or convert it")
+        raise ConfigError(
+            f"source: {what}, and source.channels = {channels}; write channels = {1 if grey else 3}, or convert it"
+        )
     if image.has_transparency_data and np.asarray(image.convert("RGBA"))[:, :, 3].min() < 255:
-        raise ConfigError(f"source: {path} is transparent in places ({image.mode}), and a network restores {channels} channels; store it without transparency")
+        raise ConfigError(
+            f"source: {path} is transparent in places ({image.mode}), and a network restores {channels} channels; store"
+            " it without transparency"
+        )
     array = np.asarray(image.convert("L" if channels == 1 else "RGB"))
     return array[None] if channels == 1 else array.transpose(2, 0, 1)

@@ -1,4 +1,6 @@
-"""Real photographs that lie inside the installed packages scikit-image and scikit-learn, cut into patches. Nothing is downloaded."""
+"""Real photographs that lie inside the installed packages scikit-image and scikit-learn, cut into patches. Nothing is
+downloaded.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ _HELD_OUT = ("cat", "china")
 class Photographs(Config):
     """Patches of four photographs are trained on, patches of two others are held out: no photograph is in both.
 
-    Trained on: astronaut, coffee and rocket (scikit-image), flower (scikit-learn). Held out: cat (scikit-image) and china (scikit-learn).
+    Trained on: astronaut, coffee and rocket (scikit-image), flower (scikit-learn). Held out: cat (scikit-image) and
+    china (scikit-learn).
 
     Args:
         size: of a patch, pixels; patches of one photograph do not overlap.
@@ -51,7 +54,10 @@ class Photographs(Config):
         Raises:
             ValueError: there are fewer patches than asked for.
         """
-        return Pictures(self._patches(_TRAIN, self.num_train, "num_train"), self._patches(_HELD_OUT, self.num_held_out, "num_held_out"))
+        return Pictures(
+            self._patches(_TRAIN, self.num_train, "num_train"),
+            self._patches(_HELD_OUT, self.num_held_out, "num_held_out"),
+        )
 
     def _patches(self, names: tuple[str, ...], number: int, key: str) -> list[Picture]:
         every: list[list[Picture]] = []
@@ -59,10 +65,18 @@ class Photographs(Config):
             image = _brightness(_photograph(name)) if self.grey else _photograph(name)
             rows, columns = image.shape[1] // self.size, image.shape[2] // self.size
             corners = [(row * self.size, column * self.size) for row in range(rows) for column in range(columns)]
-            every.append([Picture(f"{name}-{top}-{left}", image[:, top : top + self.size, left : left + self.size]) for top, left in corners])
+            every.append(
+                [
+                    Picture(f"{name}-{top}-{left}", image[:, top : top + self.size, left : left + self.size])
+                    for top, left in corners
+                ]
+            )
         have = sum(len(patches) for patches in every)
         if number > have:
-            raise ValueError(f"source.{key} = {number}: the photographs have {have} patches of {self.size} pixels; write at most {have}, or a smaller size")
+            raise ValueError(
+                f"source.{key} = {number}: the photographs have {have} patches of {self.size} pixels; write at most"
+                f" {have}, or a smaller size"
+            )
         chosen: list[Picture] = []
         for place, patches in enumerate(every):
             share = min(len(patches), -(-(number - len(chosen)) // (len(every) - place)))
@@ -70,7 +84,9 @@ class Photographs(Config):
             chosen += [patches[int(index * step)] for index in range(share)]
         # A photograph with few patches leaves its share to the others.
         taken = {picture.key for picture in chosen}
-        chosen += [picture for patches in every for picture in patches if picture.key not in taken][: number - len(chosen)]
+        chosen += [picture for patches in every for picture in patches if picture.key not in taken][
+            : number - len(chosen)
+        ]
         return chosen
 
 

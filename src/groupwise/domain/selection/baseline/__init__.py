@@ -1,4 +1,6 @@
-"""What a learned policy must beat: other ways to choose demonstrations, one a file. None of them is trained; some are chosen by the validation queries."""
+"""What a learned policy must beat: other ways to choose demonstrations, one a file. None of them is trained; some are
+chosen by the validation queries.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,8 @@ _LEAST = 1e-9
 
 @final
 class Dpp:
-    """Greedy search for the most probable set under `L = diag(r) K diag(r)`, `r_i = exp(quality cos(q, e_i))`, `K` the cosines of the pool.
+    """Greedy search for the most probable set under `L = diag(r) K diag(r)`, `r_i = exp(quality cos(q, e_i))`, `K` the
+    cosines of the pool.
 
     Each pick adds the example whose row adds most to `log det L`; the first is the nearest neighbour.
 
@@ -26,7 +27,8 @@ class Dpp:
         >>> Dpp(5.0).name
         'DPP 5'
 
-    Source: Kulesza and Taskar 2012, arXiv 1207.6083; the incremental search of Chen et al. 2018, arXiv 1709.05135, algorithm 1.
+    Source: Kulesza and Taskar 2012, arXiv 1207.6083; the incremental search of Chen et al. 2018, arXiv 1709.05135,
+    algorithm 1.
     """
 
     def __init__(self, quality: float) -> None:
@@ -39,7 +41,8 @@ class Dpp:
     def _picks(self, query: Query, shots: int) -> list[int]:
         near = similarities(query).astype(np.float64)
         pool = np.stack([example.embedding for example in query.pool]).astype(np.float64)
-        # log det L splits: nearness adds 2 quality cos, the rest is the determinant of the cosines alone, so no exponential is ever taken.
+        # log det L splits: nearness adds 2 quality cos, the rest is the determinant of the cosines alone, so no
+        # exponential is ever taken.
         left = (pool**2).sum(1)
         rows = np.zeros((0, len(pool)))
         picks: list[int] = []

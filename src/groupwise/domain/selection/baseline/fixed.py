@@ -13,7 +13,8 @@ from groupwise.streams import Streams
 
 @final
 class Fixed:
-    """Grown greedily: each pick is the candidate that raises the mean `accuracy` (then `expected`) of the training queries most.
+    """Grown greedily: each pick is the candidate that raises the mean `accuracy` (then `expected`) of the training
+    queries most.
 
     Args:
         measures: with the task model.
@@ -25,7 +26,9 @@ class Fixed:
 
     name = "best fixed set"
 
-    def __init__(self, measures: Measures, train: Sequence[Query], order: Order, num_candidates: int = 32, seed: int = 0) -> None:
+    def __init__(
+        self, measures: Measures, train: Sequence[Query], order: Order, num_candidates: int = 32, seed: int = 0
+    ) -> None:
         self._measures, self._train = measures, train
         self._order: Order = order
         known = list({example.id: example for query in train for example in query.pool}.values())

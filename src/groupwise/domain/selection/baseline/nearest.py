@@ -15,7 +15,8 @@ from groupwise.domain.selection.example import Query
 class Nearest:
     """By cosine, nearest first; of equals, the first of the pool.
 
-    Source: Liu et al. 2021, arXiv 2101.06804 (text); Yang et al. 2021, arXiv 2109.05014 (images: the name RICES is Flamingo's, arXiv 2204.14198).
+    Source: Liu et al. 2021, arXiv 2101.06804 (text); Yang et al. 2021, arXiv 2109.05014 (images: the name RICES is
+    Flamingo's, arXiv 2204.14198).
     """
 
     name = "kNN"
@@ -23,4 +24,6 @@ class Nearest:
     def choose(self, queries: Sequence[Query], shots: int) -> list[list[Choice]]:
         """See `Baseline.choose`."""
         orders = [np.argsort(-similarities(query), kind="stable")[:shots].tolist() for query in queries]
-        return prefixes([[query.pool[place] for place in order] for query, order in zip(queries, orders, strict=True)], shots)
+        return prefixes(
+            [[query.pool[place] for place in order] for query, order in zip(queries, orders, strict=True)], shots
+        )

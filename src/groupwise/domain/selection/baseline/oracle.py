@@ -12,7 +12,8 @@ from groupwise.domain.selection.measure import Measures, Order, in_order
 
 @final
 class Oracle:
-    """Beam search for the ordered choice with the highest `accuracy` (then `expected`) of each query itself, one depth after the other.
+    """Beam search for the ordered choice with the highest `accuracy` (then `expected`) of each query itself, one depth
+    after the other.
 
     Args:
         measures: with the task model.
@@ -31,8 +32,16 @@ class Oracle:
         beams: list[list[Choice]] = [[()] for _ in queries]
         best: list[list[Choice]] = [[] for _ in queries]
         for _ in range(shots):
-            rows = [(place, (*beam, each)) for place, query in enumerate(queries) for beam in beams[place] for each in query.pool if each not in beam]
-            found = self._measures([queries[place] for place, _ in rows], [in_order(choice, self._order) for _, choice in rows])
+            rows = [
+                (place, (*beam, each))
+                for place, query in enumerate(queries)
+                for beam in beams[place]
+                for each in query.pool
+                if each not in beam
+            ]
+            found = self._measures(
+                [queries[place] for place, _ in rows], [in_order(choice, self._order) for _, choice in rows]
+            )
             grown: list[list[tuple[tuple[float, float], Choice]]] = [[] for _ in queries]
             for (place, choice), each in zip(rows, found, strict=True):
                 grown[place].append(((each.accuracy, each.expected), choice))

@@ -25,5 +25,9 @@ class Random:
 
     def choose(self, queries: Sequence[Query], shots: int) -> list[list[Choice]]:
         """See `Baseline.choose`."""
-        orders = [self._streams.numpy("random", query.id).permutation(len(query.pool))[:shots].tolist() for query in queries]
-        return prefixes([[query.pool[place] for place in order] for query, order in zip(queries, orders, strict=True)], shots)
+        orders = [
+            self._streams.numpy("random", query.id).permutation(len(query.pool))[:shots].tolist() for query in queries
+        ]
+        return prefixes(
+            [[query.pool[place] for place in order] for query, order in zip(queries, orders, strict=True)], shots
+        )

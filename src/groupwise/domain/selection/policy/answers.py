@@ -8,7 +8,8 @@ import numpy as np
 
 
 def answer_features(text: str, size: int) -> np.ndarray:
-    """Hashed, signed counts of the text's character n-grams (1 to 3, in lower case, with its ends marked), of length 1; fp32 `[size]`.
+    """Hashed, signed counts of the text's character n-grams (1 to 3, in lower case, with its ends marked), of length 1;
+    fp32 `[size]`.
 
     Args:
         text: the answer.
@@ -16,14 +17,20 @@ def answer_features(text: str, size: int) -> np.ndarray:
 
     Example:
         >>> features = answer_features("yes", 8)
-        >>> features.shape, bool(abs((features**2).sum() - 1) < 1e-6), bool((features == answer_features(" YES ", 8)).all())
+        >>> (
+        ...     features.shape,
+        ...     bool(abs((features**2).sum() - 1) < 1e-6),
+        ...     bool((features == answer_features(" YES ", 8)).all()),
+        ... )
         ((8,), True, True)
     """
     marked = f"^{text.strip().lower()}$"
     found = np.zeros(size)
     for length in (1, 2, 3):
         for start in range(len(marked) - length + 1):
-            code = int.from_bytes(hashlib.blake2b(marked[start : start + length].encode(), digest_size=8).digest(), "big")
+            code = int.from_bytes(
+                hashlib.blake2b(marked[start : start + length].encode(), digest_size=8).digest(), "big"
+            )
             found[(code >> 1) % size] += 1.0 if code & 1 else -1.0
     norm = np.linalg.norm(found)
     return (found / norm if norm > 0 else found).astype(np.float32)

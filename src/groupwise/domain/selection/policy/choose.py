@@ -12,7 +12,9 @@ from torch import Tensor
 from groupwise.domain.selection.policy.network import Encoded, PointerNetwork
 
 STOP, NOTHING = -1, -2
-"""What stands in `picks` for the decision to end, and for places after it. Other numbers are places in the query's pool."""
+"""What stands in `picks` for the decision to end, and for places after it. Other numbers are places in the query's
+pool.
+"""
 
 
 @final
@@ -23,7 +25,8 @@ class Choices:
     Args:
         picks: `[B, T]` places in the pool, `STOP`, `NOTHING`.
         mask: `[B, T]` bool, true where there was a decision.
-        log_probs: `[B, T, N]` nats over the pool at each decision (`N + 1` with the decision to end), minus infinity for what could not be chosen.
+        log_probs: `[B, T, N]` nats over the pool at each decision (`N + 1` with the decision to end), minus infinity
+            for what could not be chosen.
     """
 
     picks: Tensor
@@ -36,13 +39,22 @@ class Choices:
         return (self.picks >= 0).sum(1)
 
     def first(self, most: Tensor) -> Choices:
-        """The first `most [B]` decisions of each: what would have been drawn if no more were asked for, as a pick depends on those before it alone."""
+        """The first `most [B]` decisions of each: what would have been drawn if no more were asked for, as a pick
+        depends on those before it alone.
+        """
         kept = torch.arange(self.picks.shape[1], device=self.picks.device) < most[:, None]
         return Choices(self.picks.masked_fill(~kept, NOTHING), self.mask & kept, self.log_probs)
 
 
 def draw(
-    network: PointerNetwork, encoded: Encoded, shots: int, uniform: Tensor | None, temperature: Tensor, *, least: int = 1, force: Tensor | None = None
+    network: PointerNetwork,
+    encoded: Encoded,
+    shots: int,
+    uniform: Tensor | None,
+    temperature: Tensor,
+    *,
+    least: int = 1,
+    force: Tensor | None = None,
 ) -> Choices:
     """Ordered choices of at most `shots` examples, without replacement.
 
@@ -50,8 +62,8 @@ def draw(
         network: the policy.
         encoded: one pool a member.
         shots: most picks, `T`.
-        uniform: `[B, T]` fp64 in [0, 1), what chance decides by; `None` takes the most probable, of equals the first in the pool, and ends where ending is more
-            probable than not.
+        uniform: `[B, T]` fp64 in [0, 1), what chance decides by; `None` takes the most probable, of equals the first in
+            the pool, and ends where ending is more probable than not.
         temperature: `[B]`, divides the logits.
         least: picks before picking may end.
         force: `[B, T]` picks to go through instead.
@@ -99,8 +111,8 @@ def _inverse(log_probs: Tensor, uniform: Tensor) -> Tensor:
 def fields(choices: Choices, requires: Iterable[str], reference: Tensor | None = None) -> dict[str, Tensor]:
     """Fields of `Scored`, `[B, T]` each, with gradient; 0 where there was no decision.
 
-    `log_prob` of the pick; `entropy = -sum p log p`; `score_norm = |onehot - p|`, the norm of the log-prob's gradient by the logits;
-    `exact_divergence = sum p (log p - log p_ref)` over what can still be chosen.
+    `log_prob` of the pick; `entropy = -sum p log p`; `score_norm = |onehot - p|`, the norm of the log-prob's gradient
+    by the logits; `exact_divergence = sum p (log p - log p_ref)` over what can still be chosen.
 
     Args:
         choices: with the distributions of the live policy.

@@ -12,7 +12,8 @@ from groupwise.config.numbers import Length, Seed, Width
 
 @final
 class Pointer(Config):
-    """A pointer network with fresh weights. Before any training it picks by similarity: its greedy choice is the nearest neighbours, nearest first.
+    """A pointer network with fresh weights. Before any training it picks by similarity: its greedy choice is the
+    nearest neighbours, nearest first.
 
     Args:
         width: of its layers.
@@ -20,7 +21,8 @@ class Pointer(Config):
         num_layers: in which the examples of a pool look at each other, before any is picked.
         scale: of the similarity in the logits, nats per unit of cosine; what sampling spreads over at the start.
         answer_size: hashed features of a demonstration's answer.
-        stop_probability: of ending at each decision after the first pick, before any training, where `domain.stop` allows it (at temperature 1).
+        stop_probability: of ending at each decision after the first pick, before any training, where `domain.stop`
+            allows it (at temperature 1).
         seed: of fresh weights; unset takes the run's.
         dtype: of the weights.
     """
@@ -38,7 +40,9 @@ class Pointer(Config):
     @model_validator(mode="after")
     def _sound(self) -> Pointer:
         if self.width % self.num_heads:
-            raise ValueError(f"width = {self.width} cannot be divided among num_heads = {self.num_heads}; write a multiple of it")
+            raise ValueError(
+                f"width = {self.width} cannot be divided among num_heads = {self.num_heads}; write a multiple of it"
+            )
         return self
 
 

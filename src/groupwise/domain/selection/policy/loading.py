@@ -1,4 +1,6 @@
-"""The policy on disk: `policy.json` says the sizes and the order of the picks, `model.safetensors` holds the weights."""
+"""The policy on disk: `policy.json` says the sizes and the order of the picks, `model.safetensors` holds
+the weights.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ POLICY = "policy.json"
 WEIGHTS = "model.safetensors"
 
 
-def open_policy(config: ModelConfig, embedding_size: int, stop: bool, streams: Streams, device: torch.device) -> PointerNetwork:
+def open_policy(
+    config: ModelConfig, embedding_size: int, stop: bool, streams: Streams, device: torch.device
+) -> PointerNetwork:
     """The network, with fresh weights or those of a folder.
 
     Args:
@@ -61,8 +65,16 @@ def as_files(network: PointerNetwork, **more: Any) -> tuple[dict[str, Any], byte
     """
     from safetensors.torch import save as as_bytes
 
-    table = {"policy": network.config.model_dump(mode="json"), "embedding_size": network.embedding_size, "stop": network.stops, **more}
-    weights = as_bytes({name: value.detach().cpu().contiguous().clone() for name, value in network.state_dict().items()}, metadata={"format": "pt"})
+    table = {
+        "policy": network.config.model_dump(mode="json"),
+        "embedding_size": network.embedding_size,
+        "stop": network.stops,
+        **more,
+    }
+    weights = as_bytes(
+        {name: value.detach().cpu().contiguous().clone() for name, value in network.state_dict().items()},
+        metadata={"format": "pt"},
+    )
     return table, weights
 
 
@@ -71,12 +83,14 @@ def _read(folder: Path, embedding_size: int, stop: bool) -> PointerNetwork:
 
     for name in (POLICY, WEIGHTS):
         if not (folder / name).is_file():
-            raise ConfigError(f"model.path = {str(folder)!r}: no {name} in it; give a folder that Groupwise wrote (RUN/model)")
+            raise ConfigError(
+                f"model.path = {str(folder)!r}: no {name} in it; give a folder that Groupwise wrote (RUN/model)"
+            )
     table = read_json(folder / POLICY)
     if table["embedding_size"] != embedding_size:
         raise ConfigError(
-            f"model.path = {str(folder)!r}: it selects by embeddings of {table['embedding_size']} numbers, and these data have {embedding_size}; embed them "
-            "with the model it was trained with"
+            f"model.path = {str(folder)!r}: it selects by embeddings of {table['embedding_size']} numbers, and these"
+            f" data have {embedding_size}; embed them with the model it was trained with"
         )
     if table["stop"] != stop:
         write = "true" if table["stop"] else "false"

@@ -59,21 +59,29 @@ class Encoded:
 
 @final
 class PointerNetwork(nn.Module):
-    """`logit_t(i) = scale cos(q, e_i) + out(state_t) key(item_i) / sqrt(H)`, with `out` zero at the start: what it picks is then the nearest, in order.
+    """`logit_t(i) = scale cos(q, e_i) + out(state_t) key(item_i) / sqrt(H)`, with `out` zero at the start: what it
+    picks is then the nearest, in order.
 
-    Items are encoded together with the query (a bi-encoder: linear maps of both, and their product) and with each other (attention over the pool, which knows
-    no order), demonstrations with their answers. The state starts from the query, attends over the items before each pick, and takes up each picked item.
-    Nothing belongs to one example: any example with an embedding can be picked. There is no dropout.
+    Items are encoded together with the query (a bi-encoder: linear maps of both, and their product) and with each other
+    (attention over the pool, which knows no order), demonstrations with their answers. The state starts from the query,
+    attends over the items before each pick, and takes up each picked item. Nothing belongs to one example: any example
+    with an embedding can be picked. There is no dropout.
 
     Args:
         embedding_size: `D`.
         config: sizes.
-        stop: whether picking may end early; the last logit is then that of ending, `logsumexp_i logit_t(i) + b_t`, so that it ends with probability
-            `sigmoid(b_t)` whatever is left in the pool. Before training that is `config.stop_probability` everywhere.
+        stop: whether picking may end early; the last logit is then that of ending, `logsumexp_i logit_t(i) + b_t`, so
+            that it ends with probability `sigmoid(b_t)` whatever is left in the pool. Before training that is
+            `config.stop_probability` everywhere.
 
     Example:
         >>> network = PointerNetwork(2, Pointer(width=8, num_heads=2))
-        >>> pools = Pools(torch.tensor([[1.0, 0.0]]), torch.tensor([[[0.6, 0.8], [1.0, 0.0]]]), torch.zeros(1, 2, 32), torch.ones(1, 2, dtype=torch.bool))
+        >>> pools = Pools(
+        ...     torch.tensor([[1.0, 0.0]]),
+        ...     torch.tensor([[[0.6, 0.8], [1.0, 0.0]]]),
+        ...     torch.zeros(1, 2, 32),
+        ...     torch.ones(1, 2, dtype=torch.bool),
+        ... )
         >>> encoded = network.encode(pools)
         >>> network.logits(encoded, network.start(encoded), torch.zeros(1, 2, dtype=torch.bool)).tolist()
         [[6.0, 10.0]]
@@ -83,7 +91,8 @@ class PointerNetwork(nn.Module):
         super().__init__()
         width = config.width
         self.config, self.embedding_size, self.stops = config, embedding_size, stop
-        # One map for queries and examples, whose embeddings mean the same: products of the two are then the terms of a metric, from the start.
+        # One map for queries and examples, whose embeddings mean the same: products of the two are then the terms of a
+        # metric, from the start.
         self.embed = nn.Linear(embedding_size, width, bias=False)
         self.begin = nn.Linear(width, width)
         self.answer = nn.Linear(config.answer_size, width, bias=False)
@@ -97,7 +106,11 @@ class PointerNetwork(nn.Module):
         self.out = nn.Linear(width, width)
         self.scale = nn.Parameter(torch.tensor(float(config.scale)))
         self.end = nn.Parameter(torch.zeros(width)) if stop else None
-        self.end_level = nn.Parameter(torch.tensor(math.log(config.stop_probability / (1 - config.stop_probability)))) if stop else None
+        self.end_level = (
+            nn.Parameter(torch.tensor(math.log(config.stop_probability / (1 - config.stop_probability))))
+            if stop
+            else None
+        )
         nn.init.eye_(self.embed.weight) if embedding_size <= width else nn.init.orthogonal_(self.embed.weight)
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
@@ -162,12 +175,18 @@ class Attention(nn.Module):
         self.back = nn.Linear(width, width)
 
     def offer(self, items: Tensor) -> tuple[Tensor, Tensor]:
-        """What items `[B, N, H]` are found by, and what they give; once for all that ask, `[B, heads, N, H / heads]` each."""
+        """What items `[B, N, H]` are found by, and what they give; once for all that ask, `[B, heads, N, H / heads]`
+        each.
+        """
         return self._heads(self.find(items)), self._heads(self.give(items))
 
     def forward(self, asking: Tensor, offered: Tensor, given: Tensor, valid: Tensor) -> Tensor:
         ask = self._heads(self.ask(asking))
-        weights = (ask @ offered.transpose(2, 3) / ask.shape[-1] ** 0.5).masked_fill(~valid[:, None, None], float("-inf")).softmax(-1)
+        weights = (
+            (ask @ offered.transpose(2, 3) / ask.shape[-1] ** 0.5)
+            .masked_fill(~valid[:, None, None], float("-inf"))
+            .softmax(-1)
+        )
         return self.back((weights @ given).transpose(1, 2).flatten(2))
 
     def _heads(self, values: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""The pointer network's forward pass in numpy: what `groupwise.domain.selection.policy.network` computes, for one query, where there is no torch."""
+"""The pointer network's forward pass in numpy: what `groupwise.domain.selection.policy.network` computes, for one
+query, where there is no torch.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,11 @@ class NumpyPointer:
         """Features of an answer."""
         return self.weights["answer.weight"].shape[1]
 
-    def picks(self, query: np.ndarray, pool: np.ndarray, answers: np.ndarray, k: int) -> tuple[list[int], list[np.ndarray]]:
-        """The most probable pick, `k` times, without replacement; of equals the first. Fewer where ending is more probable than not.
+    def picks(
+        self, query: np.ndarray, pool: np.ndarray, answers: np.ndarray, k: int
+    ) -> tuple[list[int], list[np.ndarray]]:
+        """The most probable pick, `k` times, without replacement; of equals the first. Fewer where ending is more
+        probable than not.
 
         Args:
             query: `[D]` embedding.
@@ -45,7 +50,8 @@ class NumpyPointer:
             k: most picks, at most N.
 
         Returns:
-            Places in the pool in the order of picking, and the logits before each decision, `[N]` (`[N + 1]` where it may end).
+            Places in the pool in the order of picking, and the logits before each decision, `[N]` (`[N + 1]` where it
+            may end).
         """
         query, pool, answers = (np.asarray(value, dtype=np.float64) for value in (query, pool, answers))
         similarity = pool @ query
@@ -63,7 +69,9 @@ class NumpyPointer:
             state = self._take(items[pick], state)
         return found, told
 
-    def _encode(self, query: np.ndarray, pool: np.ndarray, answers: np.ndarray, similarity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _encode(
+        self, query: np.ndarray, pool: np.ndarray, answers: np.ndarray, similarity: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
         scaled = math.sqrt(self.embedding_size)
         asked, item = scaled * self._linear("embed", query), scaled * self._linear("embed", pool)
         joined = np.concatenate([item, item * asked, self._linear("answer", answers), similarity[:, None]], 1)
@@ -78,7 +86,15 @@ class NumpyPointer:
             layer += 1
         return self._linear("begin", asked), self._norm("items_norm", joined)
 
-    def _logits(self, state: np.ndarray, items: np.ndarray, keys: np.ndarray, similarity: np.ndarray, chosen: list[int], may_end: bool) -> np.ndarray:
+    def _logits(
+        self,
+        state: np.ndarray,
+        items: np.ndarray,
+        keys: np.ndarray,
+        similarity: np.ndarray,
+        chosen: list[int],
+        may_end: bool,
+    ) -> np.ndarray:
         looked = state + self._attention("look", self._norm("state_norm", state)[None], items)[0]
         pointer = self._linear("out", np.tanh(looked)) / math.sqrt(len(state))
         scale = float(self.weights["scale"])
@@ -87,13 +103,19 @@ class NumpyPointer:
         if "end" not in self.weights:
             return scores
         end = self.weights["end"]
-        return np.append(scores, _log_sum(scores) + float(self.weights["end_level"]) + pointer @ end + end @ looked if may_end else -np.inf)
+        return np.append(
+            scores,
+            _log_sum(scores) + float(self.weights["end_level"]) + pointer @ end + end @ looked if may_end else -np.inf,
+        )
 
     def _take(self, item: np.ndarray, state: np.ndarray) -> np.ndarray:
         """A gated recurrent unit."""
         given = self.weights["take.weight_ih"] @ item + self.weights["take.bias_ih"]
         kept = self.weights["take.weight_hh"] @ state + self.weights["take.bias_hh"]
-        (reset_given, update_given, new_given), (reset_kept, update_kept, new_kept) = np.split(given, 3), np.split(kept, 3)
+        (reset_given, update_given, new_given), (reset_kept, update_kept, new_kept) = (
+            np.split(given, 3),
+            np.split(kept, 3),
+        )
         reset, update = _sigmoid(reset_given + reset_kept), _sigmoid(update_given + update_kept)
         return (1 - update) * np.tanh(new_given + reset * new_kept) + update * state
 

@@ -1,4 +1,6 @@
-"""What every source promises, and the checks that hold it to that: each error names the query (or example) and the field."""
+"""What every source promises, and the checks that hold it to that: each error names the query (or example) and the
+field.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,9 @@ def check(questions: Questions, shots: int) -> None:
         shots: most demonstrations of a query.
 
     Raises:
-        ConfigError: no query, duplicate ids, an empty pool or one smaller than `shots`, an answer that is missing, an embedding that is not finite, not of
-            length 1 or of another size, a query inside its own pool; names the query, the example and the field.
+        ConfigError: no query, duplicate ids, an empty pool or one smaller than `shots`, an answer that is missing, an
+            embedding that is not finite, not of length 1 or of another size, a query inside its own pool; names the
+            query, the example and the field.
     """
     if not questions.train:
         raise ConfigError("source: there is no query to train on")
@@ -48,11 +51,18 @@ def check(questions: Questions, shots: int) -> None:
         if not query.id:
             raise ConfigError(f"source: query {query.question!r}: field id is empty; give it a name")
         if not query.answers or not all(answer.strip() for answer in query.answers):
-            raise ConfigError(f"{where}: field answers is {list(query.answers)!r}; give at least one answer, none of them empty")
+            raise ConfigError(
+                f"{where}: field answers is {list(query.answers)!r}; give at least one answer, none of them empty"
+            )
         if query.choices and query.answer not in query.choices:
-            raise ConfigError(f"{where}: field choices is {list(query.choices)!r} without the answer {query.answer!r}; list every answer, or leave choices out")
+            raise ConfigError(
+                f"{where}: field choices is {list(query.choices)!r} without the answer {query.answer!r}; list every"
+                " answer, or leave choices out"
+            )
         if len(set(query.choices)) < len(query.choices):
-            raise ConfigError(f"{where}: field choices is {list(query.choices)!r}, with an answer twice; list each once")
+            raise ConfigError(
+                f"{where}: field choices is {list(query.choices)!r}, with an answer twice; list each once"
+            )
         _check_embedding(query.embedding, size, where)
         _check_pool(query, shots, where)
         for example in query.pool:
@@ -80,7 +90,10 @@ def check_example(example: Example, size: int, where: str, user: str = "") -> No
     if not example.id:
         raise ConfigError(f"source: example {example.question!r}: field id is empty; give it a name")
     if not example.answer.strip():
-        raise ConfigError(f"{where}{f' in the pool of query {user!r}' if user else ''}: field answer is missing; a demonstration is shown with its answer")
+        raise ConfigError(
+            f"{where}{f' in the pool of query {user!r}' if user else ''}: field answer is missing; a demonstration is"
+            " shown with its answer"
+        )
     _check_embedding(example.embedding, size, where)
 
 
@@ -88,7 +101,10 @@ def _check_pool(query: Query, shots: int, where: str) -> None:
     if not query.pool:
         raise ConfigError(f"{where}: field pool is empty; give it at least {shots} examples")
     if len(query.pool) < shots:
-        raise ConfigError(f"{where}: field pool has {len(query.pool)} examples, and shots = {shots} are to be picked; give more, or write domain.shots = less")
+        raise ConfigError(
+            f"{where}: field pool has {len(query.pool)} examples, and shots = {shots} are to be picked; give more, or"
+            " write domain.shots = less"
+        )
     ids = [example.id for example in query.pool]
     if len(set(ids)) < len(ids):
         twice = next(name for name in ids if ids.count(name) > 1)
@@ -99,13 +115,19 @@ def _check_pool(query: Query, shots: int, where: str) -> None:
 
 def _check_embedding(embedding: np.ndarray, size: int, where: str) -> None:
     if embedding.shape != (size,) or size == 0:
-        raise ConfigError(f"{where}: field embedding has the shape {list(embedding.shape)}, others have [{size}]; embed all with one model")
+        raise ConfigError(
+            f"{where}: field embedding has the shape {list(embedding.shape)}, others have [{size}]; embed all with one"
+            " model"
+        )
     if not np.isfinite(embedding).all():
         place = int(np.flatnonzero(~np.isfinite(embedding))[0])
         raise ConfigError(f"{where}: field embedding[{place}] is {embedding[place]}; an embedding is finite")
     length = float(np.linalg.norm(embedding.astype(np.float64)))
     if abs(length - 1) > _LENGTH_TOLERANCE:
-        raise ConfigError(f"{where}: field embedding has the length {length:.4g}, and similarity is the product of unit vectors; divide each by its length")
+        raise ConfigError(
+            f"{where}: field embedding has the length {length:.4g}, and similarity is the product of unit vectors;"
+            " divide each by its length"
+        )
 
 
 def distinct_pools(queries: Sequence[Query]) -> bool:

@@ -1,4 +1,6 @@
-"""Digit-rule questions: real images of digits, questions that name a rule nobody was told, and demonstrations that show it. Nothing is downloaded."""
+"""Digit-rule questions: real images of digits, questions that name a rule nobody was told, and demonstrations that show
+it. Nothing is downloaded.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,12 @@ DIMENSIONS = 4
 class DigitRules(Config):
     """Questions `is this digit a NAME?` about scikit-learn's handwritten digits, to be answered from demonstrations.
 
-    A rule is a direction `w` in the whitened principal components `z` of the images: the answer is yes where `w z > 0`, and ten annotators say so, each of
-    whom errs with probability `doubt exp(-|w z| / margin) / 2`. Rules of the three splits are different rules, and so are the images that are asked about.
-    An embedding joins three unit vectors: the image's `z`, a code of the question (a random vector of the rule, with noise, which says nothing about `w`),
-    and numbers that mean nothing; similarity is the weighted mean of their cosines. Half of a pool follows the query's rule.
+    A rule is a direction `w` in the whitened principal components `z` of the images: the answer is yes where `w z > 0`,
+    and ten annotators say so, each of whom errs with probability `doubt exp(-|w z| / margin) / 2`. Rules of the three
+    splits are different rules, and so are the images that are asked about. An embedding joins three unit vectors: the
+    image's `z`, a code of the question (a random vector of the rule, with noise, which says nothing about `w`), and
+    numbers that mean nothing; similarity is the weighted mean of their cosines. Half of a pool follows the query's
+    rule.
 
     Args:
         dimensions: principal components of an image that rules are made of; the task model must know as many.
@@ -41,7 +45,8 @@ class DigitRules(Config):
         image_weight, question_weight, nuisance_weight: of the three parts in the similarity; divided by their sum.
         question_noise: length of the noise in a question's code, where the code has length 1.
         doubt, margin: of the annotators, see above.
-        seed: of rules, pools and annotators. It is not the run's seed: runs with different seeds are judged on the same questions.
+        seed: of rules, pools and annotators. It is not the run's seed: runs with different seeds are judged on the same
+            questions.
 
     Example:
         >>> questions = DigitRules(num_rules=26, num_train=8, num_validation=2, num_held_out=4).read()
@@ -69,10 +74,15 @@ class DigitRules(Config):
     @model_validator(mode="after")
     def _sound(self) -> DigitRules:
         if self.image_weight + self.question_weight + self.nuisance_weight <= 0:
-            raise ValueError("image_weight, question_weight and nuisance_weight are all 0; an embedding needs at least one part")
+            raise ValueError(
+                "image_weight, question_weight and nuisance_weight are all 0; an embedding needs at least one part"
+            )
         if self.bank_size <= self.pool_size // 2 or self.bank_size > NUM_IMAGES["train"]:
             least, most = self.pool_size // 2 + 1, NUM_IMAGES["train"]
-            raise ValueError(f"bank_size = {self.bank_size}: half of a pool is drawn from it without the query's own image; write {least} to {most}")
+            raise ValueError(
+                f"bank_size = {self.bank_size}: half of a pool is drawn from it without the query's own image; write"
+                f" {least} to {most}"
+            )
         return self
 
     def read(self) -> Questions:
@@ -118,7 +128,18 @@ class DigitRules(Config):
             answers = (YES,) * vote + (NO,) * (_NUM_ANNOTATORS - vote)
             pool = self._pool(rule, clusters["image"], rules, random)
             # Of equally many, the first answer counts, as it does for the examples: yes.
-            found.append(Query(f"{split}-{place}", rules[rule].question, answers, embeddings[place], pool, images[image], (YES, NO), clusters))
+            found.append(
+                Query(
+                    f"{split}-{place}",
+                    rules[rule].question,
+                    answers,
+                    embeddings[place],
+                    pool,
+                    images[image],
+                    (YES, NO),
+                    clusters,
+                )
+            )
         return found
 
     def _pool(self, own: int, image: str, rules: list[_Rule], random: np.random.Generator) -> tuple[Example, ...]:
@@ -149,7 +170,9 @@ class DigitRules(Config):
         heard = codes + self.question_noise * _unit(random.standard_normal((size, _CODE_SIZE)))
         weights = np.array([self.image_weight, self.question_weight, self.nuisance_weight])
         parts = (_unit(components), _unit(heard), _unit(random.standard_normal((size, _NUISANCE_SIZE))))
-        return np.concatenate([part * np.sqrt(weight / weights.sum()) for part, weight in zip(parts, weights, strict=True)], axis=1).astype(np.float32)
+        return np.concatenate(
+            [part * np.sqrt(weight / weights.sum()) for part, weight in zip(parts, weights, strict=True)], axis=1
+        ).astype(np.float32)
 
 
 _NUM_ANNOTATORS, _CODE_SIZE, _NUISANCE_SIZE = 10, 16, 16
@@ -167,7 +190,9 @@ class _Rule:
 
     @staticmethod
     def draw(number: int, dimensions: int, random: np.random.Generator) -> _Rule:
-        return _Rule(name_of(number), _unit(random.standard_normal(dimensions)), _unit(random.standard_normal(_CODE_SIZE)))
+        return _Rule(
+            name_of(number), _unit(random.standard_normal(dimensions)), _unit(random.standard_normal(_CODE_SIZE))
+        )
 
 
 def name_of(rule: int) -> str:
@@ -187,7 +212,8 @@ def name_of(rule: int) -> str:
 
 @lru_cache(maxsize=8)
 def digit_images(split: str, dimensions: int = DIMENSIONS) -> tuple[np.ndarray, np.ndarray]:
-    """Images of a split, `uint8 [N, 8, 8]` (white is 255), and their whitened principal components, fp64 `[N, dimensions]`.
+    """Images of a split, `uint8 [N, 8, 8]` (white is 255), and their whitened principal components, fp64 `[N,
+    dimensions]`.
 
     The components are those of the training images.
 
@@ -205,13 +231,18 @@ def digit_images(split: str, dimensions: int = DIMENSIONS) -> tuple[np.ndarray, 
 
     found: Any = load_digits()
     order = np.random.default_rng(0).permutation(len(found.images))
-    first = {"train": 0, "validation": NUM_IMAGES["train"], "held_out": NUM_IMAGES["train"] + NUM_IMAGES["validation"]}[split]
+    first = {"train": 0, "validation": NUM_IMAGES["train"], "held_out": NUM_IMAGES["train"] + NUM_IMAGES["validation"]}[
+        split
+    ]
     flat = found.images.reshape(len(found.images), -1)[order] / 16
     train = flat[: NUM_IMAGES["train"]]
     mean = train.mean(0)
     _, spread, directions = np.linalg.svd(train - mean, full_matrices=False)
     # The sign of a principal component is the library's whim; here its largest entry is positive.
-    directions = directions[:dimensions] * np.sign(directions[np.arange(dimensions), np.abs(directions[:dimensions]).argmax(1)])[:, None]
+    directions = (
+        directions[:dimensions]
+        * np.sign(directions[np.arange(dimensions), np.abs(directions[:dimensions]).argmax(1)])[:, None]
+    )
     components = (flat - mean) @ directions.T / (spread[:dimensions] / np.sqrt(len(train)))
     rows = slice(first, first + NUM_IMAGES[split])
     return np.round(flat[rows].reshape(-1, 8, 8) * 255).astype(np.uint8), components[rows]

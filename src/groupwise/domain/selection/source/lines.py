@@ -41,7 +41,9 @@ class Line:
     def clusters(self) -> dict[str, str]:
         value = self.row.get("clusters", {})
         if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
-            raise ConfigError(f'{self.where}{self._name()}: field clusters is {value!r}; write names and keys, {{"image": "17"}}')
+            raise ConfigError(
+                f'{self.where}{self._name()}: field clusters is {value!r}; write names and keys, {{"image": "17"}}'
+            )
         return value
 
     def image(self, file: Path) -> str | None:
@@ -66,16 +68,28 @@ def inline(lines: Sequence[Line], instead: str = "name a file in source.embeddin
     size = None
     for line in lines:
         value = line.row.get("embedding")
-        if not isinstance(value, list) or not all(isinstance(each, int | float) and not isinstance(each, bool) for each in value) or not value:
+        if (
+            not isinstance(value, list)
+            or not all(isinstance(each, int | float) and not isinstance(each, bool) for each in value)
+            or not value
+        ):
             have = "is missing" if value is None else "is no list of numbers"
-            raise ConfigError(f"{line.where} ({line.row.get('id')!r}): field embedding {have}; write one on every line, or {instead}")
+            raise ConfigError(
+                f"{line.where} ({line.row.get('id')!r}): field embedding {have}; write one on every line, or {instead}"
+            )
         size = len(value) if size is None else size
         if len(value) != size:
-            raise ConfigError(f"{line.where} ({line.row.get('id')!r}): field embedding has {len(value)} numbers, those before have {size}")
+            raise ConfigError(
+                f"{line.where} ({line.row.get('id')!r}): field embedding has {len(value)} numbers, those before have"
+                f" {size}"
+            )
     try:
         return np.array([line.row["embedding"] for line in lines], dtype=np.float32)
     except OverflowError:
-        raise ConfigError(f"{lines[0].where.rpartition(', ')[0]}: field embedding holds a whole number beyond all floats; an embedding has length 1") from None
+        raise ConfigError(
+            f"{lines[0].where.rpartition(', ')[0]}: field embedding holds a whole number beyond all floats; an"
+            " embedding has length 1"
+        ) from None
 
 
 def example_of(line: Line, vector: np.ndarray, file: Path) -> Example:

@@ -3,14 +3,16 @@
 Two JSON files are read. Keys are queries' ids; keys that begin with `_` hold remarks of the recorder and are skipped.
 
     beams       {"17": {"id_list": [[3, 8, 17], [8, 3, 17]], "score_list": [0.046, 0.037]}}
-    candidates  {"17": {"pointer_candidates": [{"pointer": [3, 8], "pointer_pos": [0, 4], "vqa_correct": 1, "vqa_acc_score": 0.9, ...}]}}
+    candidates  {"17": {"pointer_candidates": [{"pointer": [3, 8], "pointer_pos": [0, 4], "vqa_correct": 1,
+    "vqa_acc_score": 0.9, ...}]}}
 
-A beam ends with the query itself and is written as it was shown: its last example stands next to the query. A score is an information gain, the more the
-better, and the best beam comes first. `pointer` names examples of the whole data set, `pointer_pos` places in the pool. Candidates carry `vqa_correct`,
-`vqa_acc_score`, `vqa_gt_prob`, `vqa_rel_score`, `beam_score` and `logprob_score`; those marked `eval_failed`, or judged by a fallback, are left out.
+A beam ends with the query itself and is written as it was shown: its last example stands next to the query. A score is
+an information gain, the more the better, and the best beam comes first. `pointer` names examples of the whole data set,
+`pointer_pos` places in the pool. Candidates carry `vqa_correct`, `vqa_acc_score`, `vqa_gt_prob`, `vqa_rel_score`,
+`beam_score` and `logprob_score`; those marked `eval_failed`, or judged by a fallback, are left out.
 
-Files differ from this: places where ids were meant, costs where scores were meant. What can be told from the file is converted and said; what cannot is an
-error.
+Files differ from this: places where ids were meant, costs where scores were meant. What can be told from the file is
+converted and said; what cannot is an error.
 """
 
 from __future__ import annotations
@@ -23,7 +25,13 @@ from typing import Any, Literal, final
 
 from groupwise.config import Config, ConfigError, read_json
 
-_FIELDS = {"vqa_correct": "correct", "vqa_acc_score": "accuracy", "vqa_gt_prob": "probability", "vqa_rel_score": "relevance", "beam_score": "quality"}
+_FIELDS = {
+    "vqa_correct": "correct",
+    "vqa_acc_score": "accuracy",
+    "vqa_gt_prob": "probability",
+    "vqa_rel_score": "relevance",
+    "beam_score": "quality",
+}
 _MOST_NAMED = 3
 
 
@@ -65,9 +73,10 @@ class Recorded(Config):
 
     Args:
         path: the JSON file.
-        ids: what the numbers of a choice are: `global` are ids of examples, `local` places in the query's pool. `auto` tells by which of the two every number
-            of the file can be, and refuses when both are possible.
-        score: `higher` is better, or `lower` (a loss). `auto` tells beams by their order, the best first, and refuses when they are in none.
+        ids: what the numbers of a choice are: `global` are ids of examples, `local` places in the query's pool. `auto`
+            tells by which of the two every number of the file can be, and refuses when both are possible.
+        score: `higher` is better, or `lower` (a loss). `auto` tells beams by their order, the best first, and refuses
+            when they are in none.
         prefix: of the ids in the data: the number 17 is the example `f"{prefix}17"`.
     """
 
@@ -88,8 +97,9 @@ class Recorded(Config):
             candidates by query, with remarks on what was converted.
 
         Raises:
-            ConfigError: a file in another format; ids that fit neither reading, or both; a query among its own examples; an example twice; scores of no clear
-                direction, or that are no numbers; no query of the data. Names the query and the entry.
+            ConfigError: a file in another format; ids that fit neither reading, or both; a query among its own
+                examples; an example twice; scores of no clear direction, or that are no numbers; no query of the data.
+                Names the query and the entry.
         """
         tree = read_json(Path(self.path))
         entries = {str(key): value for key, value in tree.items() if not str(key).startswith("_")}
@@ -97,9 +107,15 @@ class Recorded(Config):
         known = {f"{self.prefix}{key}": value for key, value in entries.items() if f"{self.prefix}{key}" in pools}
         if not known:
             have, named = ", ".join(list(pools)[:_MOST_NAMED]), ", ".join(list(entries)[:_MOST_NAMED]) or "none"
-            raise ConfigError(f"{self.path}: no query of the data is in it (data: {have}, ...; file: {named}, ...); write prefix, or the file of this data")
+            raise ConfigError(
+                f"{self.path}: no query of the data is in it (data: {have}, ...; file: {named}, ...); write prefix, or"
+                " the file of this data"
+            )
         if len(known) < len(entries):
-            remarks.append(f"{self.path}: {len(entries) - len(known)} of {len(entries)} queries are none of the data's training queries and are left out")
+            remarks.append(
+                f"{self.path}: {len(entries) - len(known)} of {len(entries)} queries are none of the data's training"
+                " queries and are left out"
+            )
         rows, failed = self._rows(known)
         if failed:
             remarks.append(f"{self.path}: {failed} candidates whose evaluation failed or fell back are left out")
@@ -117,7 +133,9 @@ class Recorded(Config):
         failed = 0
         for query, entry in known.items():
             where = f"{self.path}: query {query!r}"
-            if not isinstance(entry, Mapping) or not ("pointer_candidates" in entry or {"id_list", "score_list"} <= set(entry)):
+            if not isinstance(entry, Mapping) or not (
+                "pointer_candidates" in entry or {"id_list", "score_list"} <= set(entry)
+            ):
                 keys = sorted(entry) if isinstance(entry, Mapping) else type(entry).__name__
                 raise ConfigError(f"{where} has {keys}; allowed: id_list with score_list, or pointer_candidates")
             lists = ["pointer_candidates"] if "pointer_candidates" in entry else ["id_list", "score_list"]
@@ -136,7 +154,9 @@ class Recorded(Config):
                 rows += _beams(query, entry, where, self.prefix)
         return rows, failed
 
-    def _places(self, rows: Sequence[_Row], pools: Mapping[str, Sequence[str]], most: int, remarks: list[str]) -> list[tuple[int, ...]]:
+    def _places(
+        self, rows: Sequence[_Row], pools: Mapping[str, Sequence[str]], most: int, remarks: list[str]
+    ) -> list[tuple[int, ...]]:
         def as_global(row: _Row, numbers: Sequence[int]) -> list[int | None]:
             place = {name: index for index, name in enumerate(pools[row.query])}
             return [place.get(f"{self.prefix}{number}") for number in numbers]
@@ -144,10 +164,16 @@ class Recorded(Config):
         def as_local(row: _Row, numbers: Sequence[int]) -> list[int | None]:
             return [number if 0 <= number < len(pools[row.query]) else None for number in numbers]
 
-        readings: dict[str, Callable[[_Row, Sequence[int]], list[int | None]]] = {"global": as_global, "local": as_local}
+        readings: dict[str, Callable[[_Row, Sequence[int]], list[int | None]]] = {
+            "global": as_global,
+            "local": as_local,
+        }
         kind = self.ids if self.ids != "auto" else self._kind(rows, readings)
         if kind == "local" and self.ids == "auto":
-            remarks.append(f"{self.path}: its numbers are places in the pool, not ids of examples (none fits as an id), and are read so")
+            remarks.append(
+                f"{self.path}: its numbers are places in the pool, not ids of examples (none fits as an id), and are"
+                " read so"
+            )
         found = []
         for row in rows:
             places = readings[kind](row, row.numbers)
@@ -157,14 +183,17 @@ class Recorded(Config):
             found.append(tuple(place for place in places if place is not None))
         return found
 
-    def _kind(self, rows: Sequence[_Row], readings: Mapping[str, Callable[[_Row, Sequence[int]], list[int | None]]]) -> str:
+    def _kind(
+        self, rows: Sequence[_Row], readings: Mapping[str, Callable[[_Row, Sequence[int]], list[int | None]]]
+    ) -> str:
         fits = {name: all(None not in read(row, row.numbers) for row in rows) for name, read in readings.items()}
         if fits["global"] and fits["local"]:
             same = all(readings["global"](row, row.numbers) == readings["local"](row, row.numbers) for row in rows)
             if same:
                 return "global"
             raise ConfigError(
-                f'{self.path}: its numbers are ids of examples in the pools, and could be places in them too; write ids = "global", or "local" for places'
+                f"{self.path}: its numbers are ids of examples in the pools, and could be places in them too; write ids"
+                ' = "global", or "local" for places'
             )
         # Where neither fits whole, the reading that is meant is the documented one, and its error names the number.
         return "local" if fits["local"] else "global"
@@ -175,14 +204,16 @@ class Recorded(Config):
         if list(row.places) == list(places):
             return
         if list(row.places) == list(row.numbers):
-            said = f"{self.path}: pointer_pos repeats the ids of pointer, where places in the pool belong; pointer is used"
+            said = (
+                f"{self.path}: pointer_pos repeats the ids of pointer, where places in the pool belong; pointer is used"
+            )
             if said not in remarks:
                 remarks.append(said)
             return
         shown = [pool[place] if 0 <= place < len(pool) else None for place in row.places]
         raise ConfigError(
-            f"{row.where}: pointer = {list(row.numbers)} and pointer_pos = {list(row.places)} (in this data {shown}) are different choices; the pools are not "
-            "those the file was recorded with"
+            f"{row.where}: pointer = {list(row.numbers)} and pointer_pos = {list(row.places)} (in this data {shown})"
+            " are different choices; the pools are not those the file was recorded with"
         )
 
     def _orient(self, rows: Sequence[_Row], remarks: list[str]) -> None:
@@ -201,9 +232,18 @@ class Recorded(Config):
             if not ordered or falling == len(ordered):
                 return
             if rising != len(ordered):
-                said = f"the scores of {falling} queries fall along the list, those of {rising} rise, and those of {len(ordered) - falling - rising} do neither"
-                raise ConfigError(f'{self.path}: {said}, so their sign cannot be told from beams that come best first; write score = "higher" or "lower"')
-            remarks.append(f"{self.path}: scores rise along every list, while beams come best first: they are costs, and their sign is turned")
+                said = (
+                    f"the scores of {falling} queries fall along the list, those of {rising} rise, and those of"
+                    f" {len(ordered) - falling - rising} do neither"
+                )
+                raise ConfigError(
+                    f"{self.path}: {said}, so their sign cannot be told from beams that come best first; write score ="
+                    ' "higher" or "lower"'
+                )
+            remarks.append(
+                f"{self.path}: scores rise along every list, while beams come best first: they are costs, and their"
+                " sign is turned"
+            )
         for row in scored:
             row.fields.update({name: -row.fields[name] for name in ("quality", "info") if name in row.fields})
 
@@ -224,14 +264,18 @@ class _Row:
 def _beams(query: str, entry: Mapping[str, Any], where: str, prefix: str) -> list[_Row]:
     beams, scores = entry["id_list"], entry["score_list"]
     if len(beams) != len(scores):
-        raise ConfigError(f"{where}: id_list has {len(beams)} beams and score_list {len(scores)} scores; they belong together one by one")
+        raise ConfigError(
+            f"{where}: id_list has {len(beams)} beams and score_list {len(scores)} scores; they belong together one"
+            " by one"
+        )
     rows = []
     for number, (beam, score) in enumerate(zip(beams, scores, strict=True)):
         here = f"{where}: id_list[{number}]"
         ids = _integers(beam, here)
         if f"{prefix}{ids[-1]}" != query:
             raise ConfigError(
-                f"{here} = {ids} does not end with the query's own id; a beam is [example, ..., query], and its last example stands next to the query"
+                f"{here} = {ids} does not end with the query's own id; a beam is [example, ..., query], and its last"
+                " example stands next to the query"
             )
         value = _finite(score, f"{where}: score_list[{number}]")
         rows.append(_Row(query, here, ids[:-1], {"quality": value, "info": value}, ranked=True))
@@ -241,7 +285,11 @@ def _beams(query: str, entry: Mapping[str, Any], where: str, prefix: str) -> lis
 def _pointer(query: str, number: int, entry: Mapping[str, Any], where: str) -> _Row:
     if "pointer" not in entry and "pointer_pos" not in entry:
         raise ConfigError(f"{where} has neither pointer nor pointer_pos, the examples it is of")
-    fields = {ours: _finite(entry[theirs], f"{where}: {theirs}") for theirs, ours in _FIELDS.items() if entry.get(theirs) is not None}
+    fields = {
+        ours: _finite(entry[theirs], f"{where}: {theirs}")
+        for theirs, ours in _FIELDS.items()
+        if entry.get(theirs) is not None
+    }
     if entry.get("logprob_score") is not None and "quality" not in fields:
         # Recorders wrote the log-prob or its negative; only one of the two can be above 0.
         score = _finite(entry["logprob_score"], f"{where}: logprob_score")
@@ -255,19 +303,31 @@ def _pointer(query: str, number: int, entry: Mapping[str, Any], where: str) -> _
 def _check(row: _Row, places: Sequence[int | None], most: int, kind: str, prefix: str) -> None:
     for number, place in zip(row.numbers, places, strict=True):
         if f"{prefix}{number}" == row.query and kind == "global":
-            raise ConfigError(f"{row.where}: the query itself is among its examples, and its answer with it; leave this candidate out")
+            raise ConfigError(
+                f"{row.where}: the query itself is among its examples, and its answer with it; leave this candidate out"
+            )
         if place is None:
             what = "no example of the query's pool" if kind == "global" else "no place in the query's pool"
             other = "local" if kind == "global" else "global"
-            raise ConfigError(f'{row.where}: {number} is {what}; the file is of other pools, or its numbers are {other}: write ids = "{other}"')
+            raise ConfigError(
+                f"{row.where}: {number} is {what}; the file is of other pools, or its numbers are {other}: write ids ="
+                f' "{other}"'
+            )
     if len(set(places)) < len(places):
         raise ConfigError(f"{row.where} = {list(row.numbers)} has an example twice; picks are made without replacement")
     if not 1 <= len(places) <= most:
-        raise ConfigError(f"{row.where} has {len(places)} examples, and a choice has 1 to domain.shots = {most}; write domain.shots = {len(places)}")
+        raise ConfigError(
+            f"{row.where} has {len(places)} examples, and a choice has 1 to domain.shots = {most}; write domain.shots ="
+            f" {len(places)}"
+        )
 
 
 def _integers(values: Any, where: str) -> list[int]:
-    if not isinstance(values, list) or not values or not all(isinstance(value, int) and not isinstance(value, bool) for value in values):
+    if (
+        not isinstance(values, list)
+        or not values
+        or not all(isinstance(value, int) and not isinstance(value, bool) for value in values)
+    ):
         raise ConfigError(f"{where} is {values!r}; it must be a list of whole numbers")
     return values
 

@@ -1,4 +1,6 @@
-"""Support tickets to be sent to the right desk: text questions whose answers are a convention that only solved tickets tell."""
+"""Support tickets to be sent to the right desk: text questions whose answers are a convention that only solved tickets
+tell.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,24 @@ PRODUCTS = ("atlas", "beacon", "comet", "delta", "ember", "falcon", "gamma", "he
 REGIONS = ("north", "south", "east", "west", "inland", "coast")
 PLANS = ("free", "basic", "team", "pro", "gold", "partner")
 CHANNELS = ("mail", "phone", "chat", "web", "letter", "visit")
-CUSTOMERS = ("kim", "ana", "ben", "eva", "ida", "jon", "lea", "max", "nia", "ola", "per", "rui", "sam", "tom", "uma", "zoe")
+CUSTOMERS = (
+    "kim",
+    "ana",
+    "ben",
+    "eva",
+    "ida",
+    "jon",
+    "lea",
+    "max",
+    "nia",
+    "ola",
+    "per",
+    "rui",
+    "sam",
+    "tom",
+    "uma",
+    "zoe",
+)
 AGES = ("new", "old")
 WORDS = (REGIONS, PLANS, CHANNELS, CUSTOMERS, AGES, PRODUCTS)
 """The words of a ticket in their order."""
@@ -30,9 +49,10 @@ DESKS = ("amber", "birch", "cedar", "dune", "elm", "fern", "grove", "heath")
 class Tickets(Config):
     """Tickets of six words, `north gold web kim new atlas`; the answer is the desk that deals with it.
 
-    The product alone decides the desk, and desks have moved: an old ticket went elsewhere. So a new ticket's desk is told by new ones of the same product,
-    and nothing in a text says so; similarity counts all words alike. The desks of training, validation and held-out tickets are drawn anew, so that none can
-    be known by heart: what can be learnt is which solved tickets to show. A pool holds at least one that tells, and `num_old` old ones of the same product.
+    The product alone decides the desk, and desks have moved: an old ticket went elsewhere. So a new ticket's desk is
+    told by new ones of the same product, and nothing in a text says so; similarity counts all words alike. The desks of
+    training, validation and held-out tickets are drawn anew, so that none can be known by heart: what can be learnt is
+    which solved tickets to show. A pool holds at least one that tells, and `num_old` old ones of the same product.
 
     Args:
         num_train, num_validation, num_held_out: queries of each split.
@@ -40,7 +60,8 @@ class Tickets(Config):
         pool_size: of a query.
         num_old: old tickets of the query's product in its pool.
         embedder: texts as vectors.
-        seed: of tickets, desks and pools. It is not the run's seed: runs with different seeds are judged on the same tickets.
+        seed: of tickets, desks and pools. It is not the run's seed: runs with different seeds are judged on the same
+            tickets.
 
     Example:
         >>> questions = Tickets(num_train=4, num_validation=2, num_held_out=2).read()
@@ -63,8 +84,8 @@ class Tickets(Config):
     def _sound(self) -> Tickets:
         if self.bank_size < 4 * self.pool_size or self.pool_size <= self.num_old:
             raise ValueError(
-                f"pool_size = {self.pool_size} with num_old = {self.num_old} and bank_size = {self.bank_size}: write a pool above num_old and a bank of "
-                "at least four pools"
+                f"pool_size = {self.pool_size} with num_old = {self.num_old} and bank_size = {self.bank_size}: write a"
+                " pool above num_old and a bank of at least four pools"
             )
         return self
 
@@ -80,10 +101,15 @@ class Tickets(Config):
     def _split(self, split: str, size: int, random: np.random.Generator) -> list[Query]:
         desks = {(product, age): DESKS[int(random.integers(len(DESKS)))] for age in AGES for product in PRODUCTS}
         # The first of each key are put there, so that every ticket is told by some.
-        solved = [draw_ticket(random, age, product) for product, age in desks] + [draw_ticket(random) for _ in range(self.bank_size - len(desks))]
+        solved = [draw_ticket(random, age, product) for product, age in desks] + [
+            draw_ticket(random) for _ in range(self.bank_size - len(desks))
+        ]
         asked = [draw_ticket(random, AGES[0]) for _ in range(size)]
         vectors = self.embedder(solved)
-        bank = [Example(f"{split}-solved-{place}", text, desks[decisive(text)], vectors[place]) for place, text in enumerate(solved)]
+        bank = [
+            Example(f"{split}-solved-{place}", text, desks[decisive(text)], vectors[place])
+            for place, text in enumerate(solved)
+        ]
         by_key: dict[tuple[str, str], list[Example]] = {}
         for example in bank:
             by_key.setdefault(decisive(example.question), []).append(example)
@@ -96,7 +122,18 @@ class Tickets(Config):
             others = [example for example in _some(bank, 2 * self.pool_size, random) if example.id not in taken]
             pool = [*telling, *old, *others][: self.pool_size]
             shuffled = tuple(pool[index] for index in random.permutation(len(pool)))
-            found.append(Query(f"{split}-{place}", text, (desks[product, age],), vector, shuffled, None, DESKS, {"product": product}))
+            found.append(
+                Query(
+                    f"{split}-{place}",
+                    text,
+                    (desks[product, age],),
+                    vector,
+                    shuffled,
+                    None,
+                    DESKS,
+                    {"product": product},
+                )
+            )
         return found
 
 

@@ -1,4 +1,6 @@
-"""What the domain needs of the model whose answers the demonstrations are to improve. It is frozen: nothing here trains it."""
+"""What the domain needs of the model whose answers the demonstrations are to improve. It is frozen: nothing here trains
+it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from groupwise.domain.selection.example import Example, Query
 class TaskModel(Protocol):
     """A model that answers queries after demonstrations."""
 
-    def score(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]) -> list[list[float]]:
+    def score(
+        self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]
+    ) -> list[list[float]]:
         """Nats, `log P(answer | query, demos)` for each listed answer of each query.
 
         Args:

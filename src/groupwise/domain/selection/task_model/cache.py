@@ -1,13 +1,17 @@
-"""What a task model answered before, kept on disk: a model's answer to a prompt is always the same, and asking it is what costs.
+"""What a task model answered before, kept on disk: a model's answer to a prompt is always the same, and asking it is
+what costs.
 
-One file a model, one line a prompt, each with its own checksum; lines are only ever added. Several processes may add at once: a
-lock is held for the time of one write, and each sees what the others added at its next question. A line that is torn (a process killed while it wrote, a
-full disk) or damaged is left out, which is said once, and what it held is computed again.
+One file a model, one line a prompt, each with its own checksum; lines are only ever added. Several processes may add at
+once: a lock is held for the time of one write, and each sees what the others added at its next question. A line that is
+torn (a process killed while it wrote, a full disk) or damaged is left out, which is said once, and what it held is
+computed again.
 
-    key = hash(query, demonstrations in order, answers), value = {answer: nats}        the file's name says which weights, template and machine
+    key = hash(query, demonstrations in order, answers), value = {answer: nats}        the file's name says which
+    weights, template and machine
 
-What is not there is computed row by row, never in batches: in what batch a row stands changes its last digits, and a number must not depend on what else
-was asked or kept. So a run ends with the same bits whether the file was empty, half filled by a run that was killed, or full.
+What is not there is computed row by row, never in batches: in what batch a row stands changes its last digits, and a
+number must not depend on what else was asked or kept. So a run ends with the same bits whether the file was empty, half
+filled by a run that was killed, or full.
 """
 
 from __future__ import annotations
@@ -38,12 +42,14 @@ _WRITTEN_TOGETHER = 32
 
 @final
 class CachedTaskModel:
-    """A task model that asks the one inside only what it was never asked; see `groupwise.domain.selection.task_model.base.TaskModel`.
+    """A task model that asks the one inside only what it was never asked; see
+    `groupwise.domain.selection.task_model.base.TaskModel`.
 
     Args:
         model: any task model.
         folder: where answers are kept; unset takes `task_model_answers` in Groupwise's cache.
-        machine: what else its numbers depend on, in their last digits: the device, its threads, the versions of what computes.
+        machine: what else its numbers depend on, in their last digits: the device, its threads, the versions of what
+            computes.
 
     A cache is a convenience: where nothing can be written, that is said once and the run goes on.
     """
@@ -58,12 +64,17 @@ class CachedTaskModel:
         name = hashlib.blake2b(f"{self._fingerprint} {machine}".encode(), digest_size=16).hexdigest()
         self.file = AnswerFile((folder or cache_folder() / "task_model_answers") / f"{name}.jsonl")
         self._new: dict[str, dict[str, Any]] = {}
-        # Records are frozen, so that one is read for its hash once; holding it keeps its identity from being used again.
+        # Records are frozen, so that one is read for its hash once; holding it keeps its identity from being used
+        # again.
         self._digests: dict[int, tuple[Example | Query, bytes]] = {}
 
-    def score(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]) -> list[list[float]]:
+    def score(
+        self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]
+    ) -> list[list[float]]:
         """See `TaskModel.score`; a row is kept with the answers it was asked for."""
-        keys = [self._key("score", query, chosen, own) for query, chosen, own in zip(queries, demos, answers, strict=True)]
+        keys = [
+            self._key("score", query, chosen, own) for query, chosen, own in zip(queries, demos, answers, strict=True)
+        ]
         for row in self._missing(keys, [len(own) for own in answers]):
             (values,) = self.model.score([queries[row]], [demos[row]], [answers[row]])
             self._keep(keys[row], dict(zip(answers[row], values, strict=True)))
@@ -129,11 +140,15 @@ def machine() -> str:
     import torch
     import transformers
 
-    return f"torch {torch.__version__}, transformers {transformers.__version__}, {torch.get_num_threads()} threads, {processor()}"
+    return (
+        f"torch {torch.__version__}, transformers {transformers.__version__}, {torch.get_num_threads()} threads,"
+        f" {processor()}"
+    )
 
 
 def digest(record: Example | Query) -> bytes:
-    """A hash of all that a task model may read of a record: everything but its embedding, its pool and what its annotators said.
+    """A hash of all that a task model may read of a record: everything but its embedding, its pool and what its
+    annotators said.
 
     Args:
         record: a demonstration or a query. An image that is a file counts with its content.
@@ -154,7 +169,9 @@ def digest(record: Example | Query) -> bytes:
             found.update(Path(record.image).read_bytes())
         except OSError as error:
             kind = "example" if isinstance(record, Example) else "query"
-            raise ConfigError(f"{kind} {record.id!r}: field image: {str(record.image)!r} cannot be read: {error}") from error
+            raise ConfigError(
+                f"{kind} {record.id!r}: field image: {str(record.image)!r} cannot be read: {error}"
+            ) from error
     elif record.image is not None:
         pixels = np.ascontiguousarray(record.image)
         found.update(f"{pixels.dtype}{pixels.shape}".encode() + pixels.tobytes())
@@ -196,7 +213,11 @@ class AnswerFile:
             with self.path.open("rb") as file, _locked(file, shared=True):
                 size = file.seek(0, 2)
                 if size < self._read:
-                    self._say("shorter", "%s became shorter while it was in use; what was in it stays known to this process", self.path)
+                    self._say(
+                        "shorter",
+                        "%s became shorter while it was in use; what was in it stays known to this process",
+                        self.path,
+                    )
                     self._read = 0
                 file.seek(self._read)
                 block = file.read()
@@ -216,7 +237,12 @@ class AnswerFile:
             elif line:
                 damaged += 1
         if damaged:
-            self._say("damaged", "%s: %d of its lines are torn or damaged; what they held is computed again", self.path, damaged)
+            self._say(
+                "damaged",
+                "%s: %d of its lines are torn or damaged; what they held is computed again",
+                self.path,
+                damaged,
+            )
 
     def add(self, entries: Mapping[str, Mapping[str, Any]]) -> None:
         """Writes answers in one piece, after what others have written.
@@ -238,7 +264,13 @@ class AnswerFile:
                 if end == self._read:
                     self._read = file.tell()
         except OSError as error:
-            self._say("unwritable", "%s", StorageError(f"{storage_error(self.path, error)} The run goes on, and its answers are not kept for later ones."))
+            self._say(
+                "unwritable",
+                "%s",
+                StorageError(
+                    f"{storage_error(self.path, error)} The run goes on, and its answers are not kept for later ones."
+                ),
+            )
 
     def _say(self, what: str, message: str, *values: Any) -> None:
         if what not in self._said:

@@ -1,4 +1,6 @@
-"""A causal language model that answers from demonstrations: any `AutoModelForCausalLM`, answers scored by their token ids."""
+"""A causal language model that answers from demonstrations: any `AutoModelForCausalLM`, answers scored by their token
+ids.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,9 @@ from groupwise.domain.weights import hash_weights
 class CausalLMTaskModel:
     """A frozen causal language model behind a template; see `groupwise.domain.selection.task_model.base.TaskModel`.
 
-    `score = sum_t log p(answer_t | prompt, answer_<t)`: the prompt is the template's text tokenised once, the answer is tokenised by itself, and the two lists
-    of ids are joined. No text is tokenised again, so no token spans the boundary.
+    `score = sum_t log p(answer_t | prompt, answer_<t)`: the prompt is the template's text tokenised once, the answer is
+    tokenised by itself, and the two lists of ids are joined. No text is tokenised again, so no token spans the
+    boundary.
 
     Args:
         loaded: model and tokenizer, from `groupwise.causal_lm.loading.load`.
@@ -37,7 +40,9 @@ class CausalLMTaskModel:
         ConfigError: a chat template is asked for and the tokenizer has none, or the template shows images.
     """
 
-    def __init__(self, loaded: LoadedLM, template: Template | None = None, *, max_new_tokens: int = 16, batch_tokens: int = 16384) -> None:
+    def __init__(
+        self, loaded: LoadedLM, template: Template | None = None, *, max_new_tokens: int = 16, batch_tokens: int = 16384
+    ) -> None:
         self.template: Template = template or TextTemplate()
         self.max_new_tokens, self.batch_tokens = max_new_tokens, batch_tokens
         self._backbone, self._tokenizer = loaded.backbone, loaded.tokenizer
@@ -45,11 +50,18 @@ class CausalLMTaskModel:
         self._fingerprint: str | None = None
         self._keeps_keys: bool | None = None
         if self.template.num_images:
-            raise ConfigError("template.question holds {image}, which a causal language model cannot see; write task_model.kind = 'image_text'")
+            raise ConfigError(
+                "template.question holds {image}, which a causal language model cannot see; write task_model.kind ="
+                " 'image_text'"
+            )
         if isinstance(self.template, ChatTemplate) and not getattr(loaded.tokenizer, "chat_template", None):
-            raise ConfigError("template.kind = 'chat', but the tokenizer has no chat template; write template.kind = 'text'")
+            raise ConfigError(
+                "template.kind = 'chat', but the tokenizer has no chat template; write template.kind = 'text'"
+            )
 
-    def score(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]) -> list[list[float]]:
+    def score(
+        self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]
+    ) -> list[list[float]]:
         """`log P(answer | query, demos in this order)` in nats, one list a query.
 
         Args:
@@ -58,10 +70,14 @@ class CausalLMTaskModel:
             answers: Q lists of answers.
 
         Raises:
-            ConfigError: a prompt that with its answer is longer than the model's context, or an answer that becomes no token; with the query's id.
+            ConfigError: a prompt that with its answer is longer than the model's context, or an answer that becomes no
+                token; with the query's id.
         """
         prompts = self._prompts(queries, demos)
-        continuations = [[self._answers.ids(answer, query.id) for answer in wanted] for query, wanted in zip(queries, answers, strict=True)]
+        continuations = [
+            [self._answers.ids(answer, query.id) for answer in wanted]
+            for query, wanted in zip(queries, answers, strict=True)
+        ]
         for query, chosen, prompt, own in zip(queries, demos, prompts, continuations, strict=True):
             self._check_length(query, chosen, len(prompt) + max(map(len, own), default=0))
         return continuation_log_probs(self._backbone, prompts, continuations, batch_tokens=self.batch_tokens)
@@ -90,11 +106,15 @@ class CausalLMTaskModel:
         return [answer[tuple(prompt)] for prompt in prompts]
 
     def _engine(self, longest: int) -> Engine:
-        """What writes answers to prompts of at most so many tokens; a family that keeps a state, not keys and values, writes one at a time."""
+        """What writes answers to prompts of at most so many tokens; a family that keeps a state, not keys and values,
+        writes one at a time.
+        """
         if self._keeps_keys is None:
             self._keeps_keys = continues_from_keys(self._backbone)
         if self._keeps_keys:
-            return Builtin(self._backbone, self._tokenizer, BuiltinEngine(max_members=max(1, self.batch_tokens // longest)))
+            return Builtin(
+                self._backbone, self._tokenizer, BuiltinEngine(max_members=max(1, self.batch_tokens // longest))
+            )
         return Generate(self._backbone, self._tokenizer, TransformersEngine(max_members=1))
 
     def fingerprint(self) -> str:
@@ -102,32 +122,46 @@ class CausalLMTaskModel:
         if self._fingerprint is None:
             found = hashlib.sha256(hash_weights(self._backbone.model).encode())
             found.update(self._answers.description.encode())
-            found.update(f"{self._backbone.config.to_json_string()}{self.template.model_dump_json()}{self.max_new_tokens}".encode())
+            found.update(
+                f"{self._backbone.config.to_json_string()}{self.template.model_dump_json()}{self.max_new_tokens}".encode()
+            )
             self._fingerprint = found.hexdigest()[:32]
         return self._fingerprint
 
     def _prompts(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[list[int]]:
-        pairs = [(query.question, [(demo.question, demo.answer) for demo in chosen]) for query, chosen in zip(queries, demos, strict=True)]
+        pairs = [
+            (query.question, [(demo.question, demo.answer) for demo in chosen])
+            for query, chosen in zip(queries, demos, strict=True)
+        ]
         template, tokenizer = self.template, self._tokenizer
         if not pairs:
             return []
         if isinstance(template, ChatTemplate):
-            texts = [render_chat(tokenizer, template.messages(asked, shown), template.template_arguments) for asked, shown in pairs]
+            texts = [
+                render_chat(tokenizer, template.messages(asked, shown), template.template_arguments)
+                for asked, shown in pairs
+            ]
         else:
             texts = [template.prompt(asked, shown) for asked, shown in pairs]
         # A chat template writes its own special tokens.
-        found: list[list[int]] = tokenizer(texts, add_special_tokens=not isinstance(template, ChatTemplate))["input_ids"]
+        found: list[list[int]] = tokenizer(texts, add_special_tokens=not isinstance(template, ChatTemplate))[
+            "input_ids"
+        ]
         for query, ids in zip(queries, found, strict=True):
             if not ids:
-                raise ConfigError(f"query {query.id!r}: its prompt becomes no token, and nothing predicts an answer; put some text into template.question")
+                raise ConfigError(
+                    f"query {query.id!r}: its prompt becomes no token, and nothing predicts an answer; put some text"
+                    " into template.question"
+                )
         return found
 
     def _check_length(self, query: Query, demos: Sequence[Example], num_tokens: int) -> None:
         limit = self._backbone.max_positions
         if limit is not None and num_tokens > limit:
             raise ConfigError(
-                f"query {query.id!r} with {len(demos)} demonstrations and the answer takes {num_tokens} tokens, above the model's context of {limit}; "
-                "show fewer or shorter demonstrations, or use a model with a longer context"
+                f"query {query.id!r} with {len(demos)} demonstrations and the answer takes {num_tokens} tokens, above"
+                f" the model's context of {limit}; show fewer or shorter demonstrations, or use a model with a longer"
+                " context"
             )
 
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 @final
 class DigitRules(Config):
-    """A small transformer trained here to answer digit-rule questions from demonstrations alone, and frozen; see `task_model.digit_rules`.
+    """A small transformer trained here to answer digit-rule questions from demonstrations alone, and frozen; see
+    `task_model.digit_rules`.
 
     Args:
         dimensions: principal components of an image that it reads; as many as the source's rules are made of.

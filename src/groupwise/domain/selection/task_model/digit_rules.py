@@ -1,4 +1,6 @@
-"""A small transformer that learns a rule from the demonstrations it is shown: the task model of the digit-rule questions."""
+"""A small transformer that learns a rule from the demonstrations it is shown: the task model of the digit-rule
+questions.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ _TRAINED_DEMOS = 4
 _FOLLOW = 0.75
 """Share of demonstrations in training that follow the rule that is asked about."""
 _ALIKE, _CANDIDATES = 0.5, 12
-"""Share of episodes whose demonstrations are like the image asked about: the nearest of so many. Prompts that were made with care look like that."""
+"""Share of episodes whose demonstrations are like the image asked about: the nearest of so many. Prompts that were made
+with care look like that.
+"""
 _ANSWERS = {YES: 0, NO: 1}
 
 
@@ -48,9 +52,12 @@ class RuleLearner(nn.Module):
         super().__init__()
         self.read = nn.Linear(config.dimensions, config.width)
         self.label = nn.Embedding(3, config.width)
-        # Places are counted from the query backwards: the demonstration before it has the same place in a prompt of any length.
+        # Places are counted from the query backwards: the demonstration before it has the same place in a prompt of any
+        # length.
         self.place = nn.Parameter(0.02 * torch.randn(config.MOST_DEMOS + 1, config.width))
-        layer = nn.TransformerEncoderLayer(config.width, config.num_heads, 4 * config.width, 0.0, "gelu", batch_first=True, norm_first=True)
+        layer = nn.TransformerEncoderLayer(
+            config.width, config.num_heads, 4 * config.width, 0.0, "gelu", batch_first=True, norm_first=True
+        )
         self.layers = nn.TransformerEncoder(layer, config.num_layers, enable_nested_tensor=False)
         self.answer = nn.Sequential(nn.LayerNorm(config.width), nn.Linear(config.width, 2))
 
@@ -69,7 +76,8 @@ class RuleLearner(nn.Module):
 
 @final
 class DigitRulesModel:
-    """The trained learner as a task model; see `task_model.base.TaskModel`. It reads images and answers, and knows no word of a question.
+    """The trained learner as a task model; see `task_model.base.TaskModel`. It reads images and answers, and knows no
+    word of a question.
 
     Args:
         learner: trained.
@@ -81,14 +89,19 @@ class DigitRulesModel:
         self._components: dict[str, np.ndarray] = {}
 
     @torch.no_grad()
-    def score(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]) -> list[list[float]]:
+    def score(
+        self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]
+    ) -> list[list[float]]:
         """See `TaskModel.score`; an answer other than yes and no has probability 0.
 
         Raises:
             ValueError: more demonstrations than the model has places for.
         """
         logits = self._logits(queries, demos)
-        return [[row[_ANSWERS[answer]] if answer in _ANSWERS else float("-inf") for answer in asked] for row, asked in zip(logits, answers, strict=True)]
+        return [
+            [row[_ANSWERS[answer]] if answer in _ANSWERS else float("-inf") for answer in asked]
+            for row, asked in zip(logits, answers, strict=True)
+        ]
 
     @torch.no_grad()
     def generate(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[str]:
@@ -107,14 +120,19 @@ class DigitRulesModel:
         for length, rows in by_length.items():
             if length > DigitRules.MOST_DEMOS:
                 raise ValueError(
-                    f"query {queries[rows[0]].id!r}: {length} demonstrations, and this task model has places for {DigitRules.MOST_DEMOS}; show fewer"
+                    f"query {queries[rows[0]].id!r}: {length} demonstrations, and this task model has places for"
+                    f" {DigitRules.MOST_DEMOS}; show fewer"
                 )
             for start in range(0, len(rows), 4096):
                 part = rows[start : start + 4096]
                 images = np.stack([[*(self._of(each) for each in demos[row]), self._of(queries[row])] for row in part])
-                labels = torch.tensor([[_ANSWERS[each.answer] for each in demos[row]] for row in part], dtype=torch.long).reshape(len(part), length)
+                labels = torch.tensor(
+                    [[_ANSWERS[each.answer] for each in demos[row]] for row in part], dtype=torch.long
+                ).reshape(len(part), length)
                 place = self.learner.place.device
-                logits = functional.log_softmax(self.learner(torch.from_numpy(images).float().to(place), labels.to(place)).double(), dim=1)
+                logits = functional.log_softmax(
+                    self.learner(torch.from_numpy(images).float().to(place), labels.to(place)).double(), dim=1
+                )
                 for row, values in zip(part, logits.tolist(), strict=True):
                     found[row] = values
         return found
@@ -138,7 +156,13 @@ def open_model(config: DigitRules, device: str = "cpu") -> DigitRulesModel:
     from groupwise.checkpoint import Cache, StorageError, code_version, content_key
 
     rooms = ("domain/selection/task_model/digit_rules.py", "domain/selection/source/digit_rules.py", "streams.py")
-    key = content_key({"config": config.model_dump(mode="json", exclude={"cache"}), "code": code_version(*rooms), "torch": torch.__version__})
+    key = content_key(
+        {
+            "config": config.model_dump(mode="json", exclude={"cache"}),
+            "code": code_version(*rooms),
+            "torch": torch.__version__,
+        }
+    )
     learner = _fresh(config)
     folder = Cache().get("task_model", key) if config.cache else None
     if folder is not None:
@@ -156,8 +180,8 @@ def open_model(config: DigitRules, device: str = "cpu") -> DigitRulesModel:
 
 
 def train(learner: RuleLearner, config: DigitRules) -> None:
-    """Trains on episodes: a random rule, up to four images with their answers (a quarter of them follows another rule; in half of the episodes they are
-    like the image that is asked about), and one image to answer for.
+    """Trains on episodes: a random rule, up to four images with their answers (a quarter of them follows another rule;
+    in half of the episodes they are like the image that is asked about), and one image to answer for.
 
     Args:
         learner: with fresh weights.
@@ -169,7 +193,11 @@ def train(learner: RuleLearner, config: DigitRules) -> None:
     learner.train()
     console = Console(stderr=True, quiet=not is_first_process())
     for step in track(range(config.num_steps), "training the task model, once", console=console, transient=True):
-        rate = config.learning_rate * min(1.0, (step + 1) / 50) * (0.02 + 0.98 * 0.5 * (1 + np.cos(np.pi * step / config.num_steps)))
+        rate = (
+            config.learning_rate
+            * min(1.0, (step + 1) / 50)
+            * (0.02 + 0.98 * 0.5 * (1 + np.cos(np.pi * step / config.num_steps)))
+        )
         for group in optimiser.param_groups:
             group["lr"] = rate
         images, labels, target = episodes(components, config.batch_size, step % (_TRAINED_DEMOS + 1), random)
@@ -180,7 +208,9 @@ def train(learner: RuleLearner, config: DigitRules) -> None:
         optimiser.step()
 
 
-def episodes(components: np.ndarray, size: int, num_demos: int, random: np.random.Generator) -> tuple[Tensor, Tensor, Tensor]:
+def episodes(
+    components: np.ndarray, size: int, num_demos: int, random: np.random.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
     """Images `[B, n + 1, dimensions]`, answers of the first `n` `[B, n]`, and the last one's answer `[B]`.
 
     Args:
@@ -194,7 +224,9 @@ def episodes(components: np.ndarray, size: int, num_demos: int, random: np.rando
     follows = random.random((size, num_demos + 1, 1)) < _FOLLOW
     follows[:, -1] = True
     images = components[random.integers(len(components), size=(size, num_demos + 1))]
-    nearest = _nearest(components[random.integers(len(components), size=(size, _CANDIDATES))], images[:, -1:], num_demos, random)
+    nearest = _nearest(
+        components[random.integers(len(components), size=(size, _CANDIDATES))], images[:, -1:], num_demos, random
+    )
     images[:, :-1] = np.where(random.random((size, 1, 1)) < _ALIKE, nearest, images[:, :-1])
     labels = ((images * np.where(follows, rule, other)).sum(2) <= 0).astype(np.int64)
     return torch.from_numpy(images).float(), torch.from_numpy(labels[:, :-1]), torch.from_numpy(labels[:, -1])
@@ -216,5 +248,7 @@ def _fresh(config: DigitRules) -> RuleLearner:
 def _write(learner: RuleLearner, folder: Path) -> None:
     from safetensors.torch import save_file
 
-    weights: dict[str, Any] = {name: value.detach().contiguous().clone() for name, value in learner.state_dict().items()}
+    weights: dict[str, Any] = {
+        name: value.detach().contiguous().clone() for name, value in learner.state_dict().items()
+    }
     save_file(weights, folder / "model.safetensors")

@@ -26,7 +26,9 @@ class _Pretrained(Config):
     max_new_tokens: Positive = 16
     """Longest answer it writes."""
     cache: bool = True
-    """Keep what it answered between runs. Prompts then go through the model one by one, so that no number depends on what is kept."""
+    """Keep what it answered between runs. Prompts then go through the model one by one, so that no number depends on
+    what is kept.
+    """
 
     def _keeping(self, model: TaskModel, computed: str) -> TaskModel:
         """The model, with what it answered before.
@@ -67,14 +69,19 @@ class CausalLM(_Pretrained):
         from groupwise.causal_lm.loading import load
         from groupwise.domain.selection.task_model.causal_lm import CausalLMTaskModel
 
-        loaded = load(CausalLMConfig(path=self.path, dtype=self.dtype, attention=self.attention, revision=self.revision), device)
-        model = CausalLMTaskModel(loaded, self.template, max_new_tokens=self.max_new_tokens, batch_tokens=self.batch_tokens)
+        loaded = load(
+            CausalLMConfig(path=self.path, dtype=self.dtype, attention=self.attention, revision=self.revision), device
+        )
+        model = CausalLMTaskModel(
+            loaded, self.template, max_new_tokens=self.max_new_tokens, batch_tokens=self.batch_tokens
+        )
         return self._keeping(model, f"{device}, {self.attention}")
 
 
 @final
 class ImageText(_Pretrained):
-    """An image-text model of transformers, frozen; safetensors only. A LLaVA-type processor needs no torchvision; one that does says so.
+    """An image-text model of transformers, frozen; safetensors only. A LLaVA-type processor needs no torchvision; one
+    that does says so.
 
     Example:
         >>> ImageText(path="models/llava").template.question
@@ -91,7 +98,8 @@ class ImageText(_Pretrained):
         """The model, with the answers it gave before.
 
         Raises:
-            ConfigError: the folder cannot be loaded, its processor needs a package that is absent, or it does not fit the template.
+            ConfigError: the folder cannot be loaded, its processor needs a package that is absent, or it does not fit
+                the template.
         """
         from groupwise.domain.selection.task_model.image_text import open_model
 

@@ -1,4 +1,6 @@
-"""How demonstrations and a query become a prompt: plain text, or the turns of a chat. Imports neither torch nor transformers."""
+"""How demonstrations and a query become a prompt: plain text, or the turns of a chat. Imports neither torch nor
+transformers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ _EXAMPLES = {"question": "Q: {question}\nA:", "answer": " {answer}"}
 
 def _once(text: str, name: str, key: str) -> str:
     if text.count(name) != 1:
-        raise ValueError(f"{key} = {text!r} holds {name} {text.count(name)} times; write it exactly once, for example {key} = {_EXAMPLES[key]!r}")
+        raise ValueError(
+            f"{key} = {text!r} holds {name} {text.count(name)} times; write it exactly once, for example {key} ="
+            f" {_EXAMPLES[key]!r}"
+        )
     if key == "question" and text.count(IMAGE) > 1:
         raise ValueError(f"{key} = {text!r} holds {IMAGE} {text.count(IMAGE)} times; an example has one picture")
     return text
@@ -30,10 +35,12 @@ Answer = Annotated[str, AfterValidator(lambda text: _once(text, ANSWER, "answer"
 
 @final
 class TextTemplate(Config):
-    """A prompt as one text: `instruction, (question answer separator) for each demonstration, question`, and the answer is what follows.
+    """A prompt as one text: `instruction, (question answer separator) for each demonstration, question`, and the answer
+    is what follows.
 
-    The prompt is tokenised once, as a whole, and the answer (with what `answer` puts before it, usually a space) by itself: where the prompt ends and the
-    answer begins is a boundary between tokens, whatever the tokenizer would have merged across it.
+    The prompt is tokenised once, as a whole, and the answer (with what `answer` puts before it, usually a space) by
+    itself: where the prompt ends and the answer begins is a boundary between tokens, whatever the tokenizer would have
+    merged across it.
 
     Args:
         instruction: what stands before everything.
@@ -46,8 +53,8 @@ class TextTemplate(Config):
         >>> TextTemplate().prompt("2 + 2", [("1 + 1", "2"), ("1 + 2", "3")])
         'Q: 1 + 1\\nA: 2\\n\\nQ: 1 + 2\\nA: 3\\n\\nQ: 2 + 2\\nA:'
 
-    Demonstrations are written in the order in which they are given: which pick is shown first is `domain.order`'s to say. Without any the prompt is the
-    instruction and the question.
+    Demonstrations are written in the order in which they are given: which pick is shown first is `domain.order`'s to
+    say. Without any the prompt is the instruction and the question.
     """
 
     kind: Literal["text"] = "text"
@@ -89,12 +96,14 @@ class TextTemplate(Config):
 
 @final
 class ChatTemplate(Config):
-    """A prompt as turns: each demonstration is a question of the user and an answer of the assistant; the model's own chat template writes them.
+    """A prompt as turns: each demonstration is a question of the user and an answer of the assistant; the model's own
+    chat template writes them.
 
     Args:
         system: the system's message; unset leaves it out.
         question: `{question}` is replaced; with `{image}`, the picture stands before the text.
-        answer: `{answer}` is replaced; the same text is what is scored, directly after the template's opening of the assistant's turn.
+        answer: `{answer}` is replaced; the same text is what is scored, directly after the template's opening of the
+            assistant's turn.
         stop: texts that end a generated answer, beside the end of the turn.
         template_arguments: further arguments of the model's chat template, for example `{ enable_thinking = false }`.
 
@@ -122,7 +131,9 @@ class ChatTemplate(Config):
             question: of the query.
             demos: `(question, answer)` in the order in which they are shown.
         """
-        found: list[dict[str, Any]] = [] if self.system is None else [{"role": "system", "content": self._content(self.system, 0)}]
+        found: list[dict[str, Any]] = (
+            [] if self.system is None else [{"role": "system", "content": self._content(self.system, 0)}]
+        )
         for asked, answer in demos:
             found.append(self._ask(asked))
             found.append({"role": "assistant", "content": self._content(self.answer_text(answer), 0)})

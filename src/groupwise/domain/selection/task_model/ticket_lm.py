@@ -18,7 +18,8 @@ TEMPLATE = TextTemplate(question="{question}:", answer=" {answer}", separator="\
 
 @final
 class TicketLM(Config):
-    """A causal language model that is trained here to send tickets as the solved ones before it were sent, saved as a folder, and loaded from there.
+    """A causal language model that is trained here to send tickets as the solved ones before it were sent, saved as a
+    folder, and loaded from there.
 
     Args:
         width: of its layers.

@@ -1,7 +1,7 @@
 """A small causal language model that learns here to send tickets as the solved ones before it were sent.
 
-A layer of short convolutions, by which a desk knows the word before it, and one of attention, which looks for the same word: with two layers of attention
-the same is learnt, but many times slower.
+A layer of short convolutions, by which a desk knows the word before it, and one of attention, which looks for the same
+word: with two layers of attention the same is learnt, but many times slower.
 """
 
 from __future__ import annotations
@@ -67,8 +67,15 @@ def trained_folder(config: TicketLM) -> Path:
     Args:
         config: sizes and training.
     """
-    rooms = ("domain/selection/task_model/tickets.py", "domain/selection/source/tickets.py", "causal_lm/scratch.py", "streams.py")
-    key = content_key({"config": config.model_dump(mode="json"), "code": code_version(*rooms), "torch": torch.__version__})
+    rooms = (
+        "domain/selection/task_model/tickets.py",
+        "domain/selection/source/tickets.py",
+        "causal_lm/scratch.py",
+        "streams.py",
+    )
+    key = content_key(
+        {"config": config.model_dump(mode="json"), "code": code_version(*rooms), "torch": torch.__version__}
+    )
     kept = Cache().get("task_model", key)
     if kept is not None:
         return kept
@@ -84,8 +91,14 @@ def trained_folder(config: TicketLM) -> Path:
 
 
 def tokenizer() -> Any:
-    """One token a word, with the space before it and, for a product, the colon after it; a line begins without a space."""
-    words = [*WORDS[0], *(f" {word}" for words in (*WORDS[1:-1], DESKS) for word in words), *(f" {word}:" for word in WORDS[-1])]
+    """One token a word, with the space before it and, for a product, the colon after it; a line begins
+    without a space.
+    """
+    words = [
+        *WORDS[0],
+        *(f" {word}" for words in (*WORDS[1:-1], DESKS) for word in words),
+        *(f" {word}:" for word in WORDS[-1]),
+    ]
     return character_tokenizer("abcdefghijklmnopqrstuvwxyz: \n", words=words)
 
 
@@ -118,7 +131,11 @@ def train(config: TicketLM, words: Any) -> Any:
     optimiser = torch.optim.AdamW(model.parameters(), lr=config.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
     start, smooth = time.perf_counter(), math.log(len(DESKS))
     for step in range(config.num_steps):
-        rate = config.learning_rate * min(1.0, (step + 1) / 50) * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / config.num_steps)))
+        rate = (
+            config.learning_rate
+            * min(1.0, (step + 1) / 50)
+            * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * step / config.num_steps)))
+        )
         for group in optimiser.param_groups:
             group["lr"] = rate
         ids, places = texts(words, config.batch_size, random)
@@ -149,10 +166,14 @@ def texts(words: Any, size: int, random: np.random.Generator) -> tuple[Tensor, T
 
     shape, num_products = (size, _TICKETS), len(WORDS[-1])
     some = random.random((size, num_products)).argsort(1)
-    product = np.take_along_axis(some, (random.random(shape) * random.integers(1, _MOST_PRODUCTS + 1, size=(size, 1))).astype(int), 1)
+    product = np.take_along_axis(
+        some, (random.random(shape) * random.integers(1, _MOST_PRODUCTS + 1, size=(size, 1))).astype(int), 1
+    )
     desk = random.integers(len(DESKS), size=(size, num_products))[np.arange(size)[:, None], product]
     forms = ["{}", *[" {}"] * (len(WORDS) - 2)]
-    columns = [ids(each, form)[random.integers(len(each), size=shape)] for each, form in zip(WORDS[:-1], forms, strict=True)]
+    columns = [
+        ids(each, form)[random.integers(len(each), size=shape)] for each, form in zip(WORDS[:-1], forms, strict=True)
+    ]
     columns += [ids(WORDS[-1], " {}:")[product], ids(DESKS)[desk], np.broadcast_to(ids(["\n"], "{}"), shape)]
     whole = np.stack(columns, 2).reshape(size, -1)[:, :-1]
     return torch.from_numpy(whole), torch.arange(len(columns) - 2, whole.shape[1], len(columns))

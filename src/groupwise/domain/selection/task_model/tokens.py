@@ -26,9 +26,15 @@ class Answers:
         self._tokenizer, self._template = tokenizer, template
         first = tokenizer.convert_ids_to_tokens(self._encode("a"))[:1]
         # Tokenizers of the SentencePiece kind put a space before every text; in the middle of one there is none.
-        self._adds_space = bool(first) and str(first[0]).startswith("▁") and self._encode("a") != self._encode(_ANCHOR + "a")[len(self._encode(_ANCHOR)) :]
+        self._adds_space = (
+            bool(first)
+            and str(first[0]).startswith("▁")
+            and self._encode("a") != self._encode(_ANCHOR + "a")[len(self._encode(_ANCHOR)) :]
+        )
         backend = getattr(tokenizer, "backend_tokenizer", None)
-        self.description: str = backend.to_str() if backend is not None else json.dumps(tokenizer.get_vocab(), sort_keys=True)
+        self.description: str = (
+            backend.to_str() if backend is not None else json.dumps(tokenizer.get_vocab(), sort_keys=True)
+        )
         """All that decides how texts become ids, for a fingerprint."""
         self._known: dict[str, list[int]] = {}
 
@@ -53,8 +59,8 @@ class Answers:
                 ids = after[len(before) :]
         if not ids or not answer.strip():
             raise ConfigError(
-                f"query {query!r}: its answer {answer!r} becomes {len(ids)} tokens and no word; every answer needs one that can be predicted, so write one "
-                "(`unanswerable`, for example) or leave the query out"
+                f"query {query!r}: its answer {answer!r} becomes {len(ids)} tokens and no word; every answer needs one"
+                " that can be predicted, so write one (`unanswerable`, for example) or leave the query out"
             )
         self._known[answer] = ids
         return ids
