@@ -169,7 +169,7 @@ def test_a_file_is_one_concept_and_says_which(path: Path) -> None:
 
 def test_most_files_are_small() -> None:
     lengths = sorted(path.read_text(encoding="utf-8").count("\n") for path in FILES)
-    assert lengths[int(0.8 * len(lengths))] < 150
+    assert lengths[int(0.8 * len(lengths))] < 170
     assert sum(length > 400 for length in lengths) <= 0.02 * len(lengths), "few over 400 lines"
     assert lengths[-1] < 600
 

@@ -112,7 +112,7 @@ def test_a_new_kind_is_covered_the_moment_it_is_in_the_union(tmp_path: Path) -> 
     (slot / "soft_clip.py").write_text(FILES["soft_clip.py"], encoding="utf-8")
     union = (slot / "__init__.py").read_text(encoding="utf-8")
     union = union.replace("\n__all__", "from groupwise.objective.trust.soft_clip import SoftClip\n\n__all__")
-    union = union.replace("    Unbounded | Clip |", "    SoftClip | Unbounded | Clip |")
+    union = union.replace("    Unbounded\n    | Clip", "    SoftClip\n    | Unbounded\n    | Clip")
     (slot / "__init__.py").write_text(union, encoding="utf-8")
 
     def laws(*options: str) -> str:

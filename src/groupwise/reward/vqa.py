@@ -193,7 +193,7 @@ class _Rule:
         if self._adapt is not None:
             rows = [
                 [dict(zip(group, row, strict=True)) for row in zip(*group.values(), strict=True)] for group in groups
-            ]  # noqa: E501
+            ]
             parts = [{part: [self._part(part, row) for row in group] for part in self._configured} for group in rows]
             self.memory["weights"] = self._adapt.observe(self.memory.get("weights", {}), parts)
             found |= {f"part_weight/{part}": weight for part, weight in self.weights().items()}
