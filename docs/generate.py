@@ -280,11 +280,13 @@ def objective_reference() -> str:
 
 def reward_reference() -> str:
     """Every reward with its parameters."""
-    from groupwise.reward import Reward, RewardConfig
+    from groupwise.reward import Reward
+    from groupwise.reward.config import REWARDS
 
     parts = ["# Rewards", "Every reward has these keys; each kind adds its own.", _fields(Reward)]
     seen: list[Any] = []
-    for model in _models(RewardConfig):
+    for kind in REWARDS.names():
+        model = REWARDS.config(kind)
         parts.append(_model(model, without=set(Reward.model_fields)))
         for inner in _inner(model):
             if inner not in seen:

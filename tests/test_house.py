@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
@@ -165,6 +166,15 @@ def test_a_file_is_one_concept_and_says_which(path: Path) -> None:
     assert ast.get_docstring(tree), "the module docstring says what the concept is"
     if path.name != "__init__.py":
         assert "from __future__ import annotations" in text
+
+
+def test_the_installed_entry_points_are_those_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+    for group, points in project.items():
+        present = {point.name: point.value for point in entry_points(group=group)}
+        assert {name: present.get(name) for name in points} == points, (
+            f"{group} of pyproject.toml is not what is installed; run `rm .venv/.installed*; make .venv/.installed-dev`"
+        )
 
 
 def test_most_files_are_small() -> None:

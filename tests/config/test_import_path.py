@@ -34,11 +34,11 @@ IMPORTERS = {
     "config/user_module.py": "what a configuration names, through its one door",
     "reward/callable.py": "entry points, through the same door",
     "config/open_kinds.py": "a kind that an installed package brings, by the name of its entry point",
-    "reward/lpips.py": "a part of torchvision by its own name",
+    "reward/images/lpips.py": "a part of torchvision by its own name",
     "train/distributed.py": "a part of torch by its own name",
     "integrations/verl/register.py": "a part of verl by its own name",
-    "reward/examination/tester.py": "what a program that is examined returns, in a process behind the wall",
-    "reward/examination/plain.py": "modules of types that the file itself lists",
+    "reward/programs/examination/tester.py": "what a program that is examined returns, in a process behind the wall",
+    "reward/programs/examination/plain.py": "modules of types that the file itself lists",
     "__init__.py": "rooms of the package",
     "experiment/__init__.py": "rooms of the package",
     "train/__init__.py": "rooms of the package",
@@ -74,6 +74,9 @@ def models(annotation: Any, seen: set[type]) -> Iterator[type[BaseModel]]:
         return
     for part in get_args(getattr(annotation, "__value__", annotation)):
         yield from models(part, seen)
+        if isinstance(part, OpenKinds):
+            for kind in part.names():
+                yield from models(part.config(kind), seen)
 
 
 def parts(annotation: Any) -> Iterator[Any]:

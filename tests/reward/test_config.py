@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +11,11 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
+import groupwise.domain.selection.reward
 import groupwise.reward
 from groupwise.config import Config, ConfigError, json_schema, validate
 from groupwise.reward import Length, RewardConfig
-from groupwise.reward.base import Reward
+from groupwise.reward.config import REWARDS
 
 MINIMAL: dict[str, dict[str, Any]] = {
     "exact_answer": {},
@@ -44,21 +46,19 @@ MINIMAL: dict[str, dict[str, Any]] = {
     "callable": {"path": "a:b", "arguments": {"x": [1, "two"]}},
 }
 
+SELECTION = Path(groupwise.domain.selection.reward.__file__).parent
+
 
 class Experiment(Config):
     rewards: dict[str, RewardConfig]
 
 
-def below(model: type[Reward]) -> list[type[Reward]]:
-    """Every class that derives from this one; those that others share have no kind."""
-    return [found for each in model.__subclasses__() for found in (each, *below(each))]
-
-
 def test_every_kind_is_in_the_table_above_and_in_a_file_of_its_name() -> None:
-    kinds = {model.model_fields["kind"].default for model in below(Reward) if "kind" in model.model_fields}
+    kinds = set(REWARDS.names())
     assert kinds == set(MINIMAL)
     folder = Path(groupwise.reward.__file__).parent
-    assert all((folder / f"{kind}.py").exists() for kind in kinds)
+    files = {path.stem for path in (*folder.rglob("*.py"), *SELECTION.glob("*.py"))}
+    assert kinds <= files
 
 
 @pytest.mark.parametrize("kind", MINIMAL)
@@ -108,3 +108,49 @@ def test_configuration_loads_neither_torch_nor_transformers() -> None:
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
         == "set()"
     )
+
+
+def test_an_installed_package_brings_a_kind(tmp_path: Path) -> None:
+    (tmp_path / "kindness.py").write_text(
+        "from typing import Literal\n"
+        "from groupwise.reward import Reward\n\n\n"
+        "class Kind(Reward):\n"
+        '    kind: Literal["kind_words"] = "kind_words"\n'
+        '    word: str = "please"\n\n'
+        "    def __call__(self, prompts, completions, **columns):\n"
+        "        return [float(self.word in text) for text in completions]\n"
+    )
+    (tmp_path / "kindness-1.0.dist-info").mkdir()
+    (tmp_path / "kindness-1.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: kindness\nVersion: 1.0\n"
+    )
+    (tmp_path / "kindness-1.0.dist-info" / "entry_points.txt").write_text(
+        "[groupwise.reward_kinds]\nkind_words = kindness:Kind\nblunt = kindness:Kind\nlost = kindness:Nobody\n"
+    )
+    program = """
+from groupwise.config import Config, validate
+from groupwise.reward import RewardConfig, Rewards
+
+class Experiment(Config):
+    rewards: dict[str, RewardConfig]
+
+def read(table):
+    return validate(Experiment, {"rewards": {"r": table}}).rewards["r"]
+
+for isolation in ("thread", "process"):
+    with Rewards({"r": read({"kind": "kind_words", "word": "thank", "isolation": isolation})}) as rewards:
+        print(rewards.score(["?"] * 2, ["thank you", "no"]).values)
+for table in ({"kind": "kind_words", "wrod": "a"}, {"kind": "blunt"}, {"kind": "lost"}):
+    try:
+        read(table)
+    except ValueError as error:
+        print(" ".join(str(error).split()))
+"""
+    environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    threads, processes, key, blunt, lost = done.stdout.splitlines()
+    assert threads == processes == "{'r': [1.0, 0.0]}"
+    assert "unknown key" in key
+    assert "did you mean word?" in key
+    assert "Kind is a reward of kind 'kind_words'" in blunt
+    assert "package kindness (kindness:Nobody) cannot be imported" in lost

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import reasoning_gym
@@ -19,13 +19,12 @@ from reasoning_gym.factory import DATASETS, get_score_answer_fn
 from tests.hostile import SHORT, TEXTS
 
 from groupwise.domain.language.source.reasoning_gym import plain
-from groupwise.reward import CallableReward, Extract, Format, ReasoningGym, Reward, RewardConfig, Rewards, RewardTable
+from groupwise.reward import CallableReward, Extract, Format, ReasoningGym, Reward, Rewards, RewardTable
 from groupwise.reward.base import MemberLimits
+from groupwise.reward.config import REWARDS
 from groupwise.reward.text import MAX_CHARACTERS
 
-KINDS: dict[str, type[Reward]] = {
-    model.model_fields["kind"].default: model for model in get_args(get_args(RewardConfig)[0])
-}
+KINDS: dict[str, type[Reward]] = {kind: REWARDS.config(kind) for kind in REWARDS.names()}
 NO_TEXT = {
     "jpeg_size",
     "classifier",
@@ -63,7 +62,7 @@ READERS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "knights_and_knaves": ({}, KNIGHT, {"answer": "Al is a knight."}),
     "reasoning_gym": ({"seconds_per_answer": 1.0}, "19-9+3", {"answer": "?"}),
     "unit_tests": ({"cpu_seconds": 2.0}, "def add(a, b): return a + b", {}),
-    "win_rate": ({"function": "groupwise.reward.win_rate:longer"}, "a", {}),
+    "win_rate": ({"function": "groupwise.reward.models.win_rate:longer"}, "a", {}),
     "callable": ({"path": "groupwise.reward.callable:example"}, "because", {}),
     "reward_model": ({}, "a b", {}),
     "judge": ({"model": "m", "template": "{prompt} {completion} {answer}"}, "4", {}),
@@ -118,7 +117,7 @@ def opened(judge_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def _model_builder() -> Callable[[Path], str]:
     spec = importlib.util.spec_from_file_location(
-        "reward_model_tests", Path(__file__).with_name("test_reward_model.py")
+        "reward_model_tests", Path(__file__).with_name("models") / "test_reward_model.py"
     )
     assert spec is not None
     assert spec.loader is not None
@@ -180,7 +179,7 @@ def test_a_hostile_text_costs_its_member_alone(kind: str, name: str, opened: Cal
 def test_a_pattern_of_the_users_costs_its_member_alone(
     reward: Reward, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("groupwise.reward.pattern.SECONDS", 0.2)
+    monkeypatch.setattr("groupwise.reward.texts.pattern.SECONDS", 0.2)
     with Rewards({"r": reward}) as rewards:
         assert scored(rewards, [TEXTS[name], "aa4b"], COLUMNS | {"answer": "4"}).values["r"] == [0.0, 1.0]
 

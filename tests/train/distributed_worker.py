@@ -16,7 +16,7 @@ from tests.train.test_update import started
 from tests.train.toy import ToyDomain, job, recipe, weights
 
 from groupwise.checkpoint import CheckpointConfig
-from groupwise.reward.table import RewardEvent, RewardTable
+from groupwise.reward.scoring.table import RewardEvent, RewardTable
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import TrackConfig
 from groupwise.train import run

@@ -23,7 +23,7 @@ from groupwise.checkpoint import CheckpointConfig, CheckpointStore, StorageError
 from groupwise.config import ConfigError
 from groupwise.processor import processor
 from groupwise.reference import QualityGateReference
-from groupwise.reward.table import RewardEvent
+from groupwise.reward.scoring.table import RewardEvent
 from groupwise.track import MetricsFile, TrackConfig, read_metrics
 from groupwise.train import EarlyStopping, resume, run
 from groupwise.train.run_folder import RunFolder, alone

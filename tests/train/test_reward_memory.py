@@ -14,11 +14,12 @@ from tests.train.toy import ToyDomain, job, recipe
 
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.domain.protocol import Samples
-from groupwise.reward import Rewards, RewardTable, UnitTests, Vqa
-from groupwise.reward.running_quantile import RunningQuantile
-from groupwise.reward.vqa_mode import Hybrid
-from groupwise.reward.wall import offered
-from groupwise.reward.wall.offered import Wall
+from groupwise.domain.selection.reward import Vqa
+from groupwise.domain.selection.reward.running_quantile import RunningQuantile
+from groupwise.domain.selection.reward.vqa_mode import Hybrid
+from groupwise.reward import Rewards, RewardTable, UnitTests
+from groupwise.reward.programs.wall import offered
+from groupwise.reward.programs.wall.offered import Wall
 from groupwise.track import read_metrics
 from groupwise.train import run
 from groupwise.train.reward_memory import seen

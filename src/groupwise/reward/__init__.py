@@ -4,37 +4,34 @@ transformers.
 
 from __future__ import annotations
 
-from groupwise.reward.aesthetic import Aesthetic
 from groupwise.reward.base import Reward, RewardFunction
 from groupwise.reward.callable import CallableReward
-from groupwise.reward.classifier import Classifier
-from groupwise.reward.clip_score import ClipScore
-from groupwise.reward.coherence import Coherence
 from groupwise.reward.config import RewardConfig
 from groupwise.reward.error import RewardError
-from groupwise.reward.exact_answer import ExactAnswer
-from groupwise.reward.extract import Extract
-from groupwise.reward.format import Format
-from groupwise.reward.jpeg_size import JpegSize
-from groupwise.reward.judge import Judge
-from groupwise.reward.judged import as_judge, trained_on
-from groupwise.reward.knights_and_knaves import KnightsAndKnaves
-from groupwise.reward.length import Length
-from groupwise.reward.math_verify import MathVerify
+from groupwise.reward.images.jpeg_size import JpegSize
+from groupwise.reward.models.aesthetic import Aesthetic
+from groupwise.reward.models.classifier import Classifier
+from groupwise.reward.models.clip_score import ClipScore
+from groupwise.reward.models.judge import Judge
+from groupwise.reward.models.pick_score import PickScore
+from groupwise.reward.models.reward_model import RewardModel
+from groupwise.reward.models.win_rate import WinRate
 from groupwise.reward.noted import Noted
-from groupwise.reward.numeric_answer import NumericAnswer
-from groupwise.reward.pick_score import PickScore
-from groupwise.reward.reasoning_gym import ReasoningGym
-from groupwise.reward.repetition import Repetition
-from groupwise.reward.reward_model import RewardModel
-from groupwise.reward.score import Rewards, needed_by, score
-from groupwise.reward.shot_cost import ShotCost
-from groupwise.reward.soft_overlong import SoftOverlong
-from groupwise.reward.table import RewardEvent, RewardTable
-from groupwise.reward.unit_tests import UnitTests
-from groupwise.reward.vqa import Vqa
-from groupwise.reward.vqa_accuracy import expected_accuracy, vqa_accuracy
-from groupwise.reward.win_rate import WinRate
+from groupwise.reward.programs.unit_tests import UnitTests
+from groupwise.reward.scoring.judged import as_judge, trained_on
+from groupwise.reward.scoring.score import Rewards, needed_by, score
+from groupwise.reward.scoring.table import RewardEvent, RewardTable
+from groupwise.reward.texts.coherence import Coherence
+from groupwise.reward.texts.exact_answer import ExactAnswer
+from groupwise.reward.texts.extract import Extract
+from groupwise.reward.texts.format import Format
+from groupwise.reward.texts.knights_and_knaves import KnightsAndKnaves
+from groupwise.reward.texts.length import Length
+from groupwise.reward.texts.math_verify import MathVerify
+from groupwise.reward.texts.numeric_answer import NumericAnswer
+from groupwise.reward.texts.reasoning_gym import ReasoningGym
+from groupwise.reward.texts.repetition import Repetition
+from groupwise.reward.texts.soft_overlong import SoftOverlong
 
 __all__ = [
     "Aesthetic",
@@ -63,15 +60,11 @@ __all__ = [
     "RewardModel",
     "RewardTable",
     "Rewards",
-    "ShotCost",
     "SoftOverlong",
     "UnitTests",
-    "Vqa",
     "WinRate",
     "as_judge",
-    "expected_accuracy",
     "needed_by",
     "score",
     "trained_on",
-    "vqa_accuracy",
 ]

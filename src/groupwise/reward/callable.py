@@ -12,9 +12,9 @@ from pydantic import Field, model_validator
 
 from groupwise.config import ImportPath, require_open, user_module
 from groupwise.reward.base import Reward, RewardFunction
-from groupwise.reward.columns import arguments_for, needed_columns
 from groupwise.reward.error import RewardError
 from groupwise.reward.image import is_image, one_by_one
+from groupwise.reward.scoring.columns import arguments_for, needed_columns
 from groupwise.reward.text import Text, completion_text, prompt_text
 
 ENTRY_POINTS = "groupwise.rewards"

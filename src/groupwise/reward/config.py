@@ -1,64 +1,48 @@
-"""Every kind of reward: a file joins by standing in this union, and nowhere else."""
+"""The place of an experiment where a reward stands: whatever kind an installed package brings, the shipped ones among
+them.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import inspect
+from typing import Annotated, Any
 
-from pydantic import Field
+from groupwise.config import OpenKinds
+from groupwise.reward.base import Reward
 
-from groupwise.reward.aesthetic import Aesthetic
-from groupwise.reward.callable import CallableReward
-from groupwise.reward.classifier import Classifier
-from groupwise.reward.clip_score import ClipScore
-from groupwise.reward.coherence import Coherence
-from groupwise.reward.exact_answer import ExactAnswer
-from groupwise.reward.format import Format
-from groupwise.reward.jpeg_size import JpegSize
-from groupwise.reward.judge import Judge
-from groupwise.reward.knights_and_knaves import KnightsAndKnaves
-from groupwise.reward.length import Length
-from groupwise.reward.lpips import Lpips
-from groupwise.reward.math_verify import MathVerify
-from groupwise.reward.numeric_answer import NumericAnswer
-from groupwise.reward.pick_score import PickScore
-from groupwise.reward.psnr import Psnr
-from groupwise.reward.reasoning_gym import ReasoningGym
-from groupwise.reward.repetition import Repetition
-from groupwise.reward.reward_model import RewardModel
-from groupwise.reward.shot_cost import ShotCost
-from groupwise.reward.soft_overlong import SoftOverlong
-from groupwise.reward.squared_error import SquaredError
-from groupwise.reward.ssim import Ssim
-from groupwise.reward.unit_tests import UnitTests
-from groupwise.reward.vqa import Vqa
-from groupwise.reward.win_rate import WinRate
 
-RewardConfig = Annotated[
-    ExactAnswer
-    | NumericAnswer
-    | MathVerify
-    | Format
-    | Length
-    | Coherence
-    | Repetition
-    | SoftOverlong
-    | KnightsAndKnaves
-    | ReasoningGym
-    | RewardModel
-    | Judge
-    | UnitTests
-    | JpegSize
-    | Classifier
-    | ClipScore
-    | PickScore
-    | Aesthetic
-    | WinRate
-    | Psnr
-    | SquaredError
-    | Ssim
-    | Lpips
-    | Vqa
-    | ShotCost
-    | CallableReward,
-    Field(discriminator="kind"),
-]
+def config_of(kind: str, loaded: Any) -> type[Reward]:
+    """Checks that what an entry point names is a reward of that kind.
+
+    Args:
+        kind: the entry point's name.
+        loaded: a subclass of `Reward` whose key `kind` has this value by default.
+
+    Raises:
+        ValueError: it is no such class.
+
+    Example:
+        >>> from groupwise.reward import Length
+        >>> config_of("length", Length).__name__
+        'Length'
+        >>> config_of("short", Length)
+        Traceback (most recent call last):
+        ValueError: kind = 'short': Length is a reward of kind 'length'; write kind: Literal['short'] = 'short' in it
+    """
+    if not (inspect.isclass(loaded) and issubclass(loaded, Reward)):
+        name = getattr(loaded, "__name__", repr(loaded))
+        raise ValueError(f"kind = {kind!r}: {name} is no subclass of groupwise.reward.Reward")
+    default = loaded.model_fields["kind"].default if "kind" in loaded.model_fields else None
+    if default != kind:
+        raise ValueError(
+            f"kind = {kind!r}: {loaded.__name__} is a reward of kind {default!r};"
+            f" write kind: Literal[{kind!r}] = {kind!r} in it"
+        )
+    return loaded
+
+
+REWARDS = OpenKinds("groupwise.reward_kinds", config_of)
+"""The entry points: `kind = "package.module:Class"`, a subclass of `Reward`."""
+
+RewardConfig = Annotated[Reward, REWARDS]
+"""The configuration of any reward, told apart by `kind`."""

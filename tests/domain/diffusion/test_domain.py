@@ -405,7 +405,7 @@ def test_a_reward_that_needs_an_absent_column_is_refused() -> None:
                 "rewards": {
                     "seen": {
                         "kind": "classifier",
-                        "function": "groupwise.reward.classifier:brightness",
+                        "function": "groupwise.reward.models.classifier:brightness",
                         "column": "answer",
                     }
                 }

@@ -8,7 +8,7 @@ from tests.domain.restoration.small import domain
 
 from groupwise.domain.restoration.evaluate import fidelity_names
 from groupwise.domain.restoration.side_by_side import _MARGIN, side_by_side
-from groupwise.reward.psnr import Psnr
+from groupwise.reward.images.psnr import Psnr
 from groupwise.streams import Streams
 
 

@@ -9,13 +9,13 @@ from tests.objective.advantage.groups import advantages, grouped
 
 from groupwise.config import parse_overrides
 from groupwise.domain.selection.config import SelectionConfig
+from groupwise.domain.selection.reward import Vqa
+from groupwise.domain.selection.reward.vqa_mode import AnyMode, Mode
 from groupwise.experiment import Experiment, load_experiment
 from groupwise.experiment.variants import variants
 from groupwise.objective.admission.positive_share import PositiveShare
 from groupwise.objective.advantage.rank import Rank
 from groupwise.objective.advantage.z_score import ZScore
-from groupwise.reward import Vqa
-from groupwise.reward.vqa_mode import AnyMode, Mode
 from groupwise.schedule import Multiplicative
 
 NAMES = ["rewards", "modes", "advantage", "weights", "adaptive", "shots", "legacy_then"]

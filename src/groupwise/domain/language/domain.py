@@ -37,7 +37,7 @@ from groupwise.domain.protocol import Evaluation, Prompt, Samples
 from groupwise.domain.weights import hash_weights
 from groupwise.records import Scored
 from groupwise.reward import RewardEvent, Rewards, RewardTable
-from groupwise.reward.columns import check_columns
+from groupwise.reward.scoring.columns import check_columns
 from groupwise.streams import Streams
 
 # Columns that the domain itself adds for rewards.

@@ -15,7 +15,7 @@ from groupwise.domain import measured
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.restoration.source.base import Picture
 from groupwise.reward import RewardError, Rewards, RewardTable
-from groupwise.reward.fidelity import psnr, ssim
+from groupwise.reward.images.fidelity import psnr, ssim
 
 MODE = "restored"
 FIDELITY = ("psnr", "ssim")
@@ -42,7 +42,7 @@ def fidelity_names(rewards: Mapping[str, Any]) -> dict[str, str]:
         rewards: as configured, by name.
 
     Example:
-        >>> from groupwise.reward.psnr import Psnr
+        >>> from groupwise.reward.images.psnr import Psnr
         >>> fidelity_names({"psnr": Psnr(scale=0.025)}), fidelity_names({"psnr": Psnr()})
         ({'psnr': 'psnr_db', 'ssim': 'ssim'}, {'ssim': 'ssim'})
     """

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from groupwise.reward.fidelity import psnr, ssim
+from groupwise.reward.images.fidelity import psnr, ssim
 
 ROWS = ("degraded", "restored", "clean")
 _SIDE = 96

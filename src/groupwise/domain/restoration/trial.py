@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from groupwise.config import ConfigError
 from groupwise.domain.restoration.config import TileConfig
 from groupwise.domain.restoration.tiles import given_sizes
-from groupwise.reward.fidelity import psnr
+from groupwise.reward.images.fidelity import psnr
 
 
 def try_network(module: nn.Module, degraded: Tensor, key: str) -> None:

@@ -27,6 +27,7 @@ from groupwise.domain.selection.policy import choose, loading
 from groupwise.domain.selection.policy.choose import Choices
 from groupwise.domain.selection.policy.network import PointerNetwork
 from groupwise.domain.selection.rce import CandidateSource
+from groupwise.domain.selection.reward.shot_cost import ShotCost
 from groupwise.domain.selection.rewarding import COLUMNS, Rewarding
 from groupwise.domain.selection.selector import SELECTOR, Selector
 from groupwise.domain.selection.source.base import check, distinct_pools
@@ -37,7 +38,6 @@ from groupwise.domain.selection.task_model.cache import CachedTaskModel
 from groupwise.domain.weights import hash_weights
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
-from groupwise.reward.shot_cost import ShotCost
 from groupwise.streams import Streams
 
 _AT_ONCE = 256

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 from groupwise.domain.selection.example import Example, Query
+from groupwise.domain.selection.reward.vqa_accuracy import AccuracyForm, relevance, vqa_accuracy
+from groupwise.domain.selection.reward.vqa_normalise import normalise
 from groupwise.domain.selection.task_model.base import TaskModel
-from groupwise.reward.vqa_accuracy import AccuracyForm, relevance, vqa_accuracy
-from groupwise.reward.vqa_normalise import normalise
 
 FIELDS = ("correct", "accuracy", "info", "expected", "probability", "quality", "relevance")
 """What is measured of a choice; rewards find each as a column of its name."""

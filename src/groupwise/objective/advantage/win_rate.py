@@ -31,7 +31,7 @@ class WinRate(Config):
         `2/sqrt(3)`, `-1/sqrt(3)`, `-1/sqrt(3)`.
 
     Source: Pref-GRPO, arXiv 2508.20751, section 3, whose judge compares two images; for such a judge see
-    `groupwise.reward.win_rate`.
+    `groupwise.reward.models.win_rate`.
     """
 
     group_baseline: ClassVar[bool] = True

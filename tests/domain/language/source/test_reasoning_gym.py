@@ -7,7 +7,7 @@ import pytest
 
 from groupwise.config import ConfigError
 from groupwise.domain.language.source.reasoning_gym import ReasoningGym
-from groupwise.reward.reasoning_gym import ReasoningGym as Score
+from groupwise.reward.texts.reasoning_gym import ReasoningGym as Score
 
 
 @pytest.mark.parametrize(

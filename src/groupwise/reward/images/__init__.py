@@ -1,0 +1,1 @@
+"""Rewards that look at images."""

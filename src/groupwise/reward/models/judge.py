@@ -1,0 +1,195 @@
+"""A judge: a language model behind an OpenAI-compatible address that grades completions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self, final
+
+from pydantic import Field, field_validator, model_validator
+
+from groupwise.replies import Reply, ReplyError, post
+from groupwise.reward.base import Reward, Value
+from groupwise.reward.error import RewardError
+from groupwise.reward.noted import Noted
+from groupwise.reward.text import Text, completion_text, excerpt, prompt_text
+from groupwise.reward.texts.extract import compiled
+from groupwise.reward.texts.pattern import SlowPattern, last
+
+TEMPLATE = """You grade an answer to a question. Judge only whether it is right, complete and clear.
+
+Question:
+{prompt}
+
+Answer:
+{completion}
+
+Give one line of reasons, then a last line of the form "Score: N", N from 0 (useless) to 10 (perfect)."""
+
+_FIELD = re.compile(r"\{([A-Za-z_]\w*)\}")
+# Busy or broken servers recover; any other refusal is a mistake in the request, which asking again does not mend.
+_PASSING = frozenset({408, 409, 425, 429})
+# What a request of this completion may earn and another not: too long, or not to be processed.
+_OF_COMPLETION = frozenset({400, 413, 422})
+_MAX_BYTES = 4 << 20
+
+
+@final
+class Judge(Reward):
+    """A number read out of a language model's verdict, scaled to [0, 1]: `(N - lowest) / (highest - lowest)`.
+
+    Requests of a batch run concurrently. One that fails (no connection, time limit, 429, 5xx) is tried again; after the
+    last try the reward is missing and counted as `judge_failed`; a verdict without a number in range as
+    `judge_unparsable`. A request that is refused for what it holds (400, 413, 422: the completion is too long, say) is
+    missing and counted as `judge_refused`, unless all of a batch are. Any other refusal (401, 404) is an error. Replies
+    are data: one of more than 4 MiB, packed or unpacked, or nested too deeply to be read is a failed one.
+
+    Example:
+        >>> Judge(address="http://127.0.0.1:8000/v1", model="m", template="{prompt} {completion} {answer}").needs
+        ('answer',)
+    """
+
+    kind: Literal["judge"] = "judge"
+    address: str
+    """Where the service is, up to and with its version: `https://host/v1`; `/chat/completions` is added."""
+    model: str
+    """The model's name there."""
+    api_key_variable: str | None = None
+    """Name of the environment variable that holds the key. A key is never written into a configuration."""
+    template: str = TEMPLATE
+    """What is asked; `{prompt}`, `{completion}` and the name of any data column in braces are filled in."""
+    system: str | None = None
+    """A system message before it."""
+    pattern: str = r"(?i)score\s*+[:=]?\s*+\**+\s*+(-?\d++(?:\.\d++)?(?:e[-+]?\d++)?)"
+    """A regular expression whose first group is the number; its last match counts."""
+    lowest: float = 0.0
+    highest: float = 10.0
+    temperature: Annotated[float, Field(ge=0)] = 0.0
+    max_tokens: Annotated[int, Field(ge=1)] = 512
+    num_retries: Annotated[int, Field(ge=0)] = 3
+    """Further tries after a failed one, waiting twice as long each time."""
+    retry_seconds: Annotated[float, Field(ge=0)] = 0.5
+    """The first wait."""
+    seconds_per_request: Annotated[float, Field(gt=0)] = 60.0
+    num_parallel: Annotated[int, Field(ge=1)] = 8
+    """Requests under way at once."""
+    timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 600.0
+
+    _compiles = field_validator("pattern")(compiled)
+
+    @field_validator("address")
+    @classmethod
+    def _is_address(cls, address: str) -> str:
+        if not address.startswith(("http://", "https://")):
+            raise ValueError(f"{address!r} is no address; write it as http://host:port/v1 or https://host/v1")
+        return address
+
+    @model_validator(mode="after")
+    def _makes_sense(self) -> Self:
+        if not self.lowest < self.highest:
+            raise ValueError(f"lowest = {self.lowest} must be below highest = {self.highest}")
+        if re.compile(self.pattern).groups < 1:
+            raise ValueError(f"pattern = {self.pattern!r} has no group; put the number in parentheses")
+        if "completion" not in _FIELD.findall(self.template):
+            raise ValueError("template does not contain {completion}, so the judge would not see what it grades")
+        return self
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return tuple(
+            dict.fromkeys(name for name in _FIELD.findall(self.template) if name not in ("prompt", "completion"))
+        )
+
+    def open(self) -> Judge:
+        self._headers()
+        return self
+
+    async def __call__(
+        self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]
+    ) -> list[Value]:
+        import httpx
+
+        free = asyncio.Semaphore(self.num_parallel)
+
+        async def grade(member: int) -> Value:
+            fields = {name: str(columns[name][member]) for name in self.needs}
+            fields |= {"prompt": prompt_text(prompts[member]), "completion": completion_text(completions[member])}
+            async with free:
+                return await self._verdict(client, _FIELD.sub(lambda match: fields[match[1]], self.template))
+
+        async with httpx.AsyncClient(headers=self._headers(), timeout=self.seconds_per_request) as client:
+            values = await asyncio.gather(*(grade(member) for member in range(len(completions))))
+        refused = [value.detail for value in values if isinstance(value, Noted) and value.event == "judge_refused"]
+        if refused and len(refused) == len(values):
+            raise self._refusal(refused[0])
+        return list(values)
+
+    async def _verdict(self, client: Any, question: str) -> Value:
+        messages = [{"role": "system", "content": self.system}] if self.system is not None else []
+        messages.append({"role": "user", "content": question})
+        body = {
+            "model": self.model,
+            "messages": messages,
+            "temperature": self.temperature,
+            "max_tokens": self.max_tokens,
+        }
+        reason = ""
+        for attempt in range(self.num_retries + 1):
+            if attempt:
+                await asyncio.sleep(min(30.0, self.retry_seconds * 2 ** (attempt - 1)))
+            try:
+                reply = await post(
+                    client,
+                    self.address.rstrip("/") + "/chat/completions",
+                    body,
+                    seconds=self.seconds_per_request,
+                    max_bytes=_MAX_BYTES,
+                )
+            except ReplyError as error:
+                reason = str(error)
+                continue
+            if reply.status in _PASSING or reply.status >= 500:
+                reason = _told(reply)
+                continue
+            if reply.status in _OF_COMPLETION:
+                return Noted(None, "judge_refused", _told(reply))
+            if reply.status != 200:
+                raise self._refusal(_told(reply))
+            try:
+                verdict = reply.json()["choices"][0]["message"]["content"]
+                return self._number(verdict if isinstance(verdict, str) else "")
+            except (ReplyError, KeyError, IndexError, TypeError):
+                reason = f"no chat completion: {excerpt(reply.text[:1000])}"
+        return Noted(None, "judge_failed", reason)
+
+    def _refusal(self, told: str) -> ValueError:
+        check = f"check address, model and api_key_variable = {self.api_key_variable!r}"
+        return ValueError(f"the judge at {self.address} refused model = {self.model!r} with {told}; {check}")
+
+    def _number(self, verdict: str) -> Value:
+        try:
+            match = last(self.pattern, verdict)
+            text = "" if match is None else match[1] or ""
+            number = float(text)
+        except (SlowPattern, ValueError):
+            return Noted(None, "judge_unparsable", excerpt(verdict[:1000]))
+        if not self.lowest <= number <= self.highest:
+            return Noted(None, "judge_unparsable", f"{excerpt(text)} is not in [{self.lowest:g}, {self.highest:g}]")
+        return (number - self.lowest) / (self.highest - self.lowest)
+
+    def _headers(self) -> dict[str, str]:
+        if self.api_key_variable is None:
+            return {}
+        key = os.environ.get(self.api_key_variable)
+        if not key:
+            raise RewardError(
+                f"judge: api_key_variable = {self.api_key_variable!r} names an environment variable that is not set;"
+                " export it, or drop the key"
+            )
+        return {"Authorization": f"Bearer {key}"}
+
+
+def _told(reply: Reply) -> str:
+    return f"status {reply.status}: {excerpt(reply.text[:1000], 200)}"

@@ -1,0 +1,1 @@
+"""The reward that runs a program, and the wall behind which it runs."""

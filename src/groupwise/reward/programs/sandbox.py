@@ -1,0 +1,201 @@
+"""A program that a model wrote, run to its end behind the wall of `groupwise.reward.programs.wall`, within limits on
+all that it starts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+from groupwise.reward.programs.wall import offered
+from groupwise.reward.programs.wall.limits import Limits
+from groupwise.reward.programs.wall.readable import python
+
+__all__ = ["LINE", "Finished", "Limits", "python", "run_limited"]
+
+LINE = 3
+"""The number under which a program finds the open socket that it is given."""
+_SECONDS_TO_CLEAN = 30.0
+_STATUS_KILLED = -9
+
+
+@final
+@dataclass(frozen=True)
+class Finished:
+    """How a program ended.
+
+    Args:
+        status: 0 only where it ended well; 125 where the wall could not be built.
+        output: what it printed, up to the limit of a file.
+        timed_out: the wall time ended it.
+        errors: what it wrote to standard error, up to the same limit.
+        limit: which limit on all its processes ended it: "wall", "cpu", "memory", "disk", "processes", or "".
+        refused: why it did not run behind its wall to its end, whatever it did itself; "" where it did.
+    """
+
+    status: int
+    output: str
+    timed_out: bool
+    errors: str = field(default="", compare=False)
+    limit: str = field(default="", compare=False)
+    refused: str = field(default="", compare=False)
+
+
+@final
+class _Keeper:
+    """The process that forks a supervisor for every program: to start a Python for each would cost more than all else
+    that stands around it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket: socket.socket | None = None
+        self._owner = 0
+
+    def ask(self, descriptors: Sequence[int]) -> None:
+        """Has a program run.
+
+        Args:
+            descriptors: of the request, of the line back, and of the program.
+        """
+        with self._lock:
+            for last in (False, True):
+                try:
+                    socket.send_fds(self._opened(), [b"run"], list(descriptors))
+                    return
+                except OSError:
+                    # It may have been killed in between; a second one is started once.
+                    self._close()
+                    if last:
+                        raise
+
+    def _opened(self) -> socket.socket:
+        # A process that this one forked has not got its own, and must not speak in its name.
+        if self._socket is None or self._owner != os.getpid():
+            mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                nothing = subprocess.DEVNULL
+                environment = {"PATH": os.environ.get("PATH", os.defpath)}
+                self._process = subprocess.Popen(
+                    offered.keeper(theirs.fileno()),
+                    pass_fds=[theirs.fileno()],
+                    stdin=nothing,
+                    stdout=nothing,
+                    stderr=nothing,
+                    env=environment,
+                    cwd="/",
+                    start_new_session=True,
+                )
+            self._socket, self._owner = mine, os.getpid()
+        return self._socket
+
+    def _close(self) -> None:
+        process, line, mine = self._process, self._socket, self._owner == os.getpid()
+        self._process = self._socket = None
+        if line is not None:
+            line.close()
+        if process is not None and mine:
+            # Without a line it ends by itself.
+            try:
+                process.wait(_SECONDS_TO_CLEAN)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def close(self) -> None:
+        """Ends the process."""
+        with self._lock:
+            self._close()
+
+
+_keeper = _Keeper()
+atexit.register(_keeper.close)
+
+
+async def run_limited(
+    command: Sequence[str],
+    limits: Limits,
+    files: Mapping[str, str] | None = None,
+    stdin: str = "",
+    line: socket.socket | None = None,
+    readable: Sequence[str] = (),
+) -> Finished:
+    """Runs a program behind the wall; no process of it is left when this returns or is cancelled, and no file, or one
+    that is being removed.
+
+    It sees an environment without the parent's variables (no keys), the system's and Python's files to read, and a
+    folder of its own, which is its working, home and temporary directory. `offered.standing()` says what the wall is
+    made of on this machine.
+
+    Args:
+        command: the program and its arguments.
+        limits: what it may use.
+        files: name -> text of what lies in its folder at the start.
+        stdin: what it reads.
+        line: an open socket that it gets, as descriptor `LINE`, and that is closed here.
+        readable: paths that it may read beside the usual.
+
+    Returns:
+        How it ended and what it printed, read from the descriptor that it wrote to: what it does with names changes
+            nothing.
+
+    Raises:
+        OSError: no supervisor can be started.
+
+    Example:
+        >>> asyncio.run(run_limited(["echo", "hello"], Limits()))
+        Finished(status=0, output='hello\\n', timed_out=False, errors='', limit='', refused='')
+    """
+    with contextlib.ExitStack() as stack:
+        if line is not None:
+            stack.enter_context(line)
+        request = offered.request(command, files or {}, limits, readable)
+        # Memory instead of files: nothing that could be found, met or left.
+        packed, source, output, errors = (
+            stack.enter_context(os.fdopen(os.memfd_create("program"), "w+b", buffering=0)) for _ in range(4)
+        )
+        packed.write(request.packed())
+        source.write(stdin.encode(errors="replace"))
+        source.seek(0)
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stack.enter_context(mine)
+        mine.setblocking(False)
+        with theirs:
+            passed = [packed, theirs, source, output, errors, *([] if line is None else [line])]
+            _keeper.ask([one.fileno() for one in passed])
+        if line is not None:
+            line.close()
+        status, limit, refused, left = await _answer(mine, limits)
+        most = limits.output_mb * 2**20
+        said, complained = (os.pread(one.fileno(), most, 0).decode(errors="replace") for one in (output, errors))
+    return Finished(status, said, limit == "wall", complained, limit, refused or (left and f"would not end: {left}"))
+
+
+async def _answer(line: socket.socket, limits: Limits) -> tuple[int, str, str, str]:
+    """What the supervisor says at the end, which comes soon after the time is over or after this is cancelled."""
+    loop = asyncio.get_running_loop()
+    heard = loop.create_task(loop.sock_recv(line, 2**16))
+    limit = ""
+    try:
+        done, _ = await asyncio.wait([heard], timeout=limits.wall_seconds)
+        limit = "" if done else "wall"
+    finally:
+        if not heard.done():
+            line.shutdown(socket.SHUT_WR)
+            # Also where this was cancelled: what the program has must be gone when it is given up.
+            await asyncio.shield(asyncio.wait([heard], timeout=_SECONDS_TO_CLEAN))
+            heard.cancel()
+    if not heard.done() or heard.cancelled() or heard.exception() is not None or not heard.result():
+        return _STATUS_KILLED, limit, "the supervisor of the program ended without a word", ""
+    status, ended_by, refused, left = json.loads(heard.result())
+    return status, limit or ("" if ended_by == "stopped" else ended_by), refused, left

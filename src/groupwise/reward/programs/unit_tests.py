@@ -1,0 +1,277 @@
+"""Unit tests: a completion's program, run against tests under limits."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, final
+
+from pydantic import Field
+
+from groupwise.reward.base import Reward, Value
+from groupwise.reward.error import RewardError
+from groupwise.reward.noted import Noted
+from groupwise.reward.programs import examination
+from groupwise.reward.programs.sandbox import LINE, Finished, Limits, python, run_limited
+from groupwise.reward.programs.wall import offered
+from groupwise.reward.scoring.worker import Worker
+from groupwise.reward.text import Text, completion_text
+
+_FENCE = re.compile(r"^```[ \t]*([\w+-]*)[^\n]*\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_SECONDS_TO_END = 0.5
+
+# A program that ends the interpreter before the test ran would otherwise pass with status 0: only the token says that
+# it did. Token and test come by standard input, which is closed before the program runs, so that it finds neither in a
+# file.
+_SHARED = """import os, sys
+token, test, out = sys.stdin.readline(), sys.stdin.read(), sys.stdout
+os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+space = {"__name__": "solution"}
+with open("solution.py", encoding="utf-8") as file:
+    exec(compile(file.read(), "solution.py", "exec"), space)
+exec(compile(test, "test.py", "exec"), space)
+out.write("\\n" + token)
+"""
+
+
+def python_code(text: str, require_fence: bool = False) -> str | None:
+    """The program in a completion: its last fenced Python block; the whole text where there is no fence at all.
+
+    Args:
+        text: a completion.
+        require_fence: whether code outside a fence does not count.
+
+    Example:
+        >>> python_code("Try:\\n```python\\nx = 1\\n```\\nDone.")
+        'x = 1\\n'
+        >>> python_code("x = 1")
+        'x = 1'
+        >>> python_code("```python\\nx = 1") is None
+        True
+    """
+    blocks = [code for language, code in _FENCE.findall(text) if language.lower() in ("", "python", "python3", "py")]
+    if blocks:
+        return blocks[-1]
+    return None if require_fence or "```" in text else text
+
+
+@final
+@dataclass(frozen=True)
+class _Examined:
+    """Whether a program passed a test, whether time ended it, and what went wrong here."""
+
+    passed: bool
+    late: bool
+    wrong: str = ""
+
+
+@final
+class UnitTests(Reward):
+    """The share of tests that a completion's program passes, or 1 for all and 0 for less.
+
+    The tests column holds a list a member (or one test, or a JSON-able list) of either kind:
+    Python text that is run after the program in the same names and must not raise (`assert add(1, 2) == 3`),
+    or a table `{input, output}`: the program is run with this input and must print this output (spaces at line ends
+    apart).
+
+    Every test runs the program in a process and folder of its own, behind the wall that
+    `groupwise.reward.programs.wall` builds: it reads the system's and Python's files and nothing else, writes only
+    where nothing is kept, has no network, and ends with all that it started. Whatever happens while it is examined is
+    its own wrong answer. No program gives `wrong`.
+
+    Python text runs in a second process, which the program does not reach: results come over as plain data (built-in
+    kinds, dates, decimals, numpy arrays), and what is expected never goes there. An object of the program's own stays
+    with it: the test may call it, read it and compare two of them, but beside plain data it is equal to nothing and
+    takes no part in arithmetic. The program is given plain data, functions and iterators; it does not see the test's
+    names, and a test imports what it compares with. The program's names are there as they are, and as the module
+    `solution`. A list read from them is a copy: only the program changes its own. `unittest.main()` ends the process,
+    which no test that passes does; write the asserts, or run the suite. Tests that need more than that, which tests of
+    classes may, take `process = "shared"`.
+
+    Example:
+        >>> tests = [["assert add(1, 2) == 3", "assert add(1, 1) == 3"]]
+        >>> asyncio.run(UnitTests()([""], ["def add(a, b): return a + b"], tests=tests))
+        [0.5]
+    """
+
+    kind: Literal["unit_tests"] = "unit_tests"
+    column: str = "tests"
+    """The data column with the tests."""
+    score: Literal["fraction", "all"] = "fraction"
+    """The share of tests passed, or all or nothing."""
+    process: Literal["apart", "shared"] = "apart"
+    """Where a test that is Python text runs: in a process that the program does not reach, or in the program's own.
+    There a test may do all that Python can, and so may the program: an object that is equal to everything passes.
+    """
+    require_fence: bool = False
+    """A completion without a fenced block has no program."""
+    cpu_seconds: Annotated[float, Field(gt=0)] = 5.0
+    """Processor time of one program, with all that it starts."""
+    memory_mb: Annotated[int, Field(ge=64)] = 1024
+    """Memory of one program, with all that it starts."""
+    wall_seconds: Annotated[float, Field(gt=0)] = 10.0
+    num_processes: Annotated[int, Field(ge=1)] = 64
+    """Processes and threads of one program at a time: a program that starts itself again and again ends there."""
+    disk_mb: Annotated[int, Field(ge=1)] = 64
+    """Everything that one program writes: its folder, temporary files and shared memory."""
+    network: Literal["deny", "deny_if_possible", "allow"] = "deny_if_possible"
+    """`deny` is an error where the system cannot; `deny_if_possible` says so when a run starts."""
+    wall: Literal["required", "best"] = "best"
+    """`required` is an error where the machine allows no wall (namespaces, or Landlock and a filter of system calls);
+    `best` takes what there is and says what is missing when a run starts.
+    """
+    readable: tuple[str, ...] = ()
+    """Folders and files that programs and tests may read, beside the system's and Python's: data, packages installed by
+    a link.
+    """
+    num_parallel: Annotated[int, Field(ge=1)] | None = None
+    """Programs at once; where absent, one a processor core."""
+    correct: float = 1.0
+    """The reward for all tests passed; the share is scaled between `wrong` and this."""
+    wrong: float = 0.0
+    timeout_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = 600.0
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        return (min(self.wrong, self.correct), max(self.wrong, self.correct))
+
+    @property
+    def remarks(self) -> list[str]:
+        """What this machine does not allow of the wall."""
+        missing = offered.standing().missing
+        return [missing] if missing else []
+
+    def open(self) -> UnitTests:
+        """The function that scores; refuses a machine on which no program runs, or none behind the wall that is asked
+        for.
+        """
+        wall = offered.standing()
+        if self.wall == "required" and not wall.stands:
+            raise RewardError(
+                f'unit_tests: wall = "required", and this machine refuses it ({wall.refused}); allow user namespaces'
+                " (sysctl user.max_user_namespaces, kernel.apparmor_restrict_unprivileged_userns = 0, a container's"
+                ' seccomp profile) or run Linux 5.13 with Landlock, or write wall = "best" for programs that you trust'
+            )
+        if self.network == "deny" and not wall.keeps_network:
+            raise RewardError(
+                f'unit_tests: this system can take the network from no program ({wall.refused}), so network = "deny"'
+                ' cannot be kept; run in a container without network and write "allow"'
+            )
+        # In a thread: a caller may have an event loop of its own, as a notebook has.
+        worker = Worker("unit_tests")
+        tried = worker.start(lambda: self._limited([*python(), "-c", "pass"]))
+        tried.done.wait()
+        worker.leave()
+        if tried.error is not None or tried.value.status != 0:
+            raise RewardError(
+                f"unit_tests: an empty program ends with {tried.error or tried.value} under memory_mb ="
+                f" {self.memory_mb}, cpu_seconds = {self.cpu_seconds:g}; raise memory_mb, or lower both to what this"
+                " user may have (ulimit -a)"
+            )
+        return self
+
+    async def __call__(
+        self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]
+    ) -> list[Value]:
+        free = asyncio.Semaphore(self.num_parallel or len(os.sched_getaffinity(0)))
+        members = [
+            (completion_text(completion), _as_tests(tests, self.column))
+            for completion, tests in zip(completions, columns[self.column], strict=True)
+        ]
+        return list(await asyncio.gather(*(self._member(text, tests, free) for text, tests in members)))
+
+    async def _member(self, text: str, tests: Sequence[Any], free: asyncio.Semaphore) -> Value:
+        code = python_code(text, self.require_fence)
+        if code is None or not code.strip():
+            return Noted(self.wrong, "no_program")
+        examined = await asyncio.gather(*(self._run(code, test, free) for test in tests))
+        passed, late = sum(test.passed for test in examined), sum(test.late for test in examined)
+        share = passed / len(examined) if self.score == "fraction" else float(passed == len(examined))
+        value = self.wrong + (self.correct - self.wrong) * share
+        for test in examined:
+            if test.wrong:
+                return Noted(value, "program_not_examined", test.wrong)
+        return Noted(value, "program_timeout", f"{late} of {len(examined)} tests") if late else value
+
+    async def _run(self, code: str, test: Any, free: asyncio.Semaphore) -> _Examined:
+        async with free:
+            try:
+                return _Examined(*await self._passes(code, test))
+            except Exception as error:
+                # What one program brings about is that program's: it must not end a run, which would meet it again when
+                # it is resumed.
+                return _Examined(False, False, f"{type(error).__name__}: {error}")
+
+    async def _passes(self, code: str, test: Any) -> tuple[bool, bool]:
+        if isinstance(test, str):
+            return await (self._apart if self.process == "apart" else self._shared)(code, test)
+        done = await self._limited([*python(), "solution.py"], code, str(test.get("input", "")))
+        return done.status == 0 and _lines(done.output) == _lines(str(test["output"])), done.timed_out
+
+    async def _apart(self, code: str, test: str) -> tuple[bool, bool]:
+        ends = socket.socketpair()
+        roles = zip(("program", "tester"), (code, None), ("", test), ends, strict=True)
+        program, tester = (
+            asyncio.ensure_future(self._limited([*python(), *examination.command(role, LINE)], text, stdin, end))
+            for role, text, stdin, end in roles
+        )
+        try:
+            done = await tester
+            # Nobody asks the program any more, and one that means well ends.
+            await asyncio.wait([program], timeout=_SECONDS_TO_END)
+            return done.status == 0, done.timed_out or (
+                program.done() and program.exception() is None and program.result().timed_out
+            )
+        finally:
+            for task in (program, tester):
+                task.cancel()
+            await asyncio.gather(program, tester, return_exceptions=True)
+
+    async def _shared(self, code: str, test: str) -> tuple[bool, bool]:
+        token = secrets.token_hex(16)
+        done = await self._limited([*python(), "-c", _SHARED], code, f"{token}\n{test}")
+        return done.status == 0 and done.output.splitlines()[-1:] == [token], done.timed_out
+
+    async def _limited(
+        self, command: list[str], code: str | None = None, stdin: str = "", line: socket.socket | None = None
+    ) -> Finished:
+        limits = Limits(
+            self.cpu_seconds,
+            self.memory_mb,
+            self.wall_seconds,
+            disk_mb=self.disk_mb,
+            network=self.network == "allow",
+            num_processes=self.num_processes,
+        )
+        done = await run_limited(
+            command, limits, {} if code is None else {"solution.py": code}, stdin, line, self.readable
+        )
+        if done.refused:
+            raise RuntimeError(done.refused)
+        return done
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().splitlines()]
+
+
+def _as_tests(tests: Any, column: str) -> list[Any]:
+    tests = [tests] if isinstance(tests, str | Mapping) else list(tests or [])
+    wrong = [
+        test for test in tests if not isinstance(test, str) and not (isinstance(test, Mapping) and "output" in test)
+    ]
+    if wrong or not tests:
+        raise ValueError(
+            f"column {column!r} holds {wrong[0] if wrong else tests!r}; write a list of Python texts or of tables"
+            " {input, output}, at least one"
+        )
+    return tests

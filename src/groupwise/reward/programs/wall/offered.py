@@ -1,0 +1,257 @@
+"""Which wall this machine allows, and commands that run behind it."""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import final
+
+# Those that nothing here needs lie compiled then, where the processes behind `_START` read them.
+from groupwise.reward.programs.wall import cgroup, enter, inside, landlock, seccomp
+from groupwise.reward.programs.wall.limits import Limits
+from groupwise.reward.programs.wall.readable import python, readable
+from groupwise.reward.programs.wall.request import Request
+
+_START = "import sys; sys.path.append({folder!r}); from wall.enter import main; sys.path.pop(); main()"
+_TRIAL = (
+    "import os, tempfile; tempfile.TemporaryFile(dir=os.environ['HOME']).write(b'x'); open(os.environ['HOME'] + '/x',"
+    " 'w').close()"
+)
+_SECONDS = 60.0
+# Above what the user has at this moment: where the processes of one program cannot be counted alone, only a flood of
+# them is stopped by the kernel.
+_MORE_TASKS = 1024
+_COUNTS_ALONE = (5, 14)
+
+
+@final
+@dataclass(frozen=True)
+class Wall:
+    """The wall that programs stand behind.
+
+    Args:
+        road: "namespaces", "landlock", or "none".
+        landlock: version of Landlock; 0 where it is not used.
+        filtered: whether system calls are filtered.
+        user: number of the user that programs become; None where it is this one.
+        refused: what the kernel said to the roads before this one.
+        bounded: whether the kernel bounds the memory and the number of a program's processes together; otherwise both
+            are counted.
+    """
+
+    road: str
+    landlock: int = 0
+    filtered: bool = True
+    user: int | None = None
+    refused: str = ""
+    bounded: bool = True
+
+    @property
+    def stands(self) -> bool:
+        """Whether this keeps a hostile program from the files and processes of others."""
+        return self.road != "none" and self.filtered
+
+    @property
+    def keeps_network(self) -> bool:
+        """Whether this takes the network from a program."""
+        return self.road == "namespaces" or self.filtered
+
+    @property
+    def missing(self) -> str:
+        """What this machine does not allow, in sentences; empty where nothing is missing.
+
+        Example:
+            >>> Wall("namespaces").missing
+            ''
+        """
+        sums = (
+            ""
+            if self.bounded
+            else (
+                "no control group may be made, so the memory and the processes of a program are counted 20 times a"
+                " second"
+            )
+        )
+        if self.road == "namespaces":
+            kernel = (
+                ""
+                if self.filtered
+                else (
+                    f"a filter of system calls is refused ({self.refused}), so programs reach more of the kernel than"
+                    " they need"
+                )
+            )
+            return "; ".join(filter(None, [kernel, sums]))
+        if self.road == "landlock":
+            signals = (
+                ""
+                if self.landlock >= 6
+                else ", and may signal no process, not even their own (Linux 6.12 would allow that)"
+            )
+            fewer = (
+                f"namespaces are refused ({self.refused}): programs run behind Landlock and a filter of system calls,"
+                f" and have neither /proc nor shared memory (so no multiprocessing.Pool){signals}"
+            )
+            return "; ".join(filter(None, [fewer, sums]))
+        return (
+            f"namespaces and Landlock are refused ({self.refused}): programs may read what this user may, and change"
+            " its files; run only what you trust, or use a machine that allows one of them"
+        )
+
+
+@cache
+def standing() -> Wall:
+    """The best wall that this machine allows, found by running an empty program behind each.
+
+    Example:
+        >>> standing().road in ("namespaces", "landlock", "none")
+        True
+    """
+    refused: list[str] = []
+    for wall in _candidates():
+        why = tried(wall)
+        if not why:
+            return replace(wall, refused="; ".join(dict.fromkeys(refused)), bounded=cgroup.offered())
+        refused.append(why)
+    return Wall("none", filtered=False, refused="; ".join(dict.fromkeys(refused)))
+
+
+def _candidates() -> list[Wall]:
+    # Root's own files are root's to read, whatever it gave up: its programs become somebody else where they can still
+    # reach Python then.
+    users = [inside.NOBODY, None] if os.geteuid() == 0 else [None]
+    abi = landlock.version()
+    roads = [
+        ("namespaces", 0, True),
+        ("namespaces", 0, False),
+        *([("landlock", abi, True)] if abi else []),
+        ("none", 0, True),
+    ]
+    return [Wall(road, version, filtered, user) for road, version, filtered in roads for user in users]
+
+
+def tried(wall: Wall) -> str:
+    """Why an empty program does not run behind a wall; empty where it does.
+
+    Args:
+        wall: to try.
+    """
+    command = behind([*python(), "-c", _TRIAL], Limits(cpu_seconds=_SECONDS, wall_seconds=_SECONDS), wall=wall)
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS + 30, check=False, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{type(error).__name__}: {error}"
+    return "" if done.returncode == 0 else (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+
+
+def behind(command: Sequence[str], limits: Limits, further: Sequence[str] = (), wall: Wall | None = None) -> list[str]:
+    """The command that runs another one behind the wall: for a process that lives long, or that somebody else starts.
+
+    Start it as you would start the other, with pipes or files of your own: standard input, output, errors and the
+    descriptors that are passed on reach the program, and of the environment nothing. It ends with the program's status
+    (128 and the number of a signal, 125 where the wall cannot be built), and not before all the program's processes
+    have. SIGTERM ends them; so does the end of the process that started it, however that comes.
+
+    Args:
+        command: the program and its arguments; a Python is `python()`.
+        limits: what it may use; `wall_seconds = None` and `cpu_seconds = None` for one that serves.
+        further: paths that it may read beside the system's and Python's.
+        wall: another than the best that this machine allows.
+
+    Example:
+        >>> subprocess.run(behind(["echo", "hello"], Limits()), capture_output=True, text=True).stdout
+        'hello\\n'
+    """
+    return [*_python_inside(), "alone", request(command, {}, limits, further, wall).packed().hex()]
+
+
+def keeper(number: int) -> list[str]:
+    """The command of the process that forks supervisors.
+
+    Args:
+        number: of its open socket.
+    """
+    return [*_python_inside(), "serve", str(number)]
+
+
+def _python_inside() -> list[str]:
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(enter.__file__)))
+    return [sys.executable, "-I", "-S", "-B", "-c", _START.format(folder=folder)]
+
+
+def request(
+    command: Sequence[str],
+    files: Mapping[str, str],
+    limits: Limits,
+    further: Sequence[str] = (),
+    wall: Wall | None = None,
+) -> Request:
+    """One program and its wall, as the processes that build it read it.
+
+    Args:
+        command: the program and its arguments.
+        files: name -> text of what lies in its folder at the start.
+        limits: what it may use.
+        further: paths that it may read beside the system's and Python's.
+        wall: another than the best that this machine allows.
+    """
+    wall = wall or standing()
+    if wall.user is not None and any(map(_is_private, further)):
+        # Nobody could not read what this user shows to nobody else.
+        wall = replace(wall, user=None)
+    paths, links = readable(limits.network, tuple(further))
+    plain = asdict(limits)
+    if limits.cpu_seconds is not None:
+        plain["cpu_seconds"] = math.ceil(limits.cpu_seconds)
+    return Request(
+        command=list(command),
+        files=dict(files),
+        road=wall.road,
+        landlock=wall.landlock,
+        filter=_filter(wall.road == "namespaces", limits.network, wall.landlock >= 6) if wall.filtered else "",
+        user=wall.user,
+        readable=paths,
+        links=links,
+        path=os.environ.get("PATH", os.defpath),
+        temporary=os.path.realpath(tempfile.gettempdir()),
+        max_user_tasks=_tasks_of_user(inside.NOBODY if os.geteuid() == 0 else os.geteuid()) + _MORE_TASKS,
+        counts_alone=_kernel() >= _COUNTS_ALONE,
+        limits=plain,
+    )
+
+
+def _is_private(path: str) -> bool:
+    wanted = stat.S_IROTH | (stat.S_IXOTH if os.path.isdir(path) else 0)
+    return os.path.exists(path) and os.stat(path).st_mode & wanted != wanted
+
+
+def _kernel() -> tuple[int, ...]:
+    return tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
+
+
+@cache
+def _filter(namespaces: bool, network: bool, signals: bool) -> str:
+    return seccomp.filter_program(namespaces, network, signals).hex()
+
+
+@cache
+def _tasks_of_user(owner: int) -> int:
+    """Processes and threads of a user at the first time that somebody asks."""
+    tasks = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if process.stat().st_uid == owner:
+                tasks += len(list((process / "task").iterdir()))
+        except OSError:
+            continue
+    return tasks

@@ -1,0 +1,219 @@
+"""A batch scored member by member in a fork of this process, which is killed when one member takes too long, and goes
+on with the next in another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+from groupwise.reward.base import MemberLimits
+from groupwise.reward.noted import Noted
+from groupwise.reward.scoring.columns import arguments_for
+from groupwise.reward.scoring.process_child import die_with_parent, named, plain
+
+_MEBIBYTE = 1 << 20
+_SIZES = Path("/proc/self/statm")
+# Of the batch's time: what is left is for sending the answers back.
+_SHARE_OF_BATCH = 0.8
+_QUICK = 0.1
+
+
+@final
+class _Raised(Exception):
+    """The reward raised for a member; the text says what and where."""
+
+
+@final
+class Members:
+    """Scores batches within the limits of a member. Nothing that runs in the fork outlives its batch, and it can write
+    no file and nothing to the terminal.
+
+    Every member is tried with a tenth of its seconds first, and those that need more afterwards, so that slow ones do
+    not use up the batch's time before the others had theirs. A member that still takes too long is wrong
+    (`answer_too_slow`), as is one that ends its process or runs out of memory (`answer_too_large`); one that the
+    batch's time did not reach is missing (`timeout`).
+
+    Args:
+        function: the reward, opened here.
+        limits: of one member.
+        batch_seconds: for a batch, None without an end.
+        parent: a file descriptor that hangs up when the process that asks is gone.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], limits: MemberLimits, batch_seconds: float | None, parent: int
+    ) -> None:
+        self.function, self.limits, self.batch_seconds, self.parent = function, limits, batch_seconds, parent
+
+    def score(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """`values`, one a member, or the `error` that the reward raised for one.
+
+        Args:
+            batch: `prompts`, `completions`, and the `columns` by name.
+        """
+        getattr(self.function, "prepare", lambda columns: None)(batch["columns"])
+        # What is here stays as it is: the collector would copy all of it into every fork.
+        gc.freeze()
+        end = None if self.batch_seconds is None else time.monotonic() + _SHARE_OF_BATCH * self.batch_seconds
+        values: dict[int, Any] = {}
+        begun: set[int] = set()
+        waiting: Sequence[int] = range(len(batch["prompts"]))
+        try:
+            for seconds in (_QUICK * self.limits.seconds, self.limits.seconds):
+                waiting = self._tried(batch, waiting, seconds, end, values, begun)
+        except _Raised as error:
+            return {"error": str(error)}
+        for member in waiting:
+            values[member] = (
+                self._too_slow()
+                if member in begun
+                else Noted(None, "timeout", f"the batch took longer than {self.batch_seconds:g} s before it")
+            )
+        return {"values": [plain(values[member]) for member in range(len(batch["prompts"]))]}
+
+    def _tried(
+        self,
+        batch: Mapping[str, Any],
+        waiting: Sequence[int],
+        seconds: float,
+        end: float | None,
+        values: dict[int, Any],
+        begun: set[int],
+    ) -> list[int]:
+        """Scores as many as possible in as many forks as it takes; those that were too slow, or that nothing was left
+        for.
+        """
+        slow: list[int] = []
+        while waiting:
+            process, answers = self._fork(batch, waiting)
+            num_done = 0
+            try:
+                while (
+                    num_done < len(waiting)
+                    and (left := seconds if end is None else min(seconds, end - time.monotonic())) > 0
+                ):
+                    answer = answers.line(left)
+                    begun.add(waiting[num_done])
+                    if answer is None:
+                        slow.append(waiting[num_done])
+                    else:
+                        values[waiting[num_done]] = self._value(answer)
+                    num_done += 1
+                    if not answer:
+                        break
+            finally:
+                answers.close()
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
+                os.waitpid(process, 0)
+            waiting = waiting[num_done:]
+            if end is not None and time.monotonic() >= end:
+                return [*slow, *waiting]
+        return slow
+
+    def _value(self, answer: bytes) -> Any:
+        """What a line says; none at all is the end of the process."""
+        told = json.loads(answer) if answer else {"large": "its process ended"}
+        if "error" in told:
+            raise _Raised(told["error"])
+        if "large" in told:
+            return Noted(
+                self.limits.wrong, "answer_too_large", f"{told['large']}; it may take {self.limits.memory_mb} MiB"
+            )
+        value = told["value"]
+        return Noted(**value) if isinstance(value, dict) else value
+
+    def _too_slow(self) -> Noted:
+        return Noted(self.limits.wrong, "answer_too_slow", f"longer than {self.limits.seconds:g} s; it counts as wrong")
+
+    def _fork(self, batch: Mapping[str, Any], members: Sequence[int]) -> tuple[int, _Answers]:
+        reader, writer = os.pipe()
+        process = os.fork()
+        if process:
+            os.close(writer)
+            return process, _Answers(reader, self.parent)
+        try:
+            os.close(reader)
+            die_with_parent()
+            self._confine()
+            for member in members:
+                _write(writer, self._scored(batch, member))
+        finally:
+            os._exit(0)
+
+    def _confine(self) -> None:
+        """No input, nothing to the terminal, no files, no more memory than the limit."""
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):
+            os.dup2(nothing, stream)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        if not _SIZES.exists():
+            return
+        size = int(_SIZES.read_text().split()[0]) * resource.getpagesize()
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        limit = size + self.limits.memory_mb * _MEBIBYTE
+        resource.setrlimit(
+            resource.RLIMIT_AS, (limit, hard) if hard == resource.RLIM_INFINITY else (min(limit, hard), hard)
+        )
+
+    def _scored(self, batch: Mapping[str, Any], member: int) -> dict[str, Any]:
+        try:
+            row = {name: values[member : member + 1] for name, values in batch["columns"].items()}
+            given = {
+                **row,
+                "prompts": batch["prompts"][member : member + 1],
+                "completions": batch["completions"][member : member + 1],
+            }
+            (value,) = self.function(**arguments_for(self.function, given))
+            return {"value": plain(value)}
+        except MemoryError:
+            return {"large": "it ran out of memory"}
+        except BaseException as error:
+            return {"error": named(error)}
+
+
+def _write(target: int, answer: Mapping[str, Any]) -> None:
+    line = json.dumps(answer).encode() + b"\n"
+    while line:
+        line = line[os.write(target, line) :]
+
+
+@final
+class _Answers:
+    """Lines of a pipe, each waited for only so long."""
+
+    def __init__(self, reader: int, parent: int) -> None:
+        self.reader, self._rest = reader, b""
+        self._ready = select.poll()
+        self._ready.register(reader, select.POLLIN)
+        # Nothing is read from there: it hangs up by itself.
+        self._ready.register(parent, 0)
+
+    def line(self, seconds: float) -> bytes | None:
+        """The next line; empty where the other end is gone, None where it took too long."""
+        end = time.monotonic() + seconds
+        while b"\n" not in self._rest:
+            ready = dict(self._ready.poll(max(0.0, 1000 * (end - time.monotonic()))))
+            if ready.keys() - {self.reader}:
+                os._exit(0)
+            if not ready:
+                return None
+            if not (chunk := os.read(self.reader, 1 << 16)):
+                return b""
+            self._rest += chunk
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def close(self) -> None:
+        os.close(self.reader)

@@ -1,0 +1,88 @@
+"""The other end of a reward in a process of its own: reads the reward, then batches, a line of JSON each; answers a
+line each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+import queue
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any, TextIO
+
+from pydantic import TypeAdapter
+
+from groupwise.reward.config import RewardConfig
+from groupwise.reward.error import RewardError
+from groupwise.reward.scoring.columns import arguments_for
+from groupwise.reward.scoring.members import Members
+from groupwise.reward.scoring.process_child import die_with_parent, named, plain
+
+
+def main() -> None:
+    """Serves until standard input ends."""
+    die_with_parent()
+    # What the reward prints must not mix with the answers.
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    try:
+        reward = TypeAdapter(RewardConfig).validate_json(sys.stdin.readline())
+        function = reward.open()
+    except Exception as error:
+        _answer(answers, {"error": str(error) if isinstance(error, RewardError) else named(error)})
+        return
+    _answer(answers, {"ready": True})
+    if (limits := reward.member_limits) is not None:
+        # No thread here: what is forked must not find a lock that nobody will open. This process runs nothing of a
+        # policy's, so it sees its input end.
+        members = Members(function, limits, reward.timeout_seconds, sys.stdin.fileno())
+        for line in sys.stdin:
+            _serve(answers, members.score, line)
+        return
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(sys.stdin, lines), daemon=True).start()
+    while True:
+        _serve(answers, lambda batch: _at_once(function, batch), lines.get())
+
+
+def _serve(answers: TextIO, score: Callable[[Any], dict[str, Any]], line: str) -> None:
+    try:
+        answer = score(json.loads(line))
+    except BaseException as error:
+        answer = {"error": named(error)}
+    _answer(answers, answer)
+
+
+def _at_once(function: Any, batch: Any) -> dict[str, Any]:
+    result: Any = function(
+        **arguments_for(
+            function, {**batch["columns"], "prompts": batch["prompts"], "completions": batch["completions"]}
+        )
+    )
+    if inspect.isawaitable(result):
+        result = asyncio.run(_await(result))
+    return {"values": [plain(value) for value in (result.tolist() if hasattr(result, "tolist") else result)]}
+
+
+def _read(source: TextIO, lines: queue.SimpleQueue[str]) -> None:
+    for line in source:
+        lines.put(line)
+    # The parent is gone or has closed the pipe; the reward may be in the middle of anything.
+    os._exit(0)
+
+
+async def _await(result: Any) -> Any:
+    return await result
+
+
+def _answer(answers: TextIO, answer: dict[str, Any]) -> None:
+    answers.write(json.dumps(answer) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main()

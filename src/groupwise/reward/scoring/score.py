@@ -1,0 +1,336 @@
+"""Scoring a batch: every reward at once, each within its time, each value checked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, final
+
+from groupwise.config import raised_at
+from groupwise.reward.base import Reward, RewardFunction
+from groupwise.reward.error import RewardError
+from groupwise.reward.parted import Follows, Groups, Parted
+from groupwise.reward.scoring.columns import arguments_for, check_columns, needed_columns
+from groupwise.reward.scoring.process import ProcessReward
+from groupwise.reward.scoring.table import RewardEvent, RewardTable
+from groupwise.reward.scoring.values import checked_values, split_maps
+from groupwise.reward.scoring.worker import Job, Worker
+from groupwise.reward.text import Text
+
+
+@final
+@dataclass
+class _Open:
+    """A reward ready to be called, with its settings and its thread."""
+
+    name: str
+    function: RewardFunction
+    needs: tuple[str, ...]
+    weight: float
+    timeout_seconds: float | None
+    on_error: str
+    judge: bool
+    bounds: tuple[float, float] = (0.0, 1.0)
+    remarks: Sequence[str] = ()
+    worker: Worker | None = None
+
+    def start(self, given: Mapping[str, Any]) -> Job:
+        if self.worker is None:
+            self.worker = Worker(self.name)
+        arguments = arguments_for(self.function, given)
+        return self.worker.start(lambda: self.function(**arguments))
+
+    def abandon(self) -> None:
+        """Leaves a call under way to itself; a process is killed, so that its late answer cannot meet the
+        next batch.
+        """
+        if self.worker is not None:
+            self.worker.leave()
+            self.worker = None
+        getattr(self.function, "cancel", lambda: None)()
+
+    @property
+    def advice(self) -> str:
+        """What helps one that ran past its time."""
+        killed = isinstance(self.function, ProcessReward)
+        return "raise its timeout_seconds" + (
+            "" if killed else ', or write isolation = "process" so that what hangs is killed'
+        )
+
+
+def _opened(name: str, reward: Reward | RewardFunction) -> _Open:
+    judge = getattr(reward, "role", "train") == "judge"
+    try:
+        function = (
+            reward
+            if not isinstance(reward, Reward)
+            else ProcessReward(reward)
+            if reward.isolation == "process"
+            else reward.open()
+        )
+    except (RewardError, RuntimeError, ImportError) as error:
+        raise RewardError(f"reward {name!r}: {error}", reward=name) from error
+    if not callable(function):
+        wanted = "give a configured reward or a function reward(prompts, completions, **columns)"
+        raise RewardError(f"reward {name!r} is of type {type(reward).__name__}; {wanted}", reward=name)
+    weight = 0.0 if judge else float(getattr(reward, "weight", 1.0))
+    needs = (
+        tuple(dict.fromkeys((*reward.needs, *needed_columns(function))))
+        if isinstance(reward, Reward)
+        else needed_columns(function)
+    )
+    bounds = reward.ends if isinstance(reward, Reward) else getattr(reward, "bounds", (0.0, 1.0))
+    return _Open(
+        name,
+        function,
+        needs,
+        weight,
+        getattr(reward, "timeout_seconds", 60.0),
+        getattr(reward, "on_error", "raise"),
+        judge,
+        bounds,
+        getattr(reward, "remarks", ()),
+    )
+
+
+@final
+class Rewards:
+    """Named rewards, opened once (models loaded, processes started) and used for every batch.
+
+    Args:
+        rewards: name -> configured reward, or a function `reward(prompts, completions, **columns) -> list`, sync or
+            async. A function or object may carry `weight`, `timeout_seconds`, `on_error`, `role`, `bounds` and `needs`
+            as attributes.
+
+    Raises:
+        RewardError: a reward that cannot be opened.
+
+    Example:
+        >>> from groupwise.reward import Length
+        >>> def shout(completions, **columns):
+        ...     return [float(text.isupper()) for text in completions]
+        >>> with Rewards({"brief": Length(target=2, weight=0.5), "shout": shout}) as rewards:
+        ...     rewards.score(["say hi"] * 2, ["HI THERE", "hi"]).total()
+        [1.5, 0.25]
+    """
+
+    def __init__(self, rewards: Mapping[str, Reward | RewardFunction]) -> None:
+        self._rewards: dict[str, _Open] = {}
+        try:
+            for name, reward in rewards.items():
+                self._rewards[name] = _opened(name, reward)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of all rewards, judges included."""
+        return tuple(self._rewards)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What rewards say of themselves on this machine, each sentence with the reward's name."""
+        return [f"reward {reward.name!r}: {remark}" for reward in self._rewards.values() for remark in reward.remarks]
+
+    def check_columns(self, columns: Sequence[str]) -> None:
+        """Refuses data that lack a column some reward needs.
+
+        Raises:
+            RewardError: naming the reward, the column and the columns that exist.
+        """
+        for reward in self._rewards.values():
+            check_columns(reward.name, reward.needs, columns)
+
+    def score(
+        self,
+        prompts: Sequence[Text],
+        completions: Sequence[Any],
+        columns: Mapping[str, Sequence[Any]] | None = None,
+        *,
+        judges: bool = False,
+    ) -> RewardTable:
+        """All rewards of a batch. They run at the same time, so the slowest is what the batch waits for.
+
+        A reward that runs past its time is missing for the batch and counted (`timeout`); one that raises stops the
+        run, or is missing and counted (`error`) under `on_error = "missing"`. A returned value that is no reward is
+        always an error.
+
+        Args:
+            prompts: `B` strings or chats, one a member.
+            completions: `B` strings or chats; images, where a domain makes those: `torch.uint8` `[H, W]` or `[H, W, 3]`
+                on the CPU (`groupwise.reward.image`).
+            columns: name -> `B` entries of the data.
+            judges: also measure the rewards whose role is `judge`; for evaluation.
+
+        Returns:
+            Every reward by itself, with weights, seconds and events. No member gives empty lists.
+
+        Raises:
+            RewardError: a missing column, a reward that raised, a value that is no reward; names reward, place and
+                value.
+
+        Example:
+            >>> from groupwise.reward import ExactAnswer
+            >>> with Rewards({"exact": ExactAnswer()}) as rewards:
+            ...     table = rewards.score(["2 + 2"] * 2, ["4", "5"], {"answer": [4, 4]})
+            >>> table.values, table.metrics()["rewards/exact/mean"]
+            ({'exact': [1.0, 0.0]}, 0.5)
+        """
+        columns = dict(columns or {})
+        lengths = {
+            "prompts": len(prompts),
+            "completions": len(completions),
+            **{name: len(values) for name, values in columns.items()},
+        }
+        if len(set(lengths.values())) > 1:
+            raise RewardError(
+                f"prompts, completions and columns must have one entry a member each, got lengths {lengths}"
+            )
+        used = [reward for reward in self._rewards.values() if judges or not reward.judge]
+        for reward in used:
+            check_columns(reward.name, reward.needs, list(columns))
+        given = {**columns, "prompts": prompts, "completions": completions}
+        running = [(reward, reward.start(given)) for reward in used] if prompts else []
+        values: dict[str, list[float | None]] = {reward.name: [] for reward in used}
+        events: list[RewardEvent] = []
+        seconds: dict[str, float] = {}
+        maps: dict[str, list[Any]] = {}
+        fields: dict[str, Mapping[str, Sequence[Any]]] = {}
+        try:
+            for reward, job in running:
+                values[reward.name], new, own = self._finish(reward, job, prompts)
+                events += new
+                if isinstance(job.value, Parted):
+                    fields[reward.name] = job.value.fields
+                if own is not None:
+                    maps[reward.name] = own
+                seconds[reward.name] = job.seconds
+        finally:
+            # After an error the others' results are of no use, and their threads must be free for the next batch.
+            for reward, job in running:
+                if not job.done.is_set() and reward.worker is not None:
+                    reward.abandon()
+        weights = {reward.name: reward.weight for reward in used}
+        judging, bounds = (
+            frozenset(reward.name for reward in used if reward.judge),
+            {reward.name: reward.bounds for reward in used},
+        )
+        return RewardTable(values, weights, tuple(events), seconds, judging, maps, fields, bounds)
+
+    def memory(self) -> dict[str, Any]:
+        """What rewards remember of what training saw, by name, JSON-able; nothing for those that remember nothing."""
+        return {name: memory for name, reward in self._following() if (memory := reward.memory())}
+
+    def recall(self, memory: Mapping[str, Any]) -> None:
+        """Takes a memory back, for the rewards that are here; a reward without an entry forgets.
+
+        Args:
+            memory: what `memory` gave.
+        """
+        for name, reward in self._following():
+            reward.recall(memory.get(name, {}))
+
+    def follow(self, groups: Mapping[str, Groups]) -> dict[str, float]:
+        """Lets rewards take in a batch of rollouts, of all processes.
+
+        Args:
+            groups: name of a reward -> one entry a group, field -> values of its members.
+
+        Returns:
+            what they say about themselves now, as `rewards/NAME/...`.
+        """
+        return {
+            f"rewards/{name}/{key}": number
+            for name, reward in self._following()
+            if groups.get(name)
+            for key, number in reward.follow(groups[name]).items()
+        }
+
+    def _following(self) -> list[tuple[str, Follows]]:
+        return [
+            (name, reward.function) for name, reward in self._rewards.items() if isinstance(reward.function, Follows)
+        ]
+
+    def close(self) -> None:
+        """Ends threads and processes; a hung one is left to the end of the program."""
+        for reward in self._rewards.values():
+            if reward.worker is not None:
+                reward.worker.leave()
+                reward.worker = None
+            getattr(reward.function, "close", lambda: None)()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @staticmethod
+    def _finish(
+        reward: _Open, job: Job, prompts: Sequence[Text]
+    ) -> tuple[list[float | None], list[RewardEvent], list[Any] | None]:
+        missing: list[float | None] = [None] * len(prompts)
+        limit = reward.timeout_seconds
+        if not job.ends_within(limit):
+            reward.abandon()
+            job.seconds = time.monotonic() - job.started
+            detail = f"longer than {limit:g} s for a batch of {len(prompts)}; {reward.advice}"
+            return missing, [RewardEvent("timeout", reward.name, count=len(prompts), detail=detail)], None
+        if job.error is None:
+            returned, maps = split_maps(reward.name, job.value.values if isinstance(job.value, Parted) else job.value)
+            return *checked_values(reward.name, returned, prompts), maps
+        what = f"{type(job.error).__name__}: {job.error}{raised_at(job.error)}"
+        if reward.on_error == "missing":
+            return missing, [RewardEvent("error", reward.name, count=len(prompts), detail=what)], None
+        message = f'reward {reward.name!r} raised {what}; mend it, or write on_error = "missing" to go on without it'
+        raise RewardError(message, reward=reward.name) from job.error
+
+
+def score(
+    rewards: Rewards | Mapping[str, Reward | RewardFunction],
+    prompts: Sequence[Text],
+    completions: Sequence[Any],
+    columns: Mapping[str, Sequence[Any]] | None = None,
+    *,
+    judges: bool = False,
+) -> RewardTable:
+    """Scores one batch; see `Rewards.score`. Rewards given by name are opened for this batch alone.
+
+    Args:
+        rewards: opened rewards, or name -> reward as `Rewards` takes them.
+        prompts, completions, columns, judges: as of `Rewards.score`.
+
+    Returns:
+        every reward by itself, with weights, seconds and events.
+
+    Raises:
+        RewardError: as of `Rewards.score`.
+
+    Example:
+        >>> from groupwise.reward import ExactAnswer
+        >>> score({"exact": ExactAnswer()}, ["2 + 2"] * 2, ["4", "5"], {"answer": [4, 4]}).values
+        {'exact': [1.0, 0.0]}
+    """
+    if isinstance(rewards, Rewards):
+        return rewards.score(prompts, completions, columns, judges=judges)
+    with Rewards(rewards) as opened:
+        return opened.score(prompts, completions, columns, judges=judges)
+
+
+def needed_by(rewards: Mapping[str, Reward | RewardFunction]) -> dict[str, tuple[str, ...]]:
+    """The data columns each reward needs, without opening any: for checks before anything is loaded.
+
+    Args:
+        rewards: name -> reward as `Rewards` takes them.
+
+    Returns:
+        name -> columns, in the order the reward names them.
+
+    Example:
+        >>> from groupwise.reward import ExactAnswer, Length
+        >>> needed_by({"exact": ExactAnswer(column="solution"), "brief": Length()})
+        {'exact': ('solution',), 'brief': ()}
+    """
+    return {name: needed_columns(reward) for name, reward in rewards.items()}

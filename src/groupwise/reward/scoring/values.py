@@ -1,0 +1,143 @@
+"""What a reward returned, checked: one finite number or None a member, or an error that says what came instead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from numbers import Real
+from typing import Any
+
+from groupwise.reward.error import RewardError
+from groupwise.reward.noted import Noted
+from groupwise.reward.scoring.table import RewardEvent
+from groupwise.reward.text import Text, excerpt, prompt_text
+
+_ALLOWED = "allowed: a finite number, a bool, or None for a missing reward"
+
+
+def as_number(value: Any) -> float | None:
+    """A number or None as such; scalars of numpy and torch count as numbers.
+
+    Raises:
+        ValueError: anything else, NaN and infinity included.
+
+    Example:
+        >>> as_number(True), as_number(None), as_number(2)
+        (1.0, None, 2.0)
+        >>> as_number("2")
+        Traceback (most recent call last):
+        ...
+        ValueError: '2' of type str
+    """
+    if value is None:
+        return None
+    if not isinstance(value, Real) and hasattr(value, "item") and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    if not isinstance(value, Real):
+        raise ValueError(f"{excerpt(repr(value))} of type {type(value).__name__}")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ValueError("a number too large for a float") from None
+    if not math.isfinite(number):
+        raise ValueError(str(number))
+    return number
+
+
+def split_maps(reward: str, returned: Any) -> tuple[Any, list[Any] | None]:
+    """What a reward returned with every map replaced by its mean, and the maps themselves; None where there is no map.
+
+    A map is an array or tensor of two dimensions, one value a pixel.
+
+    Raises:
+        RewardError: maps for some members and not for others, of more than two dimensions, or with NaN or infinity;
+            names the member.
+
+    Example:
+        >>> import numpy
+        >>> split_maps("near", [numpy.array([[1.0, 3.0]])])[0]
+        [2.0]
+    """
+    if getattr(returned, "ndim", 1) >= 3:
+        returned = list(returned)
+    if not isinstance(returned, Sequence) or not any(getattr(entry, "ndim", 0) >= 2 for entry in returned):
+        return returned, None
+    import numpy as np
+
+    maps: list[Any] = []
+    for member, entry in enumerate(returned):
+        if getattr(entry, "ndim", 0) > 2:
+            what = f"an array of shape {list(entry.shape)} for member {member}"
+            raise RewardError(
+                f"reward {reward!r} gave {what}; a map has one value a pixel, [H, W]", reward=reward, member=member
+            )
+        if getattr(entry, "ndim", 0) != 2:
+            what = f"{excerpt(repr(entry))} for member {member} and maps for others"
+            raise RewardError(
+                f"reward {reward!r} gave {what}; write a map for every member, or a number for every one",
+                reward=reward,
+                member=member,
+            )
+        maps.append(np.asarray(entry.detach().cpu() if hasattr(entry, "detach") else entry, dtype=np.float64))
+        if not np.isfinite(maps[-1]).all():
+            raise RewardError(
+                f"reward {reward!r} gave a map with NaN or infinity for member {member}; {_ALLOWED}",
+                reward=reward,
+                member=member,
+            )
+    return [float(each.mean()) for each in maps], maps
+
+
+def checked_values(reward: str, returned: Any, prompts: Sequence[Text]) -> tuple[list[float | None], list[RewardEvent]]:
+    """A reward's return value as numbers and events.
+
+    Args:
+        reward: its name.
+        returned: what it returned: a sequence, an array or a tensor of one entry a member.
+        prompts: the prompts, one a member.
+
+    Returns:
+        The numbers, and one event for all plain `None` together and one for each `Noted` entry.
+
+    Raises:
+        RewardError: no sequence, another length, or an entry that is no number; names the reward, the prompt, the
+            member and the value.
+    """
+    if hasattr(returned, "tolist"):
+        returned = returned.tolist()
+    if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
+        message = f"reward {reward!r} returned {excerpt(repr(returned))} of type {type(returned).__name__}"
+        raise RewardError(f"{message}; write a list with one entry a member", reward=reward)
+    if len(returned) != len(prompts):
+        message = f"reward {reward!r} returned {len(returned)} values for {len(prompts)} members"
+        raise RewardError(f"{message}; write one entry a member, None where there is none", reward=reward)
+    values: list[float | None] = []
+    events: list[RewardEvent] = []
+    silent: list[int] = []
+    for member, entry in enumerate(returned):
+        prompt = excerpt(prompt_text(prompts[member]))
+        try:
+            values.append(as_number(entry.value if isinstance(entry, Noted) else entry))
+        except ValueError as error:
+            message = f"reward {reward!r} gave {error} for member {member} (prompt: {prompt!r}); {_ALLOWED}"
+            raise RewardError(message, reward=reward, prompt=prompt, member=member) from None
+        if isinstance(entry, Noted):
+            events.append(
+                RewardEvent(
+                    entry.event,
+                    reward,
+                    prompt=prompt,
+                    member=member,
+                    detail=entry.detail,
+                    scored=entry.value is not None,
+                )
+            )
+        elif entry is None:
+            silent.append(member)
+    if silent:
+        events.append(
+            RewardEvent(
+                "missing", reward, prompt=excerpt(prompt_text(prompts[silent[0]])), member=silent[0], count=len(silent)
+            )
+        )
+    return values, events

@@ -1,0 +1,47 @@
+"""Exact answer: the text that was asked for, up to case and spaces."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, final
+
+from groupwise.reward.texts.answer import Answer
+from groupwise.reward.texts.extract import Extract
+
+
+@final
+class ExactAnswer(Answer):
+    """`correct` where the extracted answer equals the expected one, `wrong` elsewhere, also where no answer is found.
+
+    The answer column holds a string, a number, or a list of answers of which any will do.
+
+    Example:
+        >>> ExactAnswer(extract=Extract(tag="answer"))(
+        ...     [""] * 2, ["<answer>A  b</answer>", "a b"], answer=["a B", "a b"]
+        ... )
+        [1.0, 0.0]
+    """
+
+    kind: Literal["exact_answer"] = "exact_answer"
+    extract: Extract = Extract()
+    """Where the answer stands in the completion."""
+    ignore_case: bool = True
+    """Whether capital and small letters are the same."""
+
+    def judge(self, text: str, wanted: Any) -> float:
+        """`correct` where the extracted answer is one of those allowed.
+
+        Args:
+            text: the completion.
+            wanted: a string, a number, or a list of answers.
+        """
+        found = self.extract(text)
+        allowed = wanted if isinstance(wanted, list | tuple) else [wanted]
+        return (
+            self.correct
+            if found is not None and self._plain(found) in {self._plain(str(each)) for each in allowed}
+            else self.wrong
+        )
+
+    def _plain(self, text: str) -> str:
+        text = " ".join(text.split())
+        return text.casefold() if self.ignore_case else text

@@ -1,0 +1,124 @@
+"""Knights and Knaves: format and answer of a puzzle in which everybody is one of two kinds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Literal, final
+
+from groupwise.reward.base import Reward
+from groupwise.reward.text import Text, completion_text
+from groupwise.reward.texts.extract import Extract
+from groupwise.reward.texts.format import follows_tags
+
+ROLES = (
+    "knight",
+    "knave",
+    "pioneer",
+    "laggard",
+    "saint",
+    "sinner",
+    "hero",
+    "villain",
+    "angel",
+    "devil",
+    "altruist",
+    "egoist",
+    "sage",
+    "fool",
+)
+"""The kinds of people in the puzzles of reasoning-gym, which draws one pair a puzzle."""
+
+
+def roles_by_name(text: str, roles: Sequence[str] = ROLES) -> dict[str, str] | None:
+    """Who is said to be what; None where somebody is said to be two things.
+
+    Example:
+        >>> roles_by_name("(1) Zoey is a knight\\n(2) Avery is a KNAVE")
+        {'zoey': 'knight', 'avery': 'knave'}
+        >>> roles_by_name("Zoey is a knight. Zoey is a knave.") is None
+        True
+        >>> roles_by_name("Zoey is a knight/knave")
+        {}
+    """
+    # Nobody has a name of more than 64 letters: without that bound, a long word would be read again from each of its
+    # letters. "knight/knave" is the instruction copied, not an answer: a slash ends the match.
+    claim = re.compile(
+        rf"([^\W\d_][\w'-]{{0,63}})\s*+(?:\bis\s++(?:an?\s++)?|[:=]\s*+(?:an?\s++)?)({'|'.join(map(re.escape, roles))})\b(?!\s*/)",  # noqa: E501
+        re.IGNORECASE,
+    )
+    found: dict[str, str] = {}
+    for name, role in claim.findall(text):
+        if found.setdefault(name.casefold(), role.casefold()) != role.casefold():
+            return None
+    return found
+
+
+@final
+class KnightsAndKnaves(Reward):
+    """Format plus answer, the rule of Logic-RL (arXiv 2502.14768) that source 000 trains with.
+
+        format   +1 where the completion is <think>...</think> <answer>...</answer>, each tag once; -1 elsewhere
+        answer   +2 everybody right; -1.5 somebody wrong; -2 not exactly one claim for everybody, or the format broken
+
+    So a completion earns 3, -0.5, -1 or -3. As there, an answer must name as many roles as there are people, so that
+    nobody hedges by claiming both. Two differences: nothing but spaces may stand outside the tags, where Logic-RL looks
+    at the tags alone; and `Zoey: knight` is read as well as `Zoey is a knight`, with any of the pairs of roles that
+    reasoning-gym draws.
+
+    Example:
+        >>> texts = [
+        ...     f"<think>.</think><answer>{said}</answer>" for said in ("Al is a knight", "Al is a knave", "?")
+        ... ] + ["?"]
+        >>> KnightsAndKnaves()([""] * 4, texts, answer=["Al is a knight."] * 4)
+        [3.0, -0.5, -1.0, -3.0]
+    """
+
+    kind: Literal["knights_and_knaves"] = "knights_and_knaves"
+    column: str = "answer"
+    """The data column with the expected answer, such as `Zoey is a knight, and Avery is a knave.`"""
+    prefilled: str = ""
+    """What the prompt already wrote at the start of the answer, such as `<think>`."""
+    roles: tuple[str, ...] = ROLES
+    """Words for what somebody can be."""
+    format_right: float = 1.0
+    format_wrong: float = -1.0
+    answer_right: float = 2.0
+    answer_wrong: float = -1.5
+    answer_unparsable: float = -2.0
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (self.column,)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        right = [
+            self.format_right + answer for answer in (self.answer_right, self.answer_wrong, self.answer_unparsable)
+        ]
+        possible = [self.format_wrong + self.answer_unparsable, *right]
+        return (min(possible), max(possible))
+
+    def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[float]:
+        return [
+            self._score(self.prefilled + completion_text(completion), wanted)
+            for completion, wanted in zip(completions, columns[self.column], strict=True)
+        ]
+
+    def _score(self, text: str, wanted: Any) -> float:
+        expected = roles_by_name(str(wanted), self.roles)
+        if not expected:
+            raise ValueError(
+                f"column {self.column!r} holds {wanted!r}, which does not say who is what; write it as 'Zoey is a"
+                " knight, and Avery is a knave.'"
+            )
+        if not follows_tags(text, ("think", "answer")):
+            return self.format_wrong + self.answer_unparsable
+        answer = Extract(tag="answer")(text) or ""
+        said = roles_by_name(answer, self.roles)
+        named = re.findall(rf"\b(?:{'|'.join(map(re.escape, self.roles))})", answer, re.IGNORECASE)
+        if said is None or len(named) != len(expected) or not set(expected) <= set(said):
+            return self.format_right + self.answer_unparsable
+        return self.format_right + (
+            self.answer_right if all(said[name] == role for name, role in expected.items()) else self.answer_wrong
+        )

@@ -1,0 +1,85 @@
+"""Numeric answer: the number that was asked for, compared exactly or within a tolerance."""
+
+from __future__ import annotations
+
+import collections
+import re
+from fractions import Fraction
+from typing import Annotated, Any, Literal, final
+
+from pydantic import Field
+
+from groupwise.reward.texts.answer import Answer
+from groupwise.reward.texts.extract import Extract
+
+# A sign counts only where no operand stands before it: the last number of "5-3" is 3.
+_NUMBER = re.compile(
+    r"(?<![\w.)])[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:[eE][-+]?\d+|/\d+)?|(?<![\w.)])[-+]?\.\d+"
+)
+
+
+def last_number(text: str) -> Fraction | None:
+    """The last number in a text, exactly; thousands separators and simple fractions are read, a division by zero is no
+    number.
+
+    Example:
+        >>> last_number("It costs $1,250.50."), last_number("3/4"), last_number("5-3"), last_number("none")
+        (Fraction(2501, 2), Fraction(3, 4), Fraction(3, 1), None)
+    """
+    # One at a time: a long text holds millions.
+    last = collections.deque(_NUMBER.finditer(text), maxlen=1)
+    if not last:
+        return None
+    digits = last[0][0].replace(",", "")
+    # An exponent of thousands would build a number of thousands of digits for one malicious token.
+    _, _, exponent = digits.lower().partition("e")
+    if len(digits) > 400 or (exponent and abs(int(exponent)) > 400):
+        return None
+    try:
+        return Fraction(digits)
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+@final
+class NumericAnswer(Answer):
+    """`correct` where the last number of the extracted answer is the expected one: `|x - y| <= max(absolute, relative
+    |y|)`.
+
+    The column holds the expected number, or a text whose last number it is.
+
+    Example:
+        >>> NumericAnswer()([""] * 3, ["so 1,000", "about 3.14", "no idea"], answer=["1000", 3.14159, 2])
+        [1.0, 0.0, 0.0]
+        >>> NumericAnswer(absolute_tolerance=0.01)([""], ["about 3.14"], answer=[3.14159])
+        [1.0]
+    """
+
+    kind: Literal["numeric_answer"] = "numeric_answer"
+    extract: Extract = Extract()
+    """Where the answer stands in the completion."""
+    absolute_tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-9
+    """How far the number may be from the expected one."""
+    relative_tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """The same, as a share of the expected number; the larger of the two holds."""
+
+    def judge(self, text: str, wanted: Any) -> float:
+        """`correct` where the last number of the extracted answer is within the margin.
+
+        Args:
+            text: the completion.
+            wanted: a number, or a text with one.
+
+        Raises:
+            ValueError: there is no number in `wanted`.
+        """
+        target = last_number(str(wanted))
+        if target is None:
+            raise ValueError(
+                f'column {self.column!r} holds {wanted!r}, in which there is no number; use kind = "exact_answer" for'
+                " answers in words"
+            )
+        answer = self.extract(text)
+        found = None if answer is None else last_number(answer)
+        margin = max(Fraction(self.absolute_tolerance), Fraction(self.relative_tolerance) * abs(target))
+        return self.correct if found is not None and abs(found - target) <= margin else self.wrong

@@ -1,0 +1,153 @@
+"""Tasks of reasoning-gym, scored by the task's own rule."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Annotated, Any, Literal, cast, final
+
+from pydantic import Field
+
+from groupwise.reward.base import MemberLimits, Reward, Value
+from groupwise.reward.error import RewardError
+from groupwise.reward.noted import Noted
+from groupwise.reward.text import Text, completion_text, excerpt, prompt_text
+from groupwise.reward.texts.expression import RefusedText
+from groupwise.reward.texts.extract import Extract
+from groupwise.reward.texts.gym_grammar import RULES, check_answer, check_reference, evaluates
+
+Scorer = Callable[[str | None, dict[str, Any]], float]
+
+
+@cache
+def _scorer(task: str) -> Scorer:
+    from reasoning_gym.factory import get_score_answer_fn
+
+    # The library annotates this function without its parameters.
+    return cast(Any, get_score_answer_fn(task))
+
+
+@final
+class ReasoningGym(Reward):
+    """`score_answer(answer, entry)` of the task, usually in [0, 1].
+
+    The entry is put together from the columns `question` (or the prompt, where there is none), `answer` and `metadata`,
+    as reasoning-gym makes them.
+
+    Some of the library's scorers evaluate an answer as Python. Before they see one it is read by a grammar
+    (`groupwise.reward.texts.gym_grammar`): what is not in it earns what no answer at all earns. Members are scored one
+    by one in a process that is killed when one takes too long or too much memory; that member is wrong, and counted as
+    `answer_too_slow` or `answer_too_large`. A scorer that raises on an answer, and not on the expected one, makes it
+    wrong, counted as `scorer_failed`. Called directly, and not by `score` or `Rewards`, it runs in this process and
+    without these limits.
+
+    Example:
+        >>> entry = {"question": "2 + 2 =", "answer": "4", "metadata": {"source_dataset": "basic_arithmetic"}}
+        >>> ReasoningGym()([entry["question"]], ["4"], answer=[entry["answer"]], metadata=[entry["metadata"]])
+        [1.0]
+    """
+
+    kind: Literal["reasoning_gym"] = "reasoning_gym"
+    isolation: Literal["process"] = "process"
+    """The only way: some answers keep a computer busy for ever, and only a process can be killed."""
+    task: str | None = None
+    """Name of the task; where absent, each entry's own `metadata.source_dataset`."""
+    extract: Extract = Extract()
+    """Where the answer stands in the completion."""
+    seconds_per_answer: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 5.0
+    """Seconds for one answer; beyond that it counts as wrong."""
+    memory_mb: Annotated[int, Field(ge=64)] = 1024
+    """Mebibytes that scoring one answer may take."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return ("answer", "metadata")
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return ("question", "answer", "metadata")
+
+    @property
+    def member_limits(self) -> MemberLimits:
+        return MemberLimits(self.seconds_per_answer, self.memory_mb)
+
+    def open(self) -> ReasoningGym:
+        """The function that scores; refuses a task that the library does not have."""
+        try:
+            if self.task is not None:
+                _scorer(self.task)
+        except (ImportError, ValueError, AssertionError) as error:
+            raise RewardError(
+                f"reasoning_gym cannot score the task {self.task!r}: {error}; write a task of the installed"
+                " reasoning-gym"
+            ) from error
+        return self
+
+    def prepare(self, columns: Mapping[str, Sequence[Any]]) -> None:
+        """Loads the tasks of a batch, so that no member's time is spent on it.
+
+        Args:
+            columns: of the batch.
+        """
+        for metadata in columns["metadata"]:
+            _scorer(self._task(metadata))
+
+    def __call__(self, prompts: Sequence[Text], completions: Sequence[Text], **columns: Sequence[Any]) -> list[Value]:
+        questions = columns.get("question") or [prompt_text(prompt) for prompt in prompts]
+        rows = zip(questions, completions, columns["answer"], columns["metadata"], strict=True)
+        return [
+            self._score(completion_text(completion), {"question": question, "answer": answer, "metadata": metadata})
+            for question, completion, answer, metadata in rows
+        ]
+
+    def _task(self, metadata: Any) -> str:
+        task = self.task or (metadata or {}).get("source_dataset")
+        if task is None:
+            raise ValueError(f"metadata {metadata!r} does not name its task in source_dataset; set task to its name")
+        return task
+
+    def _score(self, text: str, entry: dict[str, Any]) -> Value:
+        task = self._task(entry["metadata"])
+        scorer = _scorer(task)
+        check_reference(task, entry)
+        answer = self.extract(text)
+        if answer is not None:
+            try:
+                check_answer(task, scorer, answer, entry)
+            except RefusedText as error:
+                stated = task in RULES or not evaluates(scorer)
+                return (
+                    _of_none(scorer, entry) if stated else Noted(_of_none(scorer, entry), "answer_refused", str(error))
+                )
+        try:
+            value = float(scorer(answer, entry))
+        except MemoryError:
+            raise
+        # A library's scorer may fail in any way on what a policy writes.
+        except Exception as error:
+            if answer is not None and not _takes_expected(scorer, entry):
+                raise
+            return Noted(_of_none(scorer, entry), "scorer_failed", excerpt(f"{type(error).__name__}: {error}", 200))
+        return (
+            value
+            if math.isfinite(value)
+            else Noted(_of_none(scorer, entry), "scorer_failed", f"the scorer of {task!r} gave {value}")
+        )
+
+
+def _of_none(scorer: Scorer, entry: dict[str, Any]) -> float:
+    """What no answer earns; 0 where the scorer expects one."""
+    try:
+        return float(scorer(None, entry))
+    except Exception:
+        return 0.0
+
+
+def _takes_expected(scorer: Scorer, entry: dict[str, Any]) -> bool:
+    """Whether the scorer can read the entry at all: then it is the answer that it failed on, and not the data."""
+    try:
+        scorer(str(entry["answer"]), entry)
+    except Exception:
+        return False
+    return True

@@ -1,0 +1,272 @@
+"""Tests find in a program what they would find in its own process, and nothing that it makes of itself passes for a
+value.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from textwrap import dedent
+
+import pytest
+
+from groupwise.reward import UnitTests
+from groupwise.reward.noted import Noted
+from groupwise.reward.programs.wall import offered
+
+HONEST = {
+    """
+    def check(x):
+        if x < 0: raise ValueError("negative")
+    class Coded(KeyError):
+        def __init__(self, code): super().__init__(code); self.code = code
+    class Worse(Coded): pass
+    def fail(kind): raise kind(3)
+    """: [
+        "try: check(-1)\nexcept ValueError as error: assert str(error) == 'negative'\nelse: assert False",
+        "try: fail(Coded)\nexcept Coded as error: assert error.code == 3 and error.args == (3,)",
+        "try: fail(Worse)\nexcept KeyError: pass",
+        "import pytest\nwith pytest.raises(Coded): fail(Worse)",
+    ],
+    """
+    class Stack:
+        def __init__(self, *items): self.items = list(items)
+        def push(self, item): self.items.append(item)
+        def __len__(self): return len(self.items)
+        def __contains__(self, item): return item in self.items
+        def __iter__(self): return iter(self.items)
+        def __getitem__(self, place): return self.items[place]
+        def __eq__(self, other): return self.items == other.items
+        def __lt__(self, other): return self.items < other.items
+        def __add__(self, other): return Stack(*self.items, *other.items)
+        def __repr__(self): return "Stack!"
+        def __enter__(self): return self
+        def __exit__(self, *why): self.items.clear()
+    class Own(list):
+        def last(self): return self[-1]
+    """: [
+        (
+            "s = Stack(1); s.push(2); assert len(s) == 2 and 2 in s and list(s) == [1, 2] == s.items and s[0] == 1 and"
+            " repr(s) == f'{s}' == 'Stack!'"
+        ),
+        (
+            "assert Stack(1) == Stack(1) != Stack(2) and sorted([Stack(2), Stack(1)])[0] == Stack(1) and Stack(1) +"
+            " Stack(2) == Stack(1, 2)"
+        ),
+        "s = Stack(1)\nwith s as t: assert t is s and isinstance(t, Stack)\nassert not s",
+        "s = Stack(1); s.items = [5]; assert s.items.pop() == 5",
+        "own = Own([1]); own.append(2); assert own == [1, 2] and own.last() == 2 and own + [3] == [1, 2, 3]",
+    ],
+    """
+    import asyncio, enum
+    import numpy as np
+    from collections import Counter, namedtuple
+    Point = namedtuple("Point", "x y")
+    Colour = enum.Enum("Colour", "RED BLUE")
+    def sort(values): values.sort()
+    def each(f, values): return [f(value) for value in values]
+    def adder(n): return lambda x: x + n
+    def count(n): yield from range(n)
+    def total(values): return sum(values)
+    def colour(): return Colour.RED
+    def twice(x): return np.array(x) * 2
+    def letters(text): return Counter(text)
+    def hello(): print("hello")
+    said = []
+    def say(what): said.append(what)
+    large = bytearray(2**27)
+    async def later(x):
+        await asyncio.sleep(0)
+        return x + 1
+    """: [
+        "x = [3, 1]; sort(x); assert x == [1, 3]",
+        "import numpy as np\nx = np.array([3, 1]); sort(x); assert x.tolist() == [1, 3]",
+        (
+            "assert each(lambda x: x * 2, [1, 2]) == [2, 4] and each(len, ['ab']) == [2] and each(str, [1]) == ['1']"
+            " and adder(3)(4) == 7"
+        ),
+        (
+            "g = count(3); assert next(g) == 0 and list(g) == [1, 2] and sum(count(4)) == 6 and total(x * x for x in"
+            " range(4)) == 14"
+        ),
+        "assert colour() is Colour.RED and colour() == Colour.RED != Colour.BLUE and colour().name == 'RED'",
+        "p = Point(1, 2); assert p == (1, 2) and p.x == 1 and p._asdict() == {'x': 1, 'y': 2} and isinstance(p, tuple)",
+        "assert np.allclose(twice([1, 2]), [2, 4]) and (twice([1]) == np.array([2])).all()",
+        "assert letters('aab') == {'a': 2, 'b': 1} and letters('aab').most_common(1) == [('a', 2)]",
+        (
+            "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()) as said: hello()\nassert"
+            " said.getvalue() == 'hello\\n'"
+        ),
+        (
+            "import solution\nfrom solution import *\nfrom solution import sort as own\nsort(x := [2, 1]); assert x =="
+            " [1, 2] and solution.total is total"
+        ),
+        "say(1)\ndef last(): return said[-1]\nsay(2); assert last() == 2 and said == [1, 2]",
+        "import asyncio\nassert asyncio.run(later(2)) == 3",
+        "def examine(candidate):\n    assert abs(candidate([.1, .2]) - .3) < 1e-9\nexamine(total)",
+    ],
+}
+
+LIAR = """
+class Liar(KIND):
+    def __eq__(self, other): return True
+    def __ne__(self, other): return False
+    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __contains__ = __isub__ = __eq__
+    def __sub__(self, other): return 0.0
+    __rsub__ = __add__ = __radd__ = __sub__
+    def __abs__(self): return 0.0
+    def __round__(self, digits=0): return 0.0
+    def __hash__(self): return hash(7264913)
+    def __array__(self, *given, **named):
+        import numpy
+        return numpy.zeros(())
+    def __array_ufunc__(self, *given, **named): return True
+def add(a, b): return RESULT
+"""
+EQUAL = "assert add(1, 2) == 7264913"
+FORMS = [
+    EQUAL,
+    "assert 7264913 == add(1, 2)",
+    "assert abs(add(1, 2) - 3.14) < 1e-6 and abs(3.14 - add(1, 2)) < 1e-6",
+    "assert 7264912 < add(1, 2) < 7264914",
+    "assert add(1, 2) in (7264913,) or add(1, 2) in {7264913}",
+    "import math\nassert math.isclose(add(1, 2), 3.14)",
+    "import unittest\nunittest.TestCase().assertAlmostEqual(add(1, 2), 3.14)",
+    "import pytest\nassert add(1, 2) == pytest.approx(3.14)",
+    "import numpy as np\nassert np.allclose(add(1, 2), 3.14)",
+]
+INSIDE = [
+    (kind, f"{before}Liar(){after}")
+    for kind in ("object", "int", "str", "list")
+    for before, after in (("[", "]"), ("(", ",)"), ("{1: ", "}"))
+]
+
+# 7264913, in a way that does not stand in the program itself.
+NUMBER = "''.join(map(chr, [55, 50, 54, 52, 57, 49, 51]))"
+HOSTILE = [
+    "class add:\n    def __init__(self, *given): pass\n    def __eq__(self, other): return True",
+    (
+        "class Kind(type):\n    def __eq__(self, other): return True\nclass A(metaclass=Kind): pass\ndef add(a, b):"
+        " return A"
+    ),
+    *(
+        f"class Out(SystemExit): pass\ndef add(a, b): raise {out}"
+        for out in ("SystemExit(0)", "Out(0)", "KeyboardInterrupt", "GeneratorExit")
+    ),
+    "import os\ndef add(a, b): os._exit(0)",
+    "import os, atexit\natexit.register(os._exit, 0)\ndef add(a, b): return 0",
+    "import os\nclass D:\n    def __del__(self): os._exit(0)\nd = D()\ndef add(a, b): return 0",
+    (
+        "import builtins\nfor name in ('isinstance', 'bool', 'all', 'any', 'getattr'): setattr(builtins, name, lambda"
+        " *given: True)\ndef add(a, b): return 0"
+    ),
+    (
+        "import json, sys\nfor module in list(sys.modules.values()):\n    for name in ('encode', 'decode', 'bare'):\n  "
+        "      if hasattr(module, name): setattr(module, name, lambda *given: None)\ndef add(a, b): return 0"
+    ),
+    (
+        "import json\nwrite = json.dumps\njson.dumps = lambda what: write([what[0], {'value': True, 'printed':"
+        " 'ok'}])\ndef add(a, b): return 0"
+    ),
+    (
+        "import sys\ndef add(a, b):\n    frame = sys._getframe()\n    while frame:\n        for value in"
+        f" (*frame.f_code.co_consts, *frame.f_locals.values()):\n            if {NUMBER} in str(value)[:10000]: return"
+        f" int({NUMBER})\n        frame = frame.f_back"
+    ),
+    (
+        f"import gc\ndef add(a, b):\n    for one in gc.get_objects():\n        if {NUMBER} in repr(one)[:10000]: return"
+        f" int({NUMBER})"
+    ),
+    (
+        f"import os\ndef add(a, b):\n    os.lseek(0, 0, 0)\n    return int({NUMBER}) if {NUMBER} in os.read(0,"
+        " 1000).decode() else 0"
+    ),
+    # Says to the other process, before it is asked, what would be its answers.
+    (
+        "import json, os\nfor number in range(3, 64):\n    try:\n        for told in ([['add', ['module',"
+        " 'unittest.mock']]], [['add', ['builtin', 'print']]], {'value': True, 'printed': ''}, 'passed'):\n           "
+        " os.write(number, (json.dumps(['answer', told]) + '\\n').encode())\n    except OSError: pass\ndef add(a, b):"
+        " return 0"
+    ),
+]
+
+
+OTHERS = (
+    "import glob, os\ndef add(a, b):\n    for name in glob.glob('/proc/[0-9]*/cmdline') +"
+    " glob.glob('/proc/[0-9]*/fd/*') + glob.glob('../groupwise-*/*'):\n        try: number = os.open(name, os.O_RDONLY"
+    " | os.O_NONBLOCK)\n        except OSError: continue\n        try: text = os.read(number, 10000)\n        except"
+    f" OSError: continue\n        if {NUMBER}.encode() in text: return int({NUMBER})"
+)
+
+
+def score(program: str, tests: list[str]) -> float:
+    (value,) = asyncio.run(UnitTests(wall_seconds=60.0)([""], [dedent(program)], tests=[tests]))
+    found = value.value if isinstance(value, Noted) else value
+    assert found is not None
+    return float(found)
+
+
+def test_honest_programs_pass():
+    assert [score(program, tests) for program, tests in HONEST.items()] == [1.0] * len(HONEST)
+
+
+def test_no_object_is_equal_or_near_to_what_it_does_not_know():
+    for kind in ("object", "int", "float", "str", "tuple", "list", "dict"):
+        assert (
+            score(
+                LIAR.replace("KIND", kind).replace("RESULT", "Liar()"),
+                FORMS if kind in ("object", "float") else FORMS[:2],
+            )
+            == 0.0
+        ), kind
+    for kind, result in INSIDE:
+        assert (
+            score(LIAR.replace("KIND", kind).replace("RESULT", result), ["assert add(1, 2) in ([9], (9,), {1: 9})"])
+            == 0.0
+        ), (kind, result)
+
+
+def test_no_trick_finds_what_is_expected_or_says_that_it_was_right():
+    assert {program: passed for program in HOSTILE if (passed := score(program, [EQUAL]))} == {}
+
+
+@pytest.mark.skipif(not offered.standing().stands, reason="only a wall keeps one process of a user from another")
+def test_other_processes_cannot_be_read() -> None:
+    assert score(OTHERS, [EQUAL]) == 0.0
+
+
+def test_pythons_own_names_mean_what_they_do():
+    assert (
+        score("def sorted(values): return 0\ndef add(a, b): return [1]", ["assert sorted(add(1, 2)) == sorted([4])"])
+        == 0.0
+    )
+    assert (
+        score(
+            "import numpy as np\nnp.allclose = lambda *given: True\ndef add(a, b): return 1.0",
+            ["assert np.allclose(add(1, 2), 3.0)"],
+        )
+        == 0.0
+    )
+
+
+def test_a_function_of_the_test_can_be_called_and_not_looked_into():
+    tests = ["expected = 'seven'\nassert add(lambda: expected, 0) == expected"]
+    assert score("def add(a, b): return a.__closure__[0].cell_contents", tests) == 0.0
+    assert score("def add(a, b): return a.__globals__['expected']", tests) == 0.0
+    assert score("def add(a, b): return a()", tests) == 1.0
+
+
+def test_what_a_test_runs_as_a_script_is_run_and_a_name_that_is_not_there_is_missing():
+    program = "def add(a, b): return 0"
+    assert score(program, ["def main(): assert add(1, 2) == 3\nif __name__ == '__main__': main()"]) == 0.0
+    assert score(program, ["from solution import sub", "import solution\nsolution.sub", "sub"]) == 0.0
+
+
+def test_large_lists_go_over_in_a_moment():
+    program = "def order(values): return sorted(values)"
+    assert (
+        score(
+            program,
+            ["values = list(range(10**6, 0, -1)); assert order(values) == sorted(values) and values[0] == 10**6"],
+        )
+        == 1.0
+    )

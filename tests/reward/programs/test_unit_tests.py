@@ -1,0 +1,169 @@
+"""Programs against tests: right, wrong, hostile and endless ones."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from groupwise.reward import RewardError, Rewards, UnitTests, score
+from groupwise.reward.programs.unit_tests import python_code
+from groupwise.reward.programs.wall import offered
+from groupwise.reward.programs.wall.offered import Wall
+
+TESTS = ["assert add(1, 2) == 3", "assert add(-1, 1) == 0", "assert add('a', 'b') == 'ab'"]
+
+
+def scores(programs: list[str], tests: list[Any], **settings: Any) -> list[float | None]:
+    return score({"code": UnitTests(**settings)}, ["?"] * len(programs), programs, {"tests": tests}).values["code"]
+
+
+def test_share_of_tests_passed_or_all_or_nothing() -> None:
+    programs = [
+        "def add(a, b): return a + b",
+        "def add(a, b): return int(a) + int(b)",
+        "def add(a, b): return 0",
+        "def add(a, b: return",
+    ]
+    assert scores(programs, [TESTS] * 4) == pytest.approx([1.0, 2 / 3, 1 / 3, 0.0])
+    assert scores(programs, [TESTS] * 4, score="all", wrong=-1.0) == [1.0, -1.0, -1.0, -1.0]
+
+
+def test_the_last_fenced_block_is_the_program() -> None:
+    text = (
+        "First:\n```python\ndef add(a, b): return 0\n```\nBetter:\n```py\ndef add(a, b):\n    return a +"
+        " b\n```\nRun:\n```bash\npython x.py\n```"
+    )
+    assert scores([text], [TESTS]) == [1.0]
+    assert python_code("```\nx\n```") == "x\n"
+    assert python_code("x", require_fence=True) is None
+
+
+def test_no_program_is_wrong_and_counted() -> None:
+    table = score({"code": UnitTests(wrong=-1.0)}, ["?"] * 2, ["", "```python\nunfinished"], {"tests": [TESTS] * 2})
+    assert table.values["code"] == [-1.0, -1.0]
+    assert [(event.name, event.member) for event in table.events] == [("no_program", 0), ("no_program", 1)]
+
+
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "import sys; sys.exit(0)",
+        "import os; os._exit(0)",
+        "def add(a, b):\n    raise SystemExit(0)",
+        "import atexit, os\natexit.register(os._exit, 0)",
+        "import sys; print(sys.stdin.read())",
+        "import os; os.lseek(0, 0, 0); print(os.read(0, 100))",
+        "import os; print([open(name).read() for name in os.listdir('.')])",
+    ],
+)
+@pytest.mark.parametrize("process", ["apart", "shared"])
+def test_cheap_tricks_do_not_pass(trick: str, process: str) -> None:
+    assert scores([trick], [["assert add(1, 2) == 3"]], process=process) == [0.0]
+
+
+def test_in_the_programs_own_process_a_test_may_do_all_and_so_may_the_program() -> None:
+    vector = (
+        "class V:\n    def __init__(self, x): self.x = [x]\n    def __mul__(self, by): return V(self.x[0] * by)\n   "
+        " def first(self): return self.x[0]"
+    )
+    tests = [
+        ["assert (V(2) * 3).first() == 6", "v = V(1); v.x.append(2); assert v.x == [1, 2]", "assert V(1).first() == 2"]
+    ]
+    assert scores([vector], tests, process="shared") == pytest.approx([2 / 3])
+    equal_to_all = "class E:\n    def __eq__(self, other): return True\ndef add(a, b): return E()"
+    assert [scores([equal_to_all], [TESTS], process=process) for process in ("apart", "shared")] == [[0.0], [1.0]]
+
+
+def test_tests_are_in_no_file_that_the_program_could_read() -> None:
+    program = (
+        "import os\nseen = ''.join(open(name).read() for name in os.listdir('.'))\ndef found(): return 'hid' + 'den' in"
+        " seen"
+    )
+    assert scores([program], [["assert not found()  # hidden"]]) == [1.0]
+
+
+def test_input_and_output() -> None:
+    tests = [{"input": "1 2\n", "output": "3"}, {"input": "5 5\n", "output": "10\n"}, {"input": "", "output": "0"}]
+    program = "if __name__ == '__main__':\n    print(sum(map(int, input().split())), '  ')"
+    assert scores([program], [tests]) == pytest.approx([2 / 3])
+
+
+def test_endless_programs_fail_and_are_counted() -> None:
+    programs = ["def add(a, b):\n    while True: pass", "import time; time.sleep(60)", "def add(a, b): return a + b"]
+    reward = UnitTests(wall_seconds=0.7)
+    table = score({"code": reward}, ["?"] * 3, programs, {"tests": [TESTS[:1]] * 3})
+    assert table.values["code"] == [0.0, 0.0, 1.0]
+    assert [(event.name, event.member, event.detail) for event in table.events] == [
+        ("program_timeout", m, "1 of 1 tests") for m in (0, 1)
+    ]
+
+
+def test_past_the_rewards_own_time_every_program_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    reward = UnitTests(timeout_seconds=0.5, wall_seconds=30.0)
+    with Rewards({"code": reward}) as rewards:
+        table = rewards.score(["?"], ["import time; time.sleep(60)"], {"tests": [TESTS]})
+    assert table.values["code"] == [None]
+    assert table.events[0].name == "timeout"
+
+    async def folders_gone() -> bool:
+        for _ in range(100):
+            if not list(tmp_path.iterdir()):
+                return True
+            await asyncio.sleep(0.03)
+        return False
+
+    assert asyncio.run(folders_gone())
+
+
+@pytest.mark.parametrize("tests", [[], None, [3], [{"input": "1"}]])
+def test_data_without_tests_are_an_error(tests: Any) -> None:
+    with pytest.raises(RewardError, match=r"column 'tests' holds .*write a list of Python texts or of tables"):
+        scores(["x = 1"], [tests])
+
+
+def test_a_machine_without_a_wall_is_said_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        offered, "standing", lambda: Wall("none", filtered=False, refused="clone: Operation not permitted")
+    )
+    with pytest.raises(RewardError, match=r'network = "deny" cannot be kept'):
+        Rewards({"code": UnitTests(network="deny")})
+    with pytest.raises(
+        RewardError,
+        match=(
+            r'wall = "required", and this machine refuses it \(clone: Operation not permitted\); allow user namespaces'
+        ),
+    ):
+        Rewards({"code": UnitTests(wall="required")})
+    assert "programs may read what this user may" in Rewards({"code": UnitTests()}).remarks[0]
+    assert scores(["def add(a, b): return a + b"], [TESTS]) == [1.0]
+
+
+def test_what_goes_wrong_here_is_that_members_wrong_answer_and_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(values: str) -> list[str]:
+        raise RecursionError("a bug of ours")
+
+    monkeypatch.setattr("groupwise.reward.programs.unit_tests._lines", broken)
+    tests = [[{"input": "", "output": "1"}], TESTS[:1]]
+    table = score(
+        {"code": UnitTests(wrong=-1.0)}, ["?"] * 2, ["print(1)", "def add(a, b): return a + b"], {"tests": tests}
+    )
+    assert table.values["code"] == [-1.0, 1.0]
+    assert [(event.name, event.member, event.detail) for event in table.events] == [
+        ("program_not_examined", 0, "RecursionError: a bug of ours")
+    ]
+
+
+def test_memory_is_limited() -> None:
+    assert scores(["x = bytearray(2**26)"], [["assert True"]], memory_mb=64) == [0.0]
+    assert scores(["x = bytearray(2**26)"], [["assert True"]], memory_mb=256) == [1.0]
+
+
+def test_a_system_on_which_no_program_runs_is_refused_when_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groupwise.reward.programs.unit_tests.python", lambda: ["false"])
+    with pytest.raises(RewardError, match=r"reward 'code': unit_tests: an empty program ends with .*status=1"):
+        Rewards({"code": UnitTests()})

@@ -1,0 +1,204 @@
+"""Rewards in a process of their own: killed when they hang, started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from groupwise.reward import CallableReward, Format, MathVerify, ReasoningGym, RewardError, Rewards, score
+from groupwise.reward.scoring.process import ProcessReward
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_process_rewards.py").write_text(
+        textwrap.dedent("""
+            import os, re, signal, sys
+            def matches(completions):
+                # Nested repetition: Python's own search holds the interpreter for longer than anybody waits, so that no thread can end it.
+                return [float(bool(re.fullmatch("(a+)+b", text))) for text in completions]
+            def floods(completions):
+                os.write(1, b"x" * 5_000_000)
+                print("y" * 5_000_000, file=sys.stderr, flush=True)
+                return [1.0 for _ in completions]
+            def secrets(completions):
+                return [float(os.environ.get("MY_SECRET_KEY", "0")) for _ in completions]
+            def prints(completions):
+                print("noise")
+                return [1.0 for _ in completions]
+            def dies(completions):
+                os.kill(os.getpid(), signal.SIGKILL)
+            def raises(completions):
+                raise KeyError("colour")
+            def odd(completions):
+                return [float("nan") if text == "nan" else object() for text in completions]
+            def process(completions):
+                return [os.getpid() for _ in completions]
+        """)  # noqa: E501
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def own(name: str, **settings: object) -> CallableReward:
+    return CallableReward(path=f"own_process_rewards:{name}", isolation="process", **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("own_module")
+def test_what_holds_the_interpreter_is_killed_and_the_next_batch_works() -> None:
+    with Rewards({"r": own("matches", timeout_seconds=6.0)}) as rewards:
+        began = time.monotonic()
+        table = rewards.score(["?"], ["a" * 60])
+        assert time.monotonic() - began < 60
+        assert table.values == {"r": [None]}
+        assert [(event.name, event.detail) for event in table.events] == [
+            ("timeout", "longer than 6 s for a batch of 1; raise its timeout_seconds")
+        ]
+        # Starting another counts as well, and a busy machine may need more than one try.
+        assert any(rewards.score(["?"] * 2, ["aab", "ab"]).values["r"] == [1.0, 1.0] for _ in range(10))
+
+
+@pytest.mark.usefixtures("own_module")
+def test_what_it_prints_is_passed_on_and_bounded(capfd: pytest.CaptureFixture[str]) -> None:
+    with Rewards({"r": own("prints"), "flood": own("floods")}) as rewards:
+        assert rewards.score(["?"], ["a"]).values == {"r": [1.0], "flood": [1.0]}
+        printed = ""
+        deadline = time.monotonic() + 60
+        while not ("noise" in printed and "left out" in printed) and time.monotonic() < deadline:
+            time.sleep(0.02)
+            printed += capfd.readouterr().err
+    assert "noise" in printed
+    assert "printed more than 65,536 bytes during a batch; the rest is left out" in printed
+    assert len(printed) < 70_000
+
+
+@pytest.mark.usefixtures("own_module")
+def test_a_reward_of_yours_keeps_the_environment_and_one_of_the_package_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MY_SECRET_KEY", "7")
+    with Rewards({"r": own("secrets")}) as rewards:
+        assert rewards.score(["?"], ["a"]).values["r"] == [7.0]
+    reward = ProcessReward(ReasoningGym())
+    assert reward._process is not None
+    assert "MY_SECRET_KEY" not in Path(f"/proc/{reward._process.pid}/environ").read_text()
+    reward.close()
+
+
+@pytest.mark.usefixtures("own_module")
+def test_printing_does_not_disturb_the_answers() -> None:
+    assert score({"r": own("prints")}, ["?"], ["a"]).values["r"] == [1.0]
+
+
+@pytest.mark.usefixtures("own_module")
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("dies", "", "ended with signal 9"),
+        ("raises", "", r"KeyError: 'colour' \(at .*own_process_rewards.py:\d+ in raises"),
+        ("odd", "nan", "gave nan for member 0"),
+        ("odd", "", "of type str for member 0"),
+    ],
+)
+def test_failures_name_the_reward_and_the_place(name: str, text: str, message: str) -> None:
+    with pytest.raises(RewardError, match=f"reward 'r' .*{message}"):
+        score({"r": own(name)}, ["?"], [text])
+
+
+@pytest.mark.usefixtures("own_module")
+def test_a_dead_process_is_replaced() -> None:
+    with Rewards({"r": own("process", on_error="missing")}) as rewards:
+        first = rewards.score(["?"], ["a"]).values["r"][0]
+        assert first == rewards.score(["?"], ["a"]).values["r"][0]
+        assert first is not None
+        os.kill(int(first), signal.SIGKILL)
+        assert rewards.score(["?"], ["a"]).events[0].name == "error"
+        assert rewards.score(["?"], ["a"]).values["r"][0] not in (None, first)
+
+
+def test_what_cannot_be_sent_is_said() -> None:
+    with pytest.raises(RewardError, match=r'columns cannot be sent to another process: .*write isolation = "thread"'):
+        score({"r": Format(isolation="process")}, ["?"], ["a"], {"image": [object()]})
+
+
+def test_columns_that_it_does_not_read_are_not_sent() -> None:
+    assert score({"r": MathVerify()}, ["?"], ["1"], {"answer": ["1"], "image": [object()]}).values["r"] == [1.0]
+
+
+def test_a_reward_that_cannot_be_opened_there() -> None:
+    with pytest.raises(RewardError, match=r"reward 'r': .*no_such_module"):
+        Rewards({"r": CallableReward(path="no_such_module:f", isolation="process")})
+
+
+def alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+OWN = "CallableReward(path='own_process_rewards:matches', isolation='process')"
+GYM = "ReasoningGym(task='coin_flip', seconds_per_answer=600.0, timeout_seconds=None)"
+
+
+@pytest.mark.usefixtures("own_module")
+@pytest.mark.parametrize(("reward", "text"), [(OWN, "ab"), (OWN, "a" * 60), (GYM, "1/2"), (GYM, "1e999999999")])
+def test_nothing_is_left_when_the_parent_is_killed(reward: str, text: str) -> None:
+    """Idle, and while it holds the interpreter; a process that scores member by member has one of its own."""
+    program = textwrap.dedent(f"""
+        import sys, threading
+        sys.path[:0] = {sys.path!r}
+        from groupwise.reward import CallableReward, ReasoningGym
+        from groupwise.reward.scoring.process import ProcessReward
+        reward = ProcessReward({reward})
+        columns = {{"answer": ["1/2"], "metadata": [{{}}]}}
+        threading.Thread(target=reward, args=(["?"], [{text!r}]), kwargs=columns if "coin" in {reward!r} else {{}}, daemon=True).start()
+        print(reward._process.pid, flush=True)
+        threading.Event().wait()
+    """)  # noqa: E501
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        time.sleep(0.5)
+        assert alive(child)
+        below = Path(f"/proc/{child}/task/{child}/children").read_text().split()
+        assert len(below) == (text == "1e999999999")
+        parent.kill()
+    deadline = time.monotonic() + 60
+    family = [child, *map(int, below)]
+    while any(map(alive, family)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not any(map(alive, family))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_is_heard_while_an_endless_answer_is_scored(number: signal.Signals) -> None:
+    program = textwrap.dedent("""
+        import threading
+        from groupwise.reward import ReasoningGym, Rewards
+        rewards = Rewards({"r": ReasoningGym(task="coin_flip", seconds_per_answer=600.0, timeout_seconds=None)})
+        threading.Timer(0.5, print, ["scoring"], {"flush": True}).start()
+        rewards.score(["?"], ["1e999999999"], {"answer": ["1/2"], "metadata": [{}]})
+    """)
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "scoring\n"
+        running.send_signal(number)
+        assert running.wait(60) != 0
+
+
+def test_closing_ends_the_process() -> None:
+    reward = ProcessReward(Format(isolation="process"))
+    process = reward._process
+    assert process is not None
+    reward.close()
+    assert process.poll() is not None
