@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test slow wheel oldest browser lint check docs bench seeds oracles clean portable gpu
+.PHONY: help train test slow wheel oldest browser lint check docs bench seeds extras oracles clean portable gpu
 
 help:
 	@echo "make train   train the default language model (first time: sets up $(VENV))"
@@ -31,6 +31,7 @@ help:
 	@echo "make check   lint, docs and test: what CI runs"
 	@echo "make bench   the benchmarks, on a quiet machine"
 	@echo "make seeds   every shipped experiment with ten fresh seeds and its controls, into benchmarks/results/ (hours; goes on where it stopped)"
+	@echo "make extras  each extra alone in a fresh environment: packages, size, import time, one use"
 	@echo "make oracles records anew what other systems' own losses give"
 	@echo "make clean   remove what was built (environments, site, caches; never runs/)"
 
@@ -41,7 +42,7 @@ $(BIN)/python:
 
 $(RUN): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into $(VENV), once: some minutes"
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]'
 	@touch $@
 
 $(DEV): $(RUN)
@@ -111,6 +112,9 @@ seeds: $(RUN)
 	$(BIN)/python benchmarks/seeds.py $(ARGS)
 
 # What other systems' own code gives, recorded for the tests, in an environment of its own.
+extras:
+	$(PYTHON) benchmarks/extras.py $(ARGS)
+
 oracles:
 	$(PYTHON) -m venv .venv-oracles
 	.venv-oracles/bin/python -m pip install --quiet trl==1.16.0 $(shell grep -E '^(torch|transformers|accelerate|datasets|peft|pydantic|pandas|pillow)==' constraints.txt)

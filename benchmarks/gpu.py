@@ -99,7 +99,9 @@ def machine(device: str) -> dict[str, str]:
 
     import torch
 
-    wanted = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [project["optional-dependencies"][name] for name in ("language", "diffusion", "restoration", "selection")]
+    wanted = sorted({*project["dependencies"], *(entry for extra in extras for entry in extra)})
     missing = [name for entry in wanted if not _installed(name := entry.partition(">")[0])]
     name = torch.cuda.get_device_name() if device == "cuda" else "cpu"
     about = {

@@ -23,6 +23,9 @@ PARTS = {"pydantic_core"}
 IMPORTED_AS = {"scikit_learn": "sklearn", "scikit_image": "skimage", "pillow": "PIL"}
 """Libraries whose modules have another name."""
 
+MODALITIES = ("language", "diffusion", "restoration", "selection", "report")
+EVERYTHING = [line for name in MODALITIES for line in PROJECT["project"]["optional-dependencies"][name]]
+
 
 def pins() -> dict[str, Version]:
     lines = [
@@ -51,7 +54,7 @@ def test_what_is_imported_is_what_is_declared() -> None:
     declared, extras = (
         {IMPORTED_AS.get(name := Requirement(line).name.replace("-", "_"), name) for line in lines}
         for lines in (
-            PROJECT["project"]["dependencies"],
+            [*PROJECT["project"]["dependencies"], *EVERYTHING],
             [line for name in ("dspy", "langchain", "ray", "track", "trl") for line in optional[name]],
         )
     )
@@ -77,7 +80,7 @@ def test_supported_from_torch_and_transformers_as_promised() -> None:
     assert lowest["transformers"] == ">=5.17"
 
 
-@pytest.mark.parametrize("line", PROJECT["project"]["dependencies"])
+@pytest.mark.parametrize("line", sorted({*PROJECT["project"]["dependencies"], *EVERYTHING}))
 def test_what_is_allowed_is_what_the_oldest_environment_has(line: str) -> None:
     requirement = Requirement(line)
     (lowest,) = (each.version for each in requirement.specifier if each.operator == ">=")

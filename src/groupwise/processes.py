@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 PARENT = "GROUPWISE_PARENT"
 """The environment variable in which a process that starts others writes its id for them."""
@@ -71,3 +72,18 @@ def end_with_parent() -> None:
     # It may have gone before this line.
     if str(os.getppid()) != parent:
         os.kill(os.getpid(), signal.SIGTERM)
+
+
+def peak_memory_bytes() -> int | None:
+    """Give the most that this process ever held in memory; None where the system does not say (Windows).
+
+    Example:
+        >>> peak_memory_bytes() > 1_000_000
+        True
+    """
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak

@@ -82,7 +82,9 @@ def compare(
     from groupwise.experiment.grids import alone, lay_out
     from groupwise.experiment.page import write_page
     from groupwise.experiment.variants import variants
+    from groupwise.extras import require
 
+    require("report", "groupwise compare")
     if on == "local" and (address is not None or gpus_per_run):
         raise ConfigError(
             f"{'--address' if address is not None else '--gpus-per-run'} says how a Ray cluster is used; write --on ray"

@@ -10,6 +10,7 @@ import time
 import traceback
 from pathlib import Path
 
+from groupwise.extras import advice
 from groupwise.processes import is_first_process, is_out_of_memory
 
 SECONDS_FOR_THE_FIRST = 5.0
@@ -61,6 +62,8 @@ def message_for_user(error: BaseException) -> str | None:
             "standard output was closed by something that this command called (a reward, a callback); what was computed"
             " is in the run's folder"
         )
+    if isinstance(error, ModuleNotFoundError) and error.name is not None:
+        return advice(error.name.partition(".")[0])
     if isinstance(error, OSError) and error.errno in _OF_A_PATH and error.filename is not None:
         return f"{str(error.filename)[:300]}: {error.strerror}"
     if not isinstance(error, (ValueError, RuntimeError, OSError)) or isinstance(error, NotImplementedError):

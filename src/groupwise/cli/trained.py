@@ -85,6 +85,7 @@ def to_sample(place: Path, experiment: str | None, which: str, *, data: bool, ru
     known = [*network, *import_paths(settings, "domain")]
     ask([*([said_by(source, known, {})] if is_foreign(source) else []), *said_beside(settings, known)], run_code)
     with only([each.path for each in (*known, *folders)]):
+        settings.require_extra()
         domain: Any = settings.open(streams=Streams(loaded.seed), device="cpu")
     return domain
 

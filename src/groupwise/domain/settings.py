@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from pydantic import Field
 
 from groupwise.config import Config
+from groupwise.extras import require
 from groupwise.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -31,8 +32,20 @@ class DomainConfig(Config):
     """Keys that a stage that samples nothing does not train by: they may change, and a kept warm-up stays what it was.
     """
 
+    extra: ClassVar[str] = ""
+    """The extra of this package that the domain needs; empty where it needs none."""
+
     kind: str
     sampling_schedule: Mapping[str, Schedule] = Field(default_factory=dict)
+
+    def require_extra(self) -> None:
+        """Refuse a domain whose extra is not installed, before anything of it is loaded.
+
+        Raises:
+            ConfigError: naming the kind, the packages that are missing and what installs them.
+        """
+        if self.extra:
+            require(self.extra, f"domain.kind = {self.kind!r}")
 
     def open(self, *, streams: Streams, device: str = "cpu") -> Domain:
         """The domain itself: data read, weights made or loaded.

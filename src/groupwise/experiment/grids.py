@@ -12,7 +12,6 @@ begun again when it has none; one that failed is reported and the others go on.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -27,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, final
 
+from groupwise import file_lock
 from groupwise.config import ConfigError, difference, read_json
 from groupwise.experiment.variants import Variant
 from groupwise.processes import PARENT
@@ -203,16 +203,11 @@ def alone(out: Path) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"{out} cannot be written ({error.strerror}); give another folder with --out") from None
     with file:
-        try:
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not file_lock.take(file.fileno()):
             raise ConfigError(
                 f"{out}: another `groupwise compare` runs this grid now; wait for it or end it, or give another folder"
                 " with --out"
-            ) from None
-        # A file system of a cluster may know no locks.
-        except OSError:
-            pass
+            )
         yield
 
 

@@ -141,6 +141,7 @@ def open_domain(experiment: Experiment, device: str | torch.device = "cpu") -> D
     """
     from groupwise.streams import Streams
 
+    experiment.domain.require_extra()
     domain: Any = experiment.domain.open(streams=Streams(experiment.seed), device=str(device))
     return domain
 

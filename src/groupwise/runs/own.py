@@ -20,7 +20,6 @@ writable for its owner alone. It says nothing about what was run. One that other
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -29,6 +28,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from groupwise import file_lock
 
 MOST = 20_000
 """Lines that are kept, the newest; a configuration whose line is gone is asked about once more."""
@@ -60,7 +61,7 @@ def is_own(file: Path, said: Any) -> bool:
     """
     try:
         line = _hash(file, said)
-        with _opened(os.O_RDONLY) as descriptor, _locked(descriptor, fcntl.LOCK_SH):
+        with _opened(os.O_RDONLY) as descriptor, _locked(descriptor, shared=True):
             return line in _read(descriptor)
     except OSError:
         return False
@@ -79,7 +80,7 @@ def note_own(file: Path, said: Any) -> str:
     try:
         line = _hash(file, said)
         own_list().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _opened(os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor, _locked(descriptor, fcntl.LOCK_EX):
+        with _opened(os.O_RDWR | os.O_APPEND | os.O_CREAT) as descriptor, _locked(descriptor):
             lines = _read(descriptor)
             if line in lines:
                 return ""
@@ -118,17 +119,11 @@ def _opened(flags: int) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _locked(descriptor: int, kind: int) -> Iterator[None]:
+def _locked(descriptor: int, shared: bool = False) -> Iterator[None]:
     """The list to oneself for a moment; a file system without locks, or a process that keeps it, is not waited for."""
     until = time.monotonic() + _PATIENCE_SECONDS
-    while time.monotonic() < until:
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            time.sleep(0.01)
-        except OSError:
-            break
+    while not file_lock.take(descriptor, shared=shared) and time.monotonic() < until:
+        time.sleep(0.01)
     yield
 
 

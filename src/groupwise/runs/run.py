@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, TypeGuard, final
 
+from groupwise import file_lock
 from groupwise.config import ConfigError
 from groupwise.config.files import MOST_TABLE_BYTES, check_file, read_whole
 from groupwise.runs.evaluated import EvaluatedOn
@@ -273,10 +273,6 @@ def _held(path: Path) -> bool:
     try:
         check_file(path)
         with path.open("rb") as file:
-            try:
-                fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
+            return not file_lock.take(file.fileno(), shared=True)
     except OSError:
-        pass
-    return False
+        return False

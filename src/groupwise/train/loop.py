@@ -18,6 +18,7 @@ from groupwise.checkpoint.atomic import storage_error
 from groupwise.diagnosis import Watch
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Evaluation
+from groupwise.processes import peak_memory_bytes
 from groupwise.reward import RewardEvent
 from groupwise.statistics import finish
 from groupwise.streams import Streams
@@ -453,8 +454,5 @@ def autocast_of(recipe: Recipe, device: torch.device) -> Callable[[], Any]:
 def _memory(device: torch.device) -> dict[str, float]:
     if device.type == "cuda":
         return {"memory/peak_mib": torch.cuda.max_memory_allocated(device) / 2**20}
-    import resource
-    import sys
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return {"memory/peak_mib": peak / 2**20 if sys.platform == "darwin" else peak / 2**10}
+    peak = peak_memory_bytes()
+    return {} if peak is None else {"memory/peak_mib": peak / 2**20}

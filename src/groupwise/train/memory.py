@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import resource
-import sys
+import os
 import weakref
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any, final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from groupwise.processes import peak_memory_bytes
 
 
 def peak_bytes(run: Callable[[], None], device: torch.device) -> int:
@@ -94,7 +95,6 @@ class _Living(TorchDispatchMode):
 def _resident_bytes() -> int:
     """What the process holds in memory now; where the system does not say, the most it ever held."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak if sys.platform == "darwin" else peak * 1024
+        return peak_memory_bytes() or 0

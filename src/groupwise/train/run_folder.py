@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -24,6 +23,7 @@ from typing import Any, final
 
 import torch
 
+from groupwise import file_lock
 from groupwise.checkpoint import StorageError, is_empty, write_file
 from groupwise.checkpoint.atomic import check_writable
 from groupwise.config import ConfigError, read_json
@@ -208,7 +208,7 @@ def alone(folder: RunFolder, patience_seconds: float = 10.0) -> Iterator[None]:
     """  # noqa: E501
     with folder.config.open("rb") as file:
         until = time.monotonic() + patience_seconds
-        while not _locked(file.fileno()):
+        while not file_lock.take(file.fileno()):
             if time.monotonic() > until:
                 raise ConfigError(
                     f"run folder {folder.path}: another process is training in it; wait for it or end it, or write"
@@ -216,17 +216,6 @@ def alone(folder: RunFolder, patience_seconds: float = 10.0) -> Iterator[None]:
                 )
             time.sleep(0.1)
         yield
-
-
-def _locked(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        # A file system without locks: nothing can be known.
-        return True
-    return True
 
 
 def write_json(path: Path, values: Mapping[str, Any]) -> None:

@@ -116,6 +116,7 @@ class DiffusionConfig(DomainConfig):
         evaluation: how the policy is evaluated.
     """
 
+    extra: ClassVar[str] = "diffusion"
     whole_run: ClassVar[frozenset[str]] = frozenset({"model"})
     """Keys that no stage may change."""
 

@@ -175,6 +175,7 @@ class LanguageConfig(DomainConfig):
         evaluation: how held-out prompts are evaluated.
     """
 
+    extra: ClassVar[str] = "language"
     whole_run: ClassVar[frozenset[str]] = frozenset({"model"})
     """Keys that no stage may change."""
 

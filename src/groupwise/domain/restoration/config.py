@@ -101,6 +101,7 @@ class RestorationConfig(DomainConfig):
         evaluation: how the network is evaluated.
     """
 
+    extra: ClassVar[str] = "restoration"
     whole_run: ClassVar[frozenset[str]] = frozenset({"model"})
     """Keys that no stage may change."""
 

@@ -96,6 +96,7 @@ class SelectionConfig(DomainConfig):
         evaluation: how the policy is evaluated.
     """
 
+    extra: ClassVar[str] = "selection"
     whole_run: ClassVar[frozenset[str]] = frozenset({"model", "stop"})
     """Keys that no stage may change."""
 

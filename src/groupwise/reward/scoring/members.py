@@ -8,7 +8,6 @@ import contextlib
 import gc
 import json
 import os
-import resource
 import select
 import signal
 import time
@@ -153,6 +152,8 @@ class Members:
 
     def _confine(self) -> None:
         """No input, nothing to the terminal, no files, no more memory than the limit."""
+        import resource
+
         nothing = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(nothing, stream)
