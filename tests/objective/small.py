@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from groupwise.objective.acted import Acted
 from groupwise.objective.decisions import Decisions
 
 Row = Sequence[float | None]
@@ -31,14 +34,18 @@ def member_ratios(
             if ratio is not None:
                 log_prob[b, t] = old + math.log(ratio)
     given = [advantage] * len(rows) if isinstance(advantage, float) else list(advantage)
+    old_log_prob = torch.where(mask, torch.full((), old, dtype=dtype), 0.0)
     return Decisions(
-        mask=mask,
-        log_prob=log_prob.requires_grad_(),
-        old_log_prob=torch.where(mask, torch.full((), old, dtype=dtype), 0.0),
-        advantage=torch.where(mask, torch.tensor(given, dtype=dtype)[:, None], 0.0),
+        Acted(mask, old_log_prob, member=torch.arange(len(rows))),
+        log_prob.requires_grad_(),
+        torch.where(mask, torch.tensor(given, dtype=dtype)[:, None], 0.0),
         score_norm=score_norm,
-        member=torch.arange(len(rows)),
     )
+
+
+def recorded(decisions: Decisions, **changed: Any) -> Decisions:
+    """The same decisions with other fields of what was acted."""
+    return replace(decisions, acted=replace(decisions.acted, **changed))
 
 
 def gradient(value: Tensor, decisions: Decisions) -> list[list[float]]:

@@ -49,20 +49,13 @@ def original(**settings: Any) -> Objective:
 
 def plan_of(objective: Objective, case: dict[str, Any]) -> Plan:
     """The plan of a recorded case, whose advantages are one a token."""
+    from groupwise.objective.acted import Acted
     from groupwise.objective.batch import Batch
 
     mask = torch.tensor(case["mask"], dtype=torch.bool)
     members = mask.shape[0]
-    batch = Batch(
-        mask=mask,
-        old_log_prob=torch.tensor(case["old_log_prob"], dtype=torch.float64),
-        advantage=torch.tensor(case["advantage"], dtype=torch.float64),
-        admitted=torch.ones(members, dtype=torch.bool),
-        prompt=torch.zeros(members, dtype=torch.long),
-        num_prompts=1,
-        member=torch.arange(members),
-        state=objective.init(),
-    )
+    acted = Acted(mask, torch.tensor(case["old_log_prob"], dtype=torch.float64), member=torch.arange(members))
+    batch = Batch.of(acted, torch.tensor(case["advantage"], dtype=torch.float64), objective.init())
     return objective.plan(batch)
 
 

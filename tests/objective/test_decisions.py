@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.objective.small import close, member_ratios
+from tests.objective.small import close, member_ratios, recorded
 
 from groupwise.objective.decisions import Decisions
 from groupwise.statistics import finish
@@ -17,7 +17,7 @@ def test_positions_count_valid_decisions() -> None:
     assert given.count.tolist() == [[2.0], [1.0]]
     assert given.position[0, [0, 2]].tolist() == [0, 1]
     assert given.occupied.tolist() == [[True], [False]]
-    assert replace(given, packed=True).position.tolist() == [[0, 1, 2]]
+    assert recorded(given, packed=True).position.tolist() == [[0, 1, 2]]
     close(given.mean(given.log_ratio.exp()), [[3.0], [0.0]])
     close(given.masked(given.log_ratio.exp(), fill=-1.0), [[2.0, -1.0, 4.0], [-1.0] * 3])
 
@@ -26,14 +26,14 @@ def test_a_log_ratio_is_held_where_its_exponential_overflows_and_keeps_its_gradi
     now = torch.tensor([[-1.0, -500.0, -3.0, float("-inf")]], requires_grad=True)
     old = torch.tensor([[-400.0, -2.0, -2.5, -1.0]])
     mask = torch.ones(1, 4, dtype=torch.bool)
-    held = Decisions(mask, now, old, torch.ones(1, 4)).log_ratio
+    held = Decisions.of(mask, now, old, torch.ones(1, 4)).log_ratio
     held.backward(torch.tensor([[1.0, 2.0, 3.0, 4.0]]))
     limit = held[0, 0].item()
     assert 39 < limit < 41
     assert held.tolist() == [[limit, -limit, -0.5, -limit]]
     assert now.grad is not None
     assert now.grad.tolist() == [[1.0, 2.0, 3.0, 4.0]]
-    wide = Decisions(mask, now.double(), old.double(), torch.ones(1, 4).double()).log_ratio[0].tolist()
+    wide = Decisions.of(mask, now.double(), old.double(), torch.ones(1, 4).double()).log_ratio[0].tolist()
     assert wide[0] == -wide[3]
     assert 300 < wide[0] < 354
     assert wide[1:3] == [-wide[0], -0.5]

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from groupwise.config import validate
 from groupwise.objective import Objective
+from groupwise.objective.acted import Acted
 from groupwise.objective.covariance import keyed_uniform
 from groupwise.objective.decisions import Decisions
 from groupwise.objective.running import Running
@@ -125,11 +126,11 @@ def _recursion(objective: Objective, mask: Tensor) -> Tensor:
 def _drawn(objective: Objective, decisions: Decisions) -> Tensor:
     """Where clip_cov draws, by sorting."""
     region, mask = objective.trust, decisions.mask
-    assert decisions.member is not None
+    assert decisions.acted.member is not None
     log_prob, advantage = (value - value[mask].mean() for value in (decisions.log_prob, decisions.advantage))
     eligible = mask & (log_prob * advantage > region.lower) & (log_prob * advantage < region.upper)
     lots = torch.where(
-        eligible, keyed_uniform(decisions.member[:, None], torch.arange(mask.shape[1]), 0), 2.0
+        eligible, keyed_uniform(decisions.acted.member[:, None], torch.arange(mask.shape[1]), 0), 2.0
     ).flatten()
     number = min(max(1, int(region.share * int(mask.sum()))), int(eligible.sum()))
     drawn = torch.zeros_like(mask).flatten()
@@ -143,9 +144,12 @@ def _expected_on_policy(objective: Objective, given: World) -> dict[str, Tensor]
     """
     plan = plan_of(objective, given)
     fields = {name: torch.where(given.mask, given.wide[name], 0.0) for name in ("log_prob", "score_norm", "step_size")}
-    now = fields.pop("log_prob")
+    now = fields["log_prob"]
     decisions = Decisions(
-        plan.mask, now, now, torch.where(plan.mask, plan.advantage, 0.0), member=plan.member, **fields
+        Acted(plan.acted.mask, now, member=plan.acted.member, step_size=fields["step_size"]),
+        now,
+        torch.where(plan.acted.mask, plan.advantage, 0.0),
+        score_norm=fields["score_norm"],
     )
     own, nothing = plan.weight * objective.credit(decisions) * decisions.advantage, torch.zeros_like(now)
     form = getattr(objective.trust, "form", None) or REGIONS[objective.trust.kind]
@@ -153,18 +157,18 @@ def _expected_on_policy(objective: Objective, given: World) -> dict[str, Tensor]
         return {"log_prob": own, "mean_shift": nothing}
     if form == "member":
         return {
-            "log_prob": torch.where(plan.mask, own.sum(1, keepdim=True) / decisions.count, 0.0),
+            "log_prob": torch.where(plan.acted.mask, own.sum(1, keepdim=True) / decisions.count, 0.0),
             "mean_shift": nothing,
         }
     direct = torch.where(decisions.advantage > 0, own, 0.0) if form == "mixed" else nothing
     by_ratio = own - direct
     if objective.trust.kind == "clip_cov":
         drawn = _drawn(objective, decisions)
-        assert 0 < int(drawn.sum()) < int(plan.mask.sum())
+        assert 0 < int(drawn.sum()) < int(plan.acted.mask.sum())
         by_ratio = own * ~drawn
     if objective.ratio.kind == "transition":
         return {"log_prob": direct, "mean_shift": by_ratio}
-    return {"log_prob": direct + _to_log_probs(objective, plan.mask, by_ratio), "mean_shift": nothing}
+    return {"log_prob": direct + _to_log_probs(objective, plan.acted.mask, by_ratio), "mean_shift": nothing}
 
 
 def _to_log_probs(objective: Objective, mask: Tensor, by_ratio: Tensor) -> Tensor:
@@ -286,9 +290,8 @@ def test_law_5_credits(table: laws.Table) -> None:
         name: torch.where(given.mask, given.wide[name], 0.0).requires_grad_() for name in ("log_prob", "score_norm")
     }
     now, step_size = leaves["log_prob"], torch.where(given.mask, given.wide["step_size"], 0.0)
-    decisions = Decisions(
-        given.mask, now, now.detach(), given.mask.double(), score_norm=leaves["score_norm"], step_size=step_size
-    )
+    acted = Acted(given.mask, now.detach(), step_size=step_size)
+    decisions = Decisions(acted, now, given.mask.double(), score_norm=leaves["score_norm"])
     credit = objective.credit(decisions)
     assert not credit.requires_grad
     assert not credit[~given.mask].any()

@@ -14,6 +14,7 @@ from tests.laws import build, plan_of, prepared, slot_tables, world
 from torch import Tensor
 
 from groupwise.objective import Objective
+from groupwise.objective.acted import Acted
 from groupwise.objective.decisions import Decisions
 from groupwise.records import Rollouts, Scored
 from groupwise.schedule import Constant
@@ -42,8 +43,8 @@ def test_metrics_of_all_compatible_innovations() -> None:
     objective, given = Objective.preset("all_compatible"), world(31, width=9)
     plan, scored = plan_of(objective, given), given.scored()
     numbers = finish(objective.loss(scored, plan).statistics)
-    mask = plan.mask
-    now, old = (rows(value, mask) for value in (scored.log_prob, plan.old_log_prob))
+    mask = plan.acted.mask
+    now, old = (rows(value, mask) for value in (scored.log_prob, plan.acted.old_log_prob))
     sign = rows(plan.advantage.sign().expand_as(mask), mask)
     raw = [[math.exp(a - b) for a, b in zip(*pair, strict=True)] for pair in zip(now, old, strict=True)]
     level = [smoothed(row, 0.9) for row in raw]
@@ -90,8 +91,8 @@ def test_metrics_of_the_aggressive_combination() -> None:
     objective, given = Objective.preset("aggressive"), world(32, width=9)
     plan, scored = plan_of(objective, given), given.scored()
     numbers = finish(objective.loss(scored, plan).statistics)
-    mask = plan.mask
-    now, old = (rows(value, mask) for value in (scored.log_prob, plan.old_log_prob))
+    mask = plan.acted.mask
+    now, old = (rows(value, mask) for value in (scored.log_prob, plan.acted.old_log_prob))
     mean = [
         sum(math.exp(a - b) for a, b in zip(*pair, strict=True)) / len(pair[0])
         for pair in zip(now, old, strict=True)
@@ -120,16 +121,15 @@ def test_no_gradient_is_what_autograd_says(table: laws.Table) -> None:
     objective, given = build(trust=table), world(33, spread=1.5, width=9)
     assert objective is not None
     plan = plan_of(objective, given)
-    now = torch.where(plan.mask, given.wide["log_prob"], 0.0).requires_grad_()
-    old = torch.where(plan.mask, plan.old_log_prob, 0.0)
-    advantage = torch.where(plan.mask, plan.advantage, 0.0)
-    behaviour = torch.where(plan.mask, given.wide["behaviour"], 0.0)
-    decisions = Decisions(
-        plan.mask, now, old, advantage, behaviour, member=plan.member, member_advantage=plan.advantage
-    )
+    now = torch.where(plan.acted.mask, given.wide["log_prob"], 0.0).requires_grad_()
+    old = torch.where(plan.acted.mask, plan.acted.old_log_prob, 0.0)
+    advantage = torch.where(plan.acted.mask, plan.advantage, 0.0)
+    behaviour = torch.where(plan.acted.mask, given.wide["behaviour"], 0.0)
+    acted = Acted(plan.acted.mask, old, behaviour_log_prob=behaviour, member=plan.acted.member)
+    decisions = Decisions(acted, now, advantage, member_advantage=plan.advantage)
     surrogate = objective.trust(decisions.log_ratio, decisions)
     (gradient,) = torch.autograd.grad(surrogate.value.sum(), now)
-    moving = plan.mask & (advantage != 0)
+    moving = plan.acted.mask & (advantage != 0)
     ratio = (now.detach() - old).exp()
     # Relative to what no region at all would give: `rho A`, or `A` for the score function.
     share = gradient.abs() / (
@@ -141,7 +141,7 @@ def test_no_gradient_is_what_autograd_says(table: laws.Table) -> None:
     assert (~surrogate.alive)[moving].tolist() == dead[moving].tolist()
     found = finish(objective.loss(given.scored(), plan).statistics)
     for name, chosen in (("positive", plan.advantage > 0), ("negative", plan.advantage < 0)):
-        where = plan.mask & chosen
+        where = plan.acted.mask & chosen
         assert found[f"zero_gradient_fraction/{name}"] == pytest.approx(
             float((~surrogate.alive)[where].double().mean())
         )
@@ -185,7 +185,7 @@ def test_the_share_without_gradient_is_that_of_the_gradient(by_decision: bool, c
         silent = torch.stack([gradient == 0 for gradient in found if gradient is not None]).all(0)
         metrics = finish(loss.statistics)
         for sign, chosen in (("positive", plan.advantage > 0), ("negative", plan.advantage < 0)):
-            expected = float(silent[plan.mask & chosen].double().mean())
+            expected = float(silent[plan.acted.mask & chosen].double().mean())
             assert metrics[f"zero_gradient_fraction/{sign}"] == pytest.approx(expected, abs=1e-12), (
                 smoothing,
                 ratio,
@@ -226,7 +226,7 @@ def test_packed_is_only_faster(name: str) -> None:
         Objective.preset(name, **{"credit.log_decay.a": 2.0} if name == "temporal_decay" else {}),
         world(36, width=9),
     )
-    assert not plan_of(objective, holes).packed
+    assert not plan_of(objective, holes).acted.packed
     mask = torch.arange(9)[None] < torch.tensor([9, 5, 1, 0, 3, 8, 2])[:, None]
     # What the holes held is no number; here some of them count.
     wide = {
@@ -234,12 +234,12 @@ def test_packed_is_only_faster(name: str) -> None:
     }
     given = replace(holes, mask=mask, wide=wide)
     plan = plan_of(objective, given)
-    assert plan.packed
-    assert plan.select(torch.tensor([2, 0, -1])).packed
+    assert plan.acted.packed
+    assert plan.select(torch.tensor([2, 0, -1])).acted.packed
     quick, slow = (laws.Outcome(torch.tensor(0.0), {}, {}) for _ in range(2))
     for each in (True, False):
         scored = given.scored()
-        loss = objective.loss(scored, replace(plan, packed=each))
+        loss = objective.loss(scored, replace(plan, acted=replace(plan.acted, packed=each)))
         found = laws.Outcome(loss.total.detach(), laws.gradients_of(loss.total, scored), finish(loss.statistics))
         quick, slow = (found, slow) if each else (quick, found)
     laws.same_outcome(quick, slow, name)

@@ -15,7 +15,7 @@ def test_filler_repeats_member_0_with_nothing() -> None:
     part = whole.select(torch.tensor([2, -1]))
     assert len(part) == 2
     assert part.real.tolist() == [True, False]
-    assert not part.mask[1].any()
+    assert not part.acted.mask[1].any()
     assert not part.weight[1].any()
     torch.testing.assert_close(part.weight[0], whole.weight[2])
     assert whole.whole
@@ -28,9 +28,9 @@ def test_slices_keep_an_advantage_that_is_one_a_member() -> None:
     whole = plan_of(objective, world())
     part = whole.select(torch.tensor([0, 1]), slice(1, 3))
     assert part.sliced
-    assert part.mask.shape == (2, 2)
+    assert part.acted.mask.shape == (2, 2)
     assert part.advantage.shape == (2, 1)
-    torch.testing.assert_close(part.old_log_prob, whole.old_log_prob[:2, 1:3], equal_nan=True)
+    torch.testing.assert_close(part.acted.old_log_prob, whole.acted.old_log_prob[:2, 1:3], equal_nan=True)
 
 
 def test_dropped_groups_leave_token_means_and_stay_in_fixed_divisors() -> None:
@@ -47,7 +47,7 @@ def test_dropped_groups_leave_token_means_and_stay_in_fixed_divisors() -> None:
         objective = build(admission={"kind": "informative"}, aggregation=aggregation)
         assert objective is not None
         plan = plan_of(objective, given)
-        assert not plan.mask[3:5].any()
+        assert not plan.acted.mask[3:5].any()
         torch.testing.assert_close(float(plan.weight.sum()), total)
 
 
@@ -89,5 +89,5 @@ def test_the_correction_is_the_old_policy_over_what_sampled() -> None:
     assert plan.correction is not None
     assert given.behaviour_log_prob is not None
     expected = (given.old_log_prob - given.behaviour_log_prob).double().exp()
-    torch.testing.assert_close(plan.correction[plan.mask], expected[plan.mask])
-    assert (expected[plan.mask] - 1).abs().max() > 1e-3
+    torch.testing.assert_close(plan.correction[plan.acted.mask], expected[plan.acted.mask])
+    assert (expected[plan.acted.mask] - 1).abs().max() > 1e-3

@@ -14,6 +14,7 @@ from tests.objective.test_laws import ADVANTAGES
 
 from groupwise.config import validate
 from groupwise.objective import Objective
+from groupwise.objective.acted import Acted
 from groupwise.objective.decisions import Decisions
 
 TABLES = laws.slot_tables("advantage", switches=True)
@@ -52,7 +53,7 @@ def test_a_credit_has_mean_one_over_any_mask(table: laws.Table, mask: list[list[
     draws = torch.rand(4, *where.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
     now, norm, step, _ = (torch.where(where, draw, 0.0) for draw in draws)
     credit = objective.credit(
-        Decisions(where, -20 * now, -20 * now, now, score_norm=norm, step_size=step + where * 0.1)
+        Decisions(Acted(where, -20 * now, step_size=step + where * 0.1), -20 * now, now, score_norm=norm)
     )
     assert (credit >= 0).all()
     if not objective.credit.raw:
@@ -75,7 +76,7 @@ def test_a_region_is_finite_and_never_pushes_the_wrong_way(
         wide = wide[:, :1].expand_as(wide)
     old = torch.full_like(gap, -90.0)
     live = (old + gap).requires_grad_()
-    given_decisions = Decisions(
+    given_decisions = Decisions.of(
         torch.ones_like(gap, dtype=torch.bool), live, old, wide, behaviour_log_prob=old, member=torch.arange(1)
     )
     surrogate = region(given_decisions.log_ratio, given_decisions)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from groupwise.config import validate
 from groupwise.objective import Objective
+from groupwise.objective.acted import Acted
 from groupwise.objective.batch import Batch
 from groupwise.records import Scored
 
@@ -64,18 +65,13 @@ def ours(case: dict[str, Any]) -> Objective:
 
 def loss_of(objective: Objective, rows: Tensor) -> tuple[float, Tensor]:
     """The loss of one update of these members, and its gradient by all log-probs."""
-    members = len(rows)
-    batch = Batch(
-        mask=GIVEN["mask"][rows].bool(),
-        old_log_prob=GIVEN["old_log_prob"][rows],
-        advantage=GIVEN["advantage"][rows][:, None],
-        admitted=torch.ones(members, dtype=torch.bool),
-        prompt=torch.zeros(members, dtype=torch.long),
-        num_prompts=1,
+    acted = Acted(
+        GIVEN["mask"][rows].bool(),
+        GIVEN["old_log_prob"][rows],
         member=rows,
-        state=objective.init(),
         reference_log_prob=GIVEN["reference_log_prob"][rows],
     )
+    batch = Batch.of(acted, GIVEN["advantage"][rows][:, None], objective.init())
     log_prob = GIVEN["log_prob"].clone().requires_grad_()
     total = objective.loss(Scored(log_prob[rows]), objective.plan(batch)).total
     return float(total.detach()), torch.autograd.grad(total, log_prob)[0]

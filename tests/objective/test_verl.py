@@ -15,6 +15,7 @@ from torch import Tensor
 
 from groupwise.config import validate
 from groupwise.objective import Objective
+from groupwise.objective.acted import Acted
 from groupwise.objective.batch import Batch
 from groupwise.records import Rollouts, Scored
 
@@ -84,16 +85,8 @@ def loss_of(objective: Objective, case: dict[str, Any], rows: Tensor = EVERYONE)
     """The loss of one update of these members, and its gradient by all log-probs."""
     whole = case["whole"]
     known = whole.get("batch_num_tokens" if objective.aggregation.kind == "token_mean" else "global_batch_size")
-    batch = Batch(
-        mask=GIVEN["mask"][rows].bool(),
-        old_log_prob=GIVEN["old_log_prob"][rows],
-        advantage=GIVEN["advantage"][rows][:, None],
-        admitted=torch.ones(len(rows), dtype=torch.bool),
-        prompt=torch.zeros(len(rows), dtype=torch.long),
-        num_prompts=1,
-        member=rows,
-        state=objective.init(),
-    )
+    acted = Acted(GIVEN["mask"][rows].bool(), GIVEN["old_log_prob"][rows], member=rows)
+    batch = Batch.of(acted, GIVEN["advantage"][rows][:, None], objective.init())
     plan = objective.plan(
         batch, reduce=lambda local: local if known is None else torch.tensor(float(known), dtype=torch.float64)
     )

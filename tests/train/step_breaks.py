@@ -14,10 +14,11 @@ from tests.train.step_runs import Case
 
 from groupwise.causal_lm import loading
 from groupwise.domain.language import domain as language
-from groupwise.objective import Objective
+from groupwise.objective import Objective, Plan
 from groupwise.objective.advantage.z_score import ZScore
 from groupwise.objective.aggregate.member_mean import MemberMean
 from groupwise.objective.correction.truncate import Truncate
+from groupwise.records import Loss, Scored
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.train import collect, launch, loop, update
 from groupwise.train.optimiser import gradient_norm, trained_parameters
@@ -84,11 +85,11 @@ def accumulation(patch: Patch) -> None:
 def old_log_prob(patch: Patch) -> None:
     """Every update believes that it is the first on its batch."""
     plain = Objective.loss
-    patch.setattr(
-        Objective,
-        "loss",
-        lambda self, scored, plan: plain(self, scored, replace(plan, old_log_prob=scored.log_prob.detach())),
-    )
+
+    def first(self: Objective, scored: Scored, plan: Plan) -> Loss:
+        return plain(self, scored, replace(plan, acted=replace(plan.acted, old_log_prob=scored.log_prob.detach())))
+
+    patch.setattr(Objective, "loss", first)
 
 
 def reference(patch: Patch) -> None:

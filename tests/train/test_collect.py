@@ -86,13 +86,13 @@ def test_the_reference_scores_under_its_own_weights() -> None:
     collected = collect(toy, chosen, state, Streams(0), World())
     with state.reference.active():
         expected = toy.score(collected.samples, torch.arange(len(collected.samples)), frozenset({"log_prob"})).log_prob
-    assert torch.equal(collected.batch.reference_log_prob, expected)
-    assert (collected.batch.reference_log_prob - collected.samples.recorded.log_prob).abs().max() > 0.1
+    assert torch.equal(collected.batch.acted.reference_log_prob, expected)
+    assert (collected.batch.acted.reference_log_prob - collected.samples.recorded.log_prob).abs().max() > 0.1
 
 
 def test_members_carry_the_same_ids_however_groups_are_dealt_out() -> None:
     collected = gathered(recipe(group_size=3))[2]
-    ids = collected.batch.member
+    ids = collected.batch.acted.member
     assert ids.unique().numel() == len(ids)
     assert torch.equal(ids >> 32, collected.place)
     assert sorted((ids & 0xFFFF).tolist()) == sorted([0, 1, 2] * 4)

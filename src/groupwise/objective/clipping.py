@@ -31,7 +31,7 @@ def clipped(
 
     Example:
         >>> log_ratio = torch.tensor([[1.5, 1.5]]).log()
-        >>> given = Decisions(
+        >>> given = Decisions.of(
         ...     torch.ones(1, 2, dtype=torch.bool), log_ratio, torch.zeros(1, 2), torch.tensor([[1.0, -1.0]])
         ... )
         >>> value, too_low, too_high = clipped(log_ratio, given, 0.2, 0.25)
@@ -62,7 +62,9 @@ def clip_shares(
 
     Example:
         >>> zeros, held = torch.zeros(1, 4), torch.tensor([[True, False, False, False]])
-        >>> found = clip_shares(held, ~held & False, Decisions(torch.ones(1, 4, dtype=torch.bool), zeros, zeros, zeros))
+        >>> found = clip_shares(
+        ...     held, ~held & False, Decisions.of(torch.ones(1, 4, dtype=torch.bool), zeros, zeros, zeros)
+        ... )
         >>> found["clip_ratio/low_mean"].finish("low")
         {'low': 0.25}
     """

@@ -27,7 +27,7 @@ def covariance(decisions: Decisions) -> Float[Tensor, ...]:
 
     Example:
         >>> now, advantage = torch.tensor([[-1.0, -3.0]]), torch.tensor([[1.0, -1.0]])
-        >>> covariance(Decisions(torch.ones(1, 2, dtype=torch.bool), now, now, advantage)).tolist()
+        >>> covariance(Decisions.of(torch.ones(1, 2, dtype=torch.bool), now, now, advantage)).tolist()
         [[1.0, 1.0]]
     """
     log_prob = stop_gradient(decisions.log_prob)
@@ -49,7 +49,7 @@ def share_of(share: float, decisions: Decisions) -> Float[Tensor, ""]:
 
     Example:
         >>> zeros = torch.zeros(1, 5)
-        >>> float(share_of(0.5, Decisions(torch.ones(1, 5, dtype=torch.bool), zeros, zeros, zeros)))
+        >>> float(share_of(0.5, Decisions.of(torch.ones(1, 5, dtype=torch.bool), zeros, zeros, zeros)))
         2.0
     """
     return (share * decisions.reduce(row_count(decisions.mask).sum().double())).floor().clamp(min=1)
@@ -124,7 +124,9 @@ def lots_of(decisions: Decisions) -> Callable[[Int[Tensor, " M"]], Float[Tensor,
 
     Example:
         >>> zeros = torch.zeros(2, 3)
-        >>> decisions = Decisions(torch.ones(2, 3, dtype=torch.bool), zeros, zeros, zeros, member=torch.tensor([7, 3]))
+        >>> decisions = Decisions.of(
+        ...     torch.ones(2, 3, dtype=torch.bool), zeros, zeros, zeros, member=torch.tensor([7, 3])
+        ... )
         >>> bool(
         ...     (
         ...         lots_of(decisions)(torch.tensor([4])) == keyed_uniform(torch.tensor([3]), torch.tensor([1]), key=0)
@@ -132,7 +134,7 @@ def lots_of(decisions: Decisions) -> Callable[[Int[Tensor, " M"]], Float[Tensor,
         ... )
         True
     """
-    member, width = decisions.member, decisions.mask.shape[1]
+    member, width = decisions.acted.member, decisions.mask.shape[1]
     assert member is not None
     return lambda places: keyed_uniform(member[places // width], places % width, decisions.draw)
 

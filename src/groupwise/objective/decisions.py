@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from groupwise.objective.acted import Acted
 from groupwise.statistics import Mean, Reduce, Statistic, alone, both, row_count
 
 LOG_LIMIT = 80.0
@@ -39,43 +40,63 @@ class _LogRatio(torch.autograd.Function):
 @final
 @dataclass(frozen=True)
 class Decisions:
-    """Members of one update as the slots see them. All tensors are `[B, T]`, 0 where `mask` is false.
+    """Members of one update as the slots see them. All tensors are `[B, T]`, 0 where the mask is false.
 
     Args:
-        mask: true where a decision counts.
+        acted: the decisions as recorded, in the dtype of the loss: `acted.old_log_prob` (nats, under the policy that
+            acted), `acted.behaviour_log_prob`, `acted.step_size`, ... where the objective reads them.
         log_prob: nats, under the policy being trained, with gradient.
-        old_log_prob: nats, under the policy that acted.
         advantage: one number a decision.
-        behaviour_log_prob: nats, under what really sampled.
-        score_norm, step_size, mean_shift: where the objective requires them.
-        member: `[B]` ids that do not depend on how members are dealt out.
+        score_norm, mean_shift: where the objective requires them.
         draw: the key of this step's random draws.
         member_advantage: `[B, 1]`, the advantage of each member, where it has one for all its decisions.
-        packed: whether every member's valid decisions are known to be its first ones; false is always right, and
-            slower.
         reduce: sum over processes.
     """
 
-    mask: Bool[Tensor, "B T"]
+    acted: Acted
     log_prob: Float[Tensor, "B T"]
-    old_log_prob: Float[Tensor, "B T"]
     advantage: Float[Tensor, "B T"]
-    behaviour_log_prob: Float[Tensor, "B T"] | None = None
     score_norm: Float[Tensor, "B T"] | None = None
-    step_size: Float[Tensor, "B T"] | None = None
     mean_shift: Float[Tensor, "B T"] | None = None
-    member: Int[Tensor, " B"] | None = None
     draw: int = 0
     member_advantage: Float[Tensor, "B 1"] | None = None
-    packed: bool = False
     reduce: Reduce = alone
+
+    @staticmethod
+    def of(
+        mask: Bool[Tensor, "B T"],
+        log_prob: Float[Tensor, "B T"],
+        old_log_prob: Float[Tensor, "B T"],
+        advantage: Float[Tensor, "B T"],
+        **acted: Any,
+    ) -> Decisions:
+        """Returns decisions by hand, for an example or a test of a slot.
+
+        Args:
+            mask: true where a decision counts.
+            log_prob: nats, under the policy being trained.
+            old_log_prob: nats, under the policy that acted.
+            advantage: one number a decision.
+            acted: further fields of `Acted` by name, such as `step_size`.
+
+        Example:
+            >>> now = torch.tensor([[-1.0, -2.0]])
+            >>> Decisions.of(torch.ones(1, 2, dtype=torch.bool), now, now - 0.5, now).log_ratio.tolist()
+            [[0.5, 0.5]]
+        """
+        return Decisions(Acted(mask, old_log_prob, **acted), log_prob, advantage)
+
+    @property
+    def mask(self) -> Bool[Tensor, "B T"]:
+        """True where a decision counts: the one field of `acted` that every slot reads."""
+        return self.acted.mask
 
     @cached_property
     def log_ratio(self) -> Float[Tensor, "B T"]:
         """`d = lp - lp_old`, held to 40 nats in fp32 and 319 in fp64. Its gradient is not: a bad decision that grew
         beyond it is still corrected.
         """
-        held: Tensor = _LogRatio.apply(self.log_prob, self.old_log_prob)  # type: ignore[no-untyped-call]
+        held: Tensor = _LogRatio.apply(self.log_prob, self.acted.old_log_prob)  # type: ignore[no-untyped-call]
         return held
 
     @cached_property
@@ -88,7 +109,7 @@ class Decisions:
         """Integers, `[B, T]`, or `[1, T]` where all members are packed: the place of a valid decision among the valid
         ones of its member, from 0.
         """
-        if self.packed:
+        if self.acted.packed:
             return torch.arange(self.mask.shape[1], device=self.mask.device)[None]
         return (self.mask.cumsum(1, dtype=torch.int32) - 1).clamp(min=0).long()
 
@@ -135,7 +156,7 @@ class Decisions:
 
     def masked(self, values: Float[Tensor, "R K"], fill: float = 0.0) -> Float[Tensor, "B T"]:
         """`values` with `fill` where the mask is false."""
-        return torch.where(self.mask, values, torch.full((), fill, dtype=values.dtype, device=values.device))
+        return self.acted.masked(values, fill)
 
     @cached_property
     def occupied(self) -> Bool[Tensor, "B 1"]:

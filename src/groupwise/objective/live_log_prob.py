@@ -41,20 +41,21 @@ def check_log_prob(log_prob: Float[Tensor, "B T"], plan: Plan) -> None:
         return
     # One pass in the usual case, where what is masked is sound too: an extreme is NaN or infinite where any value is.
     lowest, highest = (float(extreme) for extreme in log_prob.aminmax())
-    if math.isfinite(lowest) and math.isfinite(highest) and (plan.density or highest <= ABOVE_ZERO):
+    if math.isfinite(lowest) and math.isfinite(highest) and (plan.acted.density or highest <= ABOVE_ZERO):
         return
     finite = log_prob.isfinite()
-    broken = both(plan.mask, ~finite)
+    broken = both(plan.acted.mask, ~finite)
     if plan.not_finite == "refused" and broken.any():
         member, decision = (int(i) for i in broken.nonzero()[0])
+        stable = member if plan.acted.member is None else int(plan.acted.member[member])
         raise ValueError(
             f"Scored.log_prob[{member}, {decision}] is {log_prob[member, decision].item()} where the mask is true"
-            f" ({int(broken.sum())} such places; member id {int(plan.member[member])}): the model gave no number, or"
+            f" ({int(broken.sum())} such places; member id {stable}): the model gave no number, or"
             " finds what was sampled impossible. Mask such a decision out, or write objective.plan(...,"
             " not_finite='counted') to leave it out and count it"
         )
-    above = both(plan.mask, finite & (log_prob > ABOVE_ZERO))
-    if not plan.density and above.any():
+    above = both(plan.acted.mask, finite & (log_prob > ABOVE_ZERO))
+    if not plan.acted.density and above.any():
         member, decision = (int(i) for i in above.nonzero()[0])
         raise ValueError(
             f"Scored.log_prob[{member}, {decision}] is {log_prob[member, decision].item():.6g}, above zero: a"

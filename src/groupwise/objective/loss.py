@@ -54,14 +54,14 @@ def loss_of(objective: Objective, scored: Scored, plan: Plan) -> Loss:
     decisions = _decisions(scored, plan)
     dtype = decisions.log_prob.dtype
     weight = plan.weight.to(dtype)
-    if not plan.density:
-        statistics["log_prob/above_zero"] = AboveZero.of(decisions.log_prob, plan.mask)
+    if not plan.acted.density:
+        statistics["log_prob/above_zero"] = AboveZero.of(decisions.log_prob, plan.acted.mask)
     total = decisions.log_prob.new_zeros(())
     if plan.policy_weight != 0:
         term = _policy_term(objective, decisions, weight, plan, statistics)
         statistics["loss_pg"] = Total.of(term)
         total = total + plan.policy_weight * term
-    divergence = _divergence(objective, decisions, scored, plan)
+    divergence = _divergence(objective, decisions, scored)
     if divergence is not None:
         statistics["kl"] = decisions.average(divergence)
         if plan.beta != 0:
@@ -93,41 +93,29 @@ def loss_of(objective: Objective, scored: Scored, plan: Plan) -> Loss:
 
 def _without_broken(scored: Scored, plan: Plan, statistics: dict[str, Statistic]) -> tuple[Scored, Plan]:
     """Decisions whose live log-prob is not finite count as unmoved and weigh nothing; how many there are is counted."""
-    broken = both(plan.mask, ~scored.log_prob.detach().isfinite())
+    broken = both(plan.acted.mask, ~scored.log_prob.detach().isfinite())
     statistics["log_prob/not_finite"] = (Events if plan.not_finite == "counted" else NotFinite).of(broken)
     if broken.device.type == "cpu" and not bool(broken.any()):
         return scored, plan
     whole = {
         name: torch.where(broken, 0.0, value) if value.dim() == 2 else value for name, value in scored.tensors().items()
     }
-    whole["log_prob"] = torch.where(broken, plan.old_log_prob.to(scored.log_prob.dtype), scored.log_prob)
+    whole["log_prob"] = torch.where(broken, plan.acted.old_log_prob.to(scored.log_prob.dtype), scored.log_prob)
     return Scored.from_tensors(whole), replace(plan, weight=torch.where(broken, 0.0, plan.weight))
 
 
 def _decisions(scored: Scored, plan: Plan) -> Decisions:
     dtype = torch.promote_types(scored.log_prob.dtype, torch.float32)
-    zero = torch.zeros((), dtype=dtype, device=plan.mask.device)
-
-    def clean(value: Float[Tensor, "B T"] | None) -> Float[Tensor, "B T"] | None:
-        return None if value is None else torch.where(plan.mask, value.to(dtype), zero)
-
-    log_prob, old_log_prob = clean(scored.log_prob), clean(plan.old_log_prob)
-    assert log_prob is not None
-    assert old_log_prob is not None
+    acted = plan.acted.clean(dtype)
     return Decisions(
-        mask=plan.mask,
-        log_prob=log_prob,
-        old_log_prob=old_log_prob,
+        acted=acted,
+        log_prob=acted.masked(scored.log_prob.to(dtype)),
         # Advantages are finite everywhere, so a product masks them.
-        advantage=plan.advantage.to(dtype) * as_float(plan.mask, dtype),
-        behaviour_log_prob=clean(plan.behaviour_log_prob),
-        score_norm=clean(scored.score_norm),
-        step_size=clean(plan.step_size),
-        mean_shift=clean(scored.mean_shift),
-        member=plan.member,
+        advantage=plan.advantage.to(dtype) * as_float(acted.mask, dtype),
+        score_norm=None if scored.score_norm is None else acted.masked(scored.score_norm.to(dtype)),
+        mean_shift=None if scored.mean_shift is None else acted.masked(scored.mean_shift.to(dtype)),
         draw=plan.draw,
         member_advantage=plan.advantage if plan.advantage.shape[1] == 1 else None,
-        packed=plan.packed,
         reduce=plan.reduce,
     )
 
@@ -229,18 +217,16 @@ def _reached(
     return through if direct is None else through | both(terms, direct)
 
 
-def _divergence(objective: Objective, decisions: Decisions, scored: Scored, plan: Plan) -> Float[Tensor, "B T"] | None:
+def _divergence(objective: Objective, decisions: Decisions, scored: Scored) -> Float[Tensor, "B T"] | None:
     if objective.divergence.kind == "none":
         return None
-    reference = plan.old_log_prob if objective.divergence.against == "behaviour" else plan.reference_log_prob
+    acted = decisions.acted
+    reference = acted.old_log_prob if objective.divergence.against == "behaviour" else acted.reference_log_prob
     if objective.divergence.kind != "exact" and reference is None:
         return None
-    reference = (
-        decisions.old_log_prob if reference is None else decisions.masked(reference.to(decisions.log_prob.dtype))
-    )
     exact = (
         None
         if scored.exact_divergence is None
         else decisions.masked(scored.exact_divergence.to(decisions.log_prob.dtype))
     )
-    return objective.divergence(decisions, reference, exact)
+    return objective.divergence(decisions, acted.old_log_prob if reference is None else reference, exact)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal, Self, final
 
 import torch
@@ -18,6 +19,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from groupwise.config import Config
+from groupwise.objective.acted import OPTIONAL, Acted
 from groupwise.objective.admission import Admission, Everything
 from groupwise.objective.advantage import Advantage, ZScore
 from groupwise.objective.aggregate import Aggregation, TokenMean
@@ -34,7 +36,6 @@ from groupwise.objective.prepare import (
     Partial,
     check_size,
     grouped_rewards,
-    is_packed,
     measure_rewards,
     weighted_summands,
 )
@@ -50,7 +51,6 @@ from groupwise.statistics import Reduce, alone, both
 
 _SCOPES = ("decision", "member", "batch")
 _LOSS_SLOTS = ("smoothing", "ratio", "trust", "correction", "divergence")
-_ROLLOUT_FIELDS = frozenset({"behaviour_log_prob", "reference_log_prob", "step_size"})
 
 
 @final
@@ -137,12 +137,12 @@ class Objective(Config):
     def requires(self) -> frozenset[str]:
         """The fields of `Scored` that the loss reads."""
         entropy = {"entropy"} if self.entropy.may_be_positive() else set()
-        return frozenset({"log_prob"} | entropy | self._reads() - _ROLLOUT_FIELDS)
+        return frozenset({"log_prob"} | entropy | self._reads() - OPTIONAL)
 
     @property
     def requires_rollouts(self) -> frozenset[str]:
         """The optional fields of `Rollouts` that the objective reads."""
-        return self._reads() & _ROLLOUT_FIELDS | frozenset(getattr(self.advantage, "reads", ()))
+        return self._reads() & OPTIONAL | frozenset(getattr(self.advantage, "reads", ()))
 
     def _stages(self) -> dict[str, Any]:
         """The stages of the loss by what a configuration calls them. One that reads more than log-probs and advantages
@@ -249,30 +249,19 @@ class Objective(Config):
         summands = getattr(self.advantage, "summands", weighted_summands)
         statistics = measure_rewards(given, advantage, groups, rollouts, summands(given)) if rollouts.rewards else {}
         return Batch(
-            mask=rollouts.mask,
-            old_log_prob=rollouts.old_log_prob,
+            acted=Acted.of(rollouts),
             advantage=advantage,
             admitted=members,
             prompt=rewards.index,
             num_prompts=rewards.num_groups,
-            member=(
-                torch.arange(len(rollouts.group), device=rollouts.group.device)
-                if rollouts.member is None
-                else rollouts.member
-            ),
             state=state.model_copy(update={"running": running}),
-            behaviour_log_prob=rollouts.behaviour_log_prob,
-            reference_log_prob=rollouts.reference_log_prob,
-            step_size=rollouts.step_size,
             auxiliary_count=rollouts.auxiliary_count,
             statistics=statistics,
-            packed=is_packed(rollouts.mask),
-            density=rollouts.density,
         )
 
     def _check_rollouts(self, rollouts: Rollouts) -> None:
         for called, stage in self._stages().items():
-            for name in sorted(_ROLLOUT_FIELDS & frozenset(getattr(stage, "reads", ()))):
+            for name in sorted(OPTIONAL & frozenset(getattr(stage, "reads", ()))):
                 if getattr(rollouts, name) is None:
                     raise ValueError(
                         f"Rollouts.{name} is missing, and {called} reads it; pass Rollouts(..., {name}=...)"
@@ -315,14 +304,14 @@ class Objective(Config):
                 " state))"
             )
         now = update.state if state is None else state
-        mask = both(update.mask, update.admitted[:, None])
+        acted = replace(update.acted, mask=both(update.acted.mask, update.admitted[:, None]))
         real = torch.ones_like(update.admitted)
-        counts = Counts(mask, update.admitted, real, update.prompt, update.num_prompts, reduce)
+        counts = Counts(acted.mask, update.admitted, real, update.prompt, update.num_prompts, reduce)
         correction = None
         if self.correction.kind != "none":
-            assert update.behaviour_log_prob is not None
-            gap = torch.where(mask, update.old_log_prob - update.behaviour_log_prob, 0.0)
-            correction = self.correction(gap.double(), mask)
+            assert acted.behaviour_log_prob is not None
+            gap = torch.where(acted.mask, acted.old_log_prob - acted.behaviour_log_prob, 0.0)
+            correction = self.correction(gap.double(), acted.mask)
         auxiliary = {}
         for name, schedule in self.auxiliary.items():
             if name in update.auxiliary_count:
@@ -342,26 +331,19 @@ class Objective(Config):
                 "global_centred_std": running.centred_std,
             }
         return Plan(
-            mask=mask,
+            acted=acted,
             real=real,
             weight=self.aggregation(counts) if self.compat is None else compat_weight(self, counts),
             correction=correction,
             advantage=update.advantage,
-            member=update.member,
             draw=now.step,
-            old_log_prob=update.old_log_prob,
             policy_weight=self.policy_weight.at(now.step),
             beta=self.divergence.beta.at(now.step, now.beta) if self.divergence.place == "loss" else 0.0,
             entropy=self.entropy.at(now.step),
             auxiliary=auxiliary,
             constants=constants,
-            behaviour_log_prob=update.behaviour_log_prob,
-            reference_log_prob=update.reference_log_prob,
-            step_size=update.step_size,
             reduce=reduce,
             detail=detail,
-            packed=update.packed,
-            density=update.density,
             not_finite=not_finite,
         )
 
@@ -457,10 +439,10 @@ class Objective(Config):
                     raise ValueError(
                         f"Scored.{name} must hold one sum a member, [{len(plan)}], got {list(value.shape)}"
                     )
-            elif value.shape != plan.mask.shape:
+            elif value.shape != plan.acted.mask.shape:
                 raise ValueError(
                     f"Scored.{name} has shape {list(value.shape)}, and the plan's members and decisions are"
-                    f" {list(plan.mask.shape)}; pass plan.select(rows)"
+                    f" {list(plan.acted.mask.shape)}; pass plan.select(rows)"
                 )
         if scored.log_prob.device.type == "cpu":
             check_log_prob(scored.log_prob.detach(), plan)

@@ -97,20 +97,6 @@ def check_size(advantage: Float[Tensor, "B K"], called: str) -> None:
         )
 
 
-def is_packed(mask: Bool[Tensor, "B T"]) -> bool:
-    """True when every member's valid decisions are its first ones, as those of completions are.
-
-    Args:
-        mask: `[B, T]` bool.
-
-    Example:
-        >>> is_packed(torch.tensor([[True, True, False]])), is_packed(torch.tensor([[True, False, True]]))
-        (True, False)
-    """
-    gaps = mask[:, 1:] & ~mask[:, :-1]
-    return gaps.numel() == 0 or not bool(gaps.view(torch.uint8).amax())
-
-
 def weighted_summands(rewards: Grouped) -> dict[str, Float[Tensor, "B K"]]:
     """Returns what each reward adds to a member's distance from its group where advantages compare the weighted sum,
     `weight_k (R_ik - mean_k)`.

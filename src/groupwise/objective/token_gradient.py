@@ -24,7 +24,7 @@ def token_gradient(log_level: Float[Tensor, "B K"], decisions: Decisions) -> Flo
         >>> now = torch.tensor([[-1.0, -2.0]], requires_grad=True)
         >>> level = token_gradient(
         ...     torch.tensor([[0.5]]),
-        ...     Decisions(torch.ones(1, 2, dtype=torch.bool), now, now.detach(), torch.ones(1, 2)),
+        ...     Decisions.of(torch.ones(1, 2, dtype=torch.bool), now, now.detach(), torch.ones(1, 2)),
         ... )
         >>> level[0, 0].backward()
         >>> level.tolist(), now.grad.tolist()
@@ -44,7 +44,7 @@ def whole_member(terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tenso
     Example:
         >>> import torch
         >>> now, terms = torch.zeros(2, 2), torch.tensor([[True, False], [False, False]])
-        >>> whole_member(terms, Decisions(torch.ones(2, 2, dtype=torch.bool), now, now, torch.ones(2, 2))).tolist()
+        >>> whole_member(terms, Decisions.of(torch.ones(2, 2, dtype=torch.bool), now, now, torch.ones(2, 2))).tolist()
         [[True, True], [False, False]]
     """
     return both(decisions.mask, both(terms, decisions.taught).any(1, keepdim=True))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -79,12 +80,10 @@ def decision_fields(objective: Objective, collected: Collected, updates: Updates
     if batch is not None and ("score_norm" not in objective.requires or score_norm is not None):
         log_prob = torch.where(samples.mask, samples.old_log_prob, 0.0)[rows]
         decisions = Decisions(
-            mask=samples.mask[rows],
-            log_prob=log_prob,
-            old_log_prob=log_prob,
+            replace(batch.acted.select(rows), old_log_prob=log_prob),
+            log_prob,
             advantage=batch.advantage[rows].to(log_prob.dtype) * samples.mask[rows],
             score_norm=None if score_norm is None else score_norm[rows],
-            step_size=None if batch.step_size is None else batch.step_size[rows],
         )
         fields["token_credit"] = decisions.advantage * objective.credit(decisions)
     return fields

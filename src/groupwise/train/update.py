@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import final
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Samples
 from groupwise.objective import Batch, Objective, Plan
+from groupwise.objective.acted import Acted
 from groupwise.records import Scored
 from groupwise.schedule import Constant
 from groupwise.statistics import Mean, Statistic, add, finish
@@ -210,7 +211,7 @@ def _by_loss(
     on_policy: bool,
 ) -> Parts:
     alive = _alive(plan)
-    lengths = update.mask.sum(1)
+    lengths = update.acted.mask.sum(1)
     count = world.max(num_micro_batches(len(alive), size))
     parts: Parts = [{"scored_share": _share(alive, plan)}]
     for chosen in micro_batches(lengths[alive], size, count):
@@ -256,8 +257,8 @@ def _by_cotangents(
     # A member whose cotangents are all zero (a flat group) adds nothing to the gradient: the model never runs on it.
     moves = torch.stack([(value != 0).any(1) if value.dim() > 1 else value != 0 for value in wanted.values()]).any(0)
     alive = moves.nonzero()[:, 0]
-    lengths = plan.mask.sum(1)
-    parts: Parts = [{**found.loss.statistics, "scored_share": _share(plan.mask, plan)}]
+    lengths = plan.acted.mask.sum(1)
+    parts: Parts = [{**found.loss.statistics, "scored_share": _share(plan.acted.mask, plan)}]
     for chosen in micro_batches(lengths[alive], size):
         places = alive[chosen]
         live = domain.backward(
@@ -272,8 +273,8 @@ def _by_cotangents(
 def _alive(plan: Plan) -> Tensor:
     """Members that any term gives a gradient to. With the policy term alone, a member of advantage 0 has none."""
     if plan.beta != 0 or plan.entropy != 0 or plan.auxiliary:
-        return torch.arange(len(plan), device=plan.mask.device)
-    return (plan.mask & (plan.advantage != 0)).any(1).nonzero()[:, 0]
+        return torch.arange(len(plan), device=plan.acted.mask.device)
+    return (plan.acted.mask & (plan.advantage != 0)).any(1).nonzero()[:, 0]
 
 
 def _scored(domain: Domain, samples: Samples, rows: Tensor, requires: frozenset[str], size: int | None) -> Scored:
@@ -321,21 +322,16 @@ def supervised_gradient(domain: Domain, recipe: Recipe, state: TrainState, sampl
 def _bare_batch(samples: Samples, rows: Tensor, state: TrainState) -> Batch:
     """Demonstrations as the objective sees them: no decision to reinforce, only a count to divide by."""
     mask = torch.zeros_like(samples.mask[rows])
-    return Batch(
-        mask=mask,
-        old_log_prob=samples.old_log_prob[rows],
-        advantage=torch.zeros(len(rows), 1, dtype=torch.float64, device=mask.device),
-        admitted=torch.zeros(len(rows), dtype=torch.bool, device=mask.device),
-        prompt=torch.zeros(len(rows), dtype=torch.long, device=mask.device),
-        num_prompts=1,
-        member=rows,
-        state=state.objective,
-        auxiliary_count={"supervised": samples.auxiliary_count["supervised"][rows]},
-    )
+    nothing = torch.zeros(len(rows), 1, dtype=torch.float64, device=mask.device)
+    batch = Batch.of(Acted(mask, samples.old_log_prob[rows], member=rows), nothing, state.objective)
+    count = {"supervised": samples.auxiliary_count["supervised"][rows]}
+    return replace(batch, admitted=torch.zeros_like(batch.admitted), auxiliary_count=count)
 
 
 def _note_log_ratio(log_ratio: Tensor, rows: Tensor, scored: Scored, update: Batch) -> None:
-    log_ratio[rows] = torch.where(update.mask, scored.log_prob.detach() - update.old_log_prob, 0.0).to(log_ratio.dtype)
+    log_ratio[rows] = torch.where(update.acted.mask, scored.log_prob.detach() - update.acted.old_log_prob, 0.0).to(
+        log_ratio.dtype
+    )
 
 
 def _rescored(live: Scored, update: Batch | Plan, rows: Tensor, *, on_policy: bool) -> dict[str, Statistic]:
@@ -344,8 +340,8 @@ def _rescored(live: Scored, update: Batch | Plan, rows: Tensor, *, on_policy: bo
     """
     if not on_policy:
         return {}
-    gap = (live.log_prob - update.old_log_prob[rows]).abs()
-    return {"sampling/rescoring_difference/mean": Mean.of(gap, update.mask[rows])}
+    gap = (live.log_prob - update.acted.old_log_prob[rows]).abs()
+    return {"sampling/rescoring_difference/mean": Mean.of(gap, update.acted.mask[rows])}
 
 
 def _share(members: Tensor, plan: Plan) -> Mean:

@@ -366,7 +366,7 @@ def test_trls_token_means_count_a_generation_and_ours_a_step(folder: Path) -> No
         "max_steps": 1,
     }
     ours, theirs = (run(kind, folder, keys, rollout_func=answers(False)) for kind in (GRPOTrainer, trl.GRPOTrainer))
-    tokens = ours[0]._sampled["train"].batch.mask.sum(1)
+    tokens = ours[0]._sampled["train"].batch.acted.mask.sum(1)
     share = float(tokens[:4].sum() / (tokens.sum() / 2))
     assert share != 1.0
     torch.testing.assert_close(theirs[1][0], share * ours[1][0], rtol=1e-4, atol=1e-6)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
-from tests.objective.small import close, member_ratios
+from tests.objective.small import close, member_ratios, recorded
 
 from groupwise.objective import Objective
 from groupwise.objective.credit.inverse_step import InverseStep
@@ -17,14 +15,14 @@ STEPS = torch.tensor([[0.25, 0.0, 0.5], [2.0, 0.0, 0.0]], dtype=torch.float64)
 
 
 def test_raw_is_the_inverse() -> None:
-    given = replace(member_ratios([1.0, None, 1.0], [1.0]), step_size=STEPS)
+    given = recorded(member_ratios([1.0, None, 1.0], [1.0]), step_size=STEPS)
     credit = InverseStep(raw=True)
     close(credit(given), [[4.0, 0.0, 2.0], [0.5, 0.0, 0.0]])
     assert finish(credit.measure(credit(given), given)) == pytest.approx({"inverse_step/mean_weight": 6.5 / 3})
 
 
 def test_mean_one_otherwise() -> None:
-    given = replace(member_ratios([1.0, None, 1.0], [1.0], [None]), step_size=torch.cat([STEPS, torch.zeros(1, 3)]))
+    given = recorded(member_ratios([1.0, None, 1.0], [1.0], [None]), step_size=torch.cat([STEPS, torch.zeros(1, 3)]))
     close(InverseStep()(given), [[4 / 3, 0.0, 2 / 3], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]])
 
 

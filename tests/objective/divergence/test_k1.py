@@ -20,6 +20,6 @@ def test_against_the_policy_that_acted_it_is_the_divergence_from_that_policy() -
     # lp_old - lp of samples of the old policy, whose mean is KL(old || pi); making it smaller makes what was sampled
     # likelier.
     given = member_ratios([0.5, 1.0])
-    penalty = K1(against="behaviour")(given, given.old_log_prob, None)
+    penalty = K1(against="behaviour")(given, given.acted.old_log_prob, None)
     close(penalty, [[math.log(2.0), 0.0]])
     close(gradient(penalty, given), [[-1.0, -1.0]])

@@ -37,7 +37,7 @@ def test_far_below_the_reference_it_is_a_line_that_pulls_back(gap: float) -> Non
 
 def test_fp32_holds_it_however_far_the_policy_is() -> None:
     now = torch.full((1, 1), -1e30).requires_grad_()
-    given = Decisions(torch.ones(1, 1, dtype=torch.bool), now, now.detach(), torch.ones(1, 1))
+    given = Decisions.of(torch.ones(1, 1, dtype=torch.bool), now, now.detach(), torch.ones(1, 1))
     penalty = K3()(given, torch.full((1, 1), -1.0), None)
     assert bool(penalty.isfinite().all())
     (found,) = torch.autograd.grad(penalty.sum(), now)
@@ -51,7 +51,7 @@ def test_fp32_tells_a_small_drift(kind: type[K3 | K3Unbiased], drift: float) -> 
     generator = torch.Generator().manual_seed(0)
     old = (-3 * torch.rand(1, 4096, generator=generator)) - 0.1
     now = old + drift * torch.randn(1, 4096, generator=generator)
-    given = Decisions(torch.ones(1, 4096, dtype=torch.bool), now, now, torch.ones(1, 4096))
+    given = Decisions.of(torch.ones(1, 4096, dtype=torch.bool), now, now, torch.ones(1, 4096))
     found = kind()(given, old, None)
     # The truth for the numbers as fp32 holds them.
     gap = (old - now).double()

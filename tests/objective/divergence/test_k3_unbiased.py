@@ -33,7 +33,7 @@ def test_the_slope_is_minus_r_x(dtype: torch.dtype, gap: float) -> None:
     """On-policy, at any distance: in fp32 a difference of exponentials gave -18 at 17 nats and 0 from 25 on."""
     now = torch.full((1, 2), -abs(gap) - 0.375, dtype=dtype).requires_grad_()
     old = torch.cat([now.detach()[:, :1], now.detach()[:, 1:] - math.log(2.0)], 1)
-    given = Decisions(torch.ones(1, 2, dtype=torch.bool), now, old, torch.ones(1, 2, dtype=dtype))
+    given = Decisions.of(torch.ones(1, 2, dtype=torch.bool), now, old, torch.ones(1, 2, dtype=dtype))
     reference = now.detach() + gap
     penalty = K3Unbiased()(given, reference, None)
     (found,) = torch.autograd.grad(penalty.sum(), now)

@@ -59,7 +59,7 @@ def test_gradient_equals_a_loops(width: int, init: Literal["first", "one"], pack
     generator = torch.Generator().manual_seed(width)
     log_ratio = (torch.rand(3, width, dtype=torch.float64, generator=generator) - 0.5).requires_grad_()
     cotangent = torch.rand(3, width, dtype=torch.float64, generator=generator)
-    given = Decisions(
+    given = Decisions.of(
         torch.ones(3, width, dtype=torch.bool),
         log_ratio,
         torch.zeros_like(log_ratio),
@@ -83,7 +83,7 @@ def test_gradients_in_fp32_lose_nothing_that_counts() -> None:
     gradients = []
     for dtype in (torch.float64, torch.float32):
         leaf = log_ratio.to(dtype).requires_grad_()
-        given = Decisions(
+        given = Decisions.of(
             torch.ones(4, 600, dtype=torch.bool), leaf, torch.zeros_like(leaf), torch.ones_like(leaf), packed=True
         )
         gradients.append(torch.autograd.grad(1e-6 * Ema(beta=0.9)(given).sum(), leaf)[0].double())
@@ -97,7 +97,7 @@ def test_a_cotangent_of_a_product_over_a_small_ratio_does_not_overflow() -> None
     gradients = []
     for dtype in (torch.float64, torch.float32):
         leaf = log_ratio.to(dtype).requires_grad_()
-        given = Decisions(
+        given = Decisions.of(
             torch.ones(1, 6, dtype=torch.bool), leaf, torch.zeros_like(leaf), torch.ones_like(leaf), packed=True
         )
         gradients.append(torch.autograd.grad(Product()(Ema(beta=0.9)(given), given).exp()[0, 0], leaf)[0].double())

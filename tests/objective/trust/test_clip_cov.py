@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from pydantic import ValidationError
-from tests.objective.small import close, gradient, member_ratios
+from tests.objective.small import close, gradient, member_ratios, recorded
 
 from groupwise.objective.covariance import keyed_uniform
 from groupwise.objective.trust.clip import Clip
@@ -43,7 +43,7 @@ def test_at_least_one_is_drawn_and_the_smallest_lot_it_is() -> None:
     # one.
     given = member_ratios([1.1, 1.2, 1.3], [0.9, 0.8, 0.7], advantage=[1.0, -1.0])
     for step in range(5):
-        now = replace(given, draw=step, member=torch.tensor([3, 8]))
+        now = recorded(replace(given, draw=step), member=torch.tensor([3, 8]))
         alive = ClipCov(share=0.0002, lower=-9.0, upper=9.0)(now.log_ratio, now).alive
         lots = keyed_uniform(torch.tensor([[3], [8]]), torch.arange(3), step)
         assert (~alive).nonzero().tolist() == (lots == lots.min()).nonzero().tolist()
@@ -57,7 +57,7 @@ def test_draws_change_with_the_step_and_go_with_the_member() -> None:
     assert int((~first).sum()) == 8
     assert not region(given.log_ratio, replace(given, draw=1)).alive.equal(first)
     other = member_ratios(*reversed(ratios), advantage=[-1.0, 1.0])
-    assert region(other.log_ratio, replace(other, member=torch.tensor([1, 0]))).alive.equal(first.flip(0))
+    assert region(other.log_ratio, recorded(other, member=torch.tensor([1, 0]))).alive.equal(first.flip(0))
 
 
 def test_the_interval_is_one() -> None:

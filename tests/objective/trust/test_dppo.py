@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.objective.small import close, gradient, member_ratios
+from tests.objective.small import close, gradient, member_ratios, recorded
 
 from groupwise.objective import Objective
 from groupwise.objective.trust.cispo import Cispo
@@ -66,7 +66,7 @@ def test_sure_decisions_are_finite(measure: str) -> None:
 def test_anchored_to_what_really_sampled() -> None:
     # The sampler gave 0.25 where the old policy had 0.5: at 0.45 now the ratio is 1.8 and the step up is 0.2.
     given = member_ratios([0.9], [0.9], advantage=[1.0, -1.0], old=HALF)
-    given = replace(given, behaviour_log_prob=torch.full((2, 1), math.log(0.25), dtype=torch.float64))
+    given = recorded(given, behaviour_log_prob=torch.full((2, 1), math.log(0.25), dtype=torch.float64))
     surrogate = Dppo()(given.log_ratio, given)
     assert surrogate.alive.tolist() == [[False], [True]]
     close(gradient(surrogate.value, given), [[0.0], [-1.8]])
@@ -96,5 +96,5 @@ def test_a_divergence_at_the_threshold_still_trains() -> None:
         torch.tensor([[0.75, 0.75 + 1e-12]], dtype=torch.float64).log(),
         torch.full((1, 2), 0.5, dtype=torch.float64).log(),
     )
-    given = replace(member_ratios([1.0, 1.0], advantage=1.0), log_prob=now, old_log_prob=then)
+    given = recorded(replace(member_ratios([1.0, 1.0], advantage=1.0), log_prob=now), old_log_prob=then)
     assert Dppo(threshold=0.25)(given.log_ratio, given).alive.tolist() == [[True, False]]

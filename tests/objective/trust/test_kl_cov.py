@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from tests.laws import Together
-from tests.objective.small import close, gradient, member_ratios
+from tests.objective.small import close, gradient, member_ratios, recorded
 
 from groupwise.objective import Objective
 from groupwise.objective.covariance import keyed_uniform
@@ -59,7 +59,7 @@ def test_exactly_as_many_as_asked_for(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(("share", "held"), [(0.25, 1), (0.5, 2), (0.75, 3), (1.0, 4)])
 def test_ties_for_the_last_places_are_drawn(share: float, held: int) -> None:
     # Every group flat: all covariances are 0.
-    given = replace(member_ratios([2.0, 0.5], [4.0, 8.0], advantage=0.0), member=torch.tensor([5, 2]))
+    given = recorded(member_ratios([2.0, 0.5], [4.0, 8.0], advantage=0.0), member=torch.tensor([5, 2]))
     surrogate = KlCov(share=share)(given.log_ratio, given)
     assert finish(surrogate.statistics)["kl_cov/held_mean"] == held / 4
     # S = -|d| where it is held, and the numbers of the draw say where.
@@ -70,7 +70,7 @@ def test_ties_for_the_last_places_are_drawn(share: float, held: int) -> None:
 
 
 def test_every_tied_decision_is_drawn_as_often() -> None:
-    given = replace(member_ratios([2.0, 0.5], [4.0, 8.0], advantage=0.0), member=torch.tensor([5, 2]))
+    given = recorded(member_ratios([2.0, 0.5], [4.0, 8.0], advantage=0.0), member=torch.tensor([5, 2]))
     times = torch.zeros(2, 2)
     for step in range(2000):
         times += KlCov(share=0.25)(given.log_ratio.detach(), replace(given, draw=step)).value != 0
@@ -104,19 +104,19 @@ def test_answers_that_repeat_keep_their_penalty() -> None:
     "rows", [[[0, 1, 2, 3], [4, 5, 6, 7]], [[6, 1], [0, 5, 4, 7, 3, 2]], [[], [3, 2, 1, 0, 7, 6, 5, 4]]]
 )
 def test_processes_draw_the_same_ties(rows: list[list[int]]) -> None:
-    whole = replace(
+    whole = recorded(
         member_ratios(*([2.0, 0.5, 4.0] for _ in range(8)), advantage=[1.0, -1.0] * 4), member=torch.arange(8) * 11
     )
     region, together = KlCov(share=0.3), Together(2)
 
     def part(rank: int) -> torch.Tensor:
         mine, detached = torch.tensor(rows[rank], dtype=torch.long), whole.detached()
-        given = Decisions(
+        given = Decisions.of(
             detached.mask[mine],
             detached.log_prob[mine],
-            detached.old_log_prob[mine],
+            detached.acted.old_log_prob[mine],
             detached.advantage[mine],
-            member=detached.member[mine],
+            member=detached.acted.member[mine],
         )
         return region(given.log_ratio, replace(given, reduce=together.reduce(rank))).value
 

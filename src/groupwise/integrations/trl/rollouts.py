@@ -85,15 +85,5 @@ def whole_rollouts(
 
 def own_members(batch: Batch, first: int, shape: torch.Size) -> Batch:
     """The members of this process, at the width they were sampled with."""
-    part = batch.select(torch.arange(first, first + shape[0], device=batch.mask.device))
-
-    def cut(value: Tensor | None) -> Tensor | None:
-        return None if value is None else value[:, : shape[1]]
-
-    return replace(
-        part,
-        mask=part.mask[:, : shape[1]],
-        old_log_prob=part.old_log_prob[:, : shape[1]],
-        behaviour_log_prob=cut(part.behaviour_log_prob),
-        reference_log_prob=cut(part.reference_log_prob),
-    )
+    rows = torch.arange(first, first + shape[0], device=batch.acted.mask.device)
+    return replace(batch.select(rows), acted=batch.acted.select(rows, slice(shape[1])))

@@ -57,7 +57,7 @@ class Window:
         """
         plan = objective.plan(batch.select(torch.cat(list(rows))), state, reduce, not_finite="counted")
         bounds = torch.tensor([0, *(len(part) for part in rows)]).cumsum(0).tolist()
-        places = [torch.arange(first, last, device=plan.mask.device) for first, last in pairwise(bounds)]
+        places = [torch.arange(first, last, device=plan.acted.mask.device) for first, last in pairwise(bounds)]
         window = Window(objective, plan, places, fresh)
         if objective.scope == "batch" and len(rows) > 1:
             with torch.no_grad():
@@ -97,4 +97,6 @@ class Window:
         return finish(reduce_statistics(add(self.parts), reduce))
 
     def _now(self, plan: Plan, scored: Scored) -> Plan:
-        return replace(plan, old_log_prob=scored.log_prob.detach()) if self.fresh else plan
+        if not self.fresh:
+            return plan
+        return replace(plan, acted=replace(plan.acted, old_log_prob=scored.log_prob.detach()))

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from groupwise.integrations.verl.keys import disagreements, loss_refusals
 from groupwise.objective import Objective
+from groupwise.objective.acted import Acted
 from groupwise.objective.batch import Batch
 from groupwise.objective.divergence import NoDivergence
 from groupwise.records import Scored
@@ -63,16 +64,7 @@ def policy_loss(objective: Objective) -> PolicyLoss:
         given = config.global_batch_info
         known = given.get("batch_num_tokens" if own.aggregation.kind == "token_mean" else "global_batch_size")
         members = torch.arange(len(log_prob), device=log_prob.device)
-        batch = Batch(
-            mask=response_mask.bool(),
-            old_log_prob=old_log_prob,
-            advantage=advantages.double(),
-            admitted=torch.ones_like(members, dtype=torch.bool),
-            prompt=torch.zeros_like(members),
-            num_prompts=1,
-            member=members,
-            state=state,
-        )
+        batch = Batch.of(Acted(response_mask.bool(), old_log_prob, member=members), advantages.double(), state)
 
         def whole(local: Tensor) -> Tensor:
             return local if known is None else torch.as_tensor(known, dtype=local.dtype, device=local.device)

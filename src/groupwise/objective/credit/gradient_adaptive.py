@@ -32,7 +32,7 @@ class GradientAdaptive(Config):
 
         >>> import torch
         >>> now = -torch.tensor([[1.0, 2.0, 3.0]]).log()
-        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), now, now, torch.ones(1, 3))
+        >>> given = Decisions.of(torch.ones(1, 3, dtype=torch.bool), now, now, torch.ones(1, 3))
         >>> [round(each, 3) for each in GradientAdaptive()(given)[0].tolist()]
         [0.5, 1.0, 1.5]
 

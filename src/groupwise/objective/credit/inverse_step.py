@@ -26,7 +26,7 @@ class InverseStep(Config):
 
         >>> import torch
         >>> zeros, steps = torch.zeros(1, 3), torch.tensor([[1.0, 0.5, 0.25]])
-        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), zeros, zeros, zeros, step_size=steps)
+        >>> given = Decisions.of(torch.ones(1, 3, dtype=torch.bool), zeros, zeros, zeros, step_size=steps)
         >>> [round(each, 3) for each in InverseStep()(given)[0].tolist()]
         [0.429, 0.857, 1.714]
 
@@ -39,9 +39,9 @@ class InverseStep(Config):
     """Leave the weights unnormalised."""
 
     def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
-        assert decisions.step_size is not None
-        one = torch.ones((), dtype=decisions.step_size.dtype, device=decisions.step_size.device)
-        weight = decisions.masked(1 / torch.where(decisions.mask, decisions.step_size, one))
+        assert decisions.acted.step_size is not None
+        one = torch.ones((), dtype=decisions.acted.step_size.dtype, device=decisions.acted.step_size.device)
+        weight = decisions.masked(1 / torch.where(decisions.mask, decisions.acted.step_size, one))
         if self.raw:
             return weight
         mean = decisions.mean(weight)

@@ -24,7 +24,7 @@ class LogDecay(Config):
         `exp(-ln(1 + (t-1)) / ln 3)` is 1, 0.532, 0.368, normalised to mean one.
 
         >>> import torch
-        >>> given = Decisions(
+        >>> given = Decisions.of(
         ...     torch.ones(1, 3, dtype=torch.bool), torch.zeros(1, 3), torch.zeros(1, 3), torch.ones(1, 3)
         ... )
         >>> [round(each, 3) for each in LogDecay(a=1.0, tau=1.0)(given)[0].tolist()]

@@ -23,7 +23,7 @@ class TemporalDecay(Config):
         `gamma = 0.5`, three decisions: `gamma^(t-1)` is 1, 1/2, 1/4, mean 7/12, so the credit is 12/7, 6/7, 3/7.
 
         >>> import torch
-        >>> given = Decisions(
+        >>> given = Decisions.of(
         ...     torch.ones(1, 3, dtype=torch.bool), torch.zeros(1, 3), torch.zeros(1, 3), torch.ones(1, 3)
         ... )
         >>> (7 * TemporalDecay(gamma=0.5)(given)).round().tolist()

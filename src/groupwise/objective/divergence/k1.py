@@ -24,7 +24,7 @@ class K1(Penalty):
 
         >>> import torch
         >>> now = torch.full((1, 1), -1.0)
-        >>> given = Decisions(torch.ones(1, 1, dtype=torch.bool), now, now, torch.ones(1, 1))
+        >>> given = Decisions.of(torch.ones(1, 1, dtype=torch.bool), now, now, torch.ones(1, 1))
         >>> round(float(K1()(given, now - 0.6931, None)), 4)
         0.6931
 

@@ -22,7 +22,7 @@ class K2(Penalty):
 
         >>> import torch
         >>> now = torch.full((1, 1), -1.0)
-        >>> given = Decisions(torch.ones(1, 1, dtype=torch.bool), now, now, torch.ones(1, 1))
+        >>> given = Decisions.of(torch.ones(1, 1, dtype=torch.bool), now, now, torch.ones(1, 1))
         >>> round(float(K2()(given, now - 0.6931, None)), 4)
         0.2402
 

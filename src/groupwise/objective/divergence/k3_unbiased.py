@@ -33,7 +33,7 @@ class K3Unbiased(Penalty):
 
         >>> import torch
         >>> now = torch.full((1, 1), -1.0)
-        >>> given = Decisions(torch.ones(1, 1, dtype=torch.bool), now, now, torch.ones(1, 1))
+        >>> given = Decisions.of(torch.ones(1, 1, dtype=torch.bool), now, now, torch.ones(1, 1))
         >>> round(float(K3Unbiased()(given, now - 0.6931, None)), 4)
         0.1931
 

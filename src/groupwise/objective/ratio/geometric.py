@@ -26,7 +26,7 @@ class Geometric(Config):
 
         >>> import torch
         >>> log_ratio = torch.tensor([[0.5, 2.0, 2.0]]).log()
-        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), torch.ones(1, 3))
+        >>> given = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), torch.ones(1, 3))
         >>> [round(each, 3) for each in Geometric()(log_ratio, given).exp()[0].tolist()]
         [1.26, 1.26, 1.26]
 

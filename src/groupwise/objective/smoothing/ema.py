@@ -83,7 +83,7 @@ def _packed(
     smooth: Callable[[Tensor], Tensor], values: Float[Tensor, "B T"], decisions: Decisions
 ) -> Float[Tensor, "B T"]:
     """`smooth` along the valid decisions alone, whose values are moved together for it and back."""
-    if decisions.packed:
+    if decisions.acted.packed:
         return smooth(values)
     members, width = values.shape
     place = torch.where(decisions.mask, decisions.position, width)

@@ -31,7 +31,7 @@ class Aspo(Config):
         `A = 1`: ratio 1/2 weighs 2, ratio 1/10 weighs 3, ratio 1.1 weighs 1/1.1, ratio 2 is held.
 
         >>> ratio = torch.tensor([[0.5, 0.1, 1.1, 2.0]], dtype=torch.float64)
-        >>> given = Decisions(torch.ones(1, 4, dtype=torch.bool), ratio.log(), 0 * ratio, 0 * ratio + 1)
+        >>> given = Decisions.of(torch.ones(1, 4, dtype=torch.bool), ratio.log(), 0 * ratio, 0 * ratio + 1)
         >>> [round(value, 6) for value in Aspo()(ratio.log(), given).value[0].tolist()]
         [2.0, 3.0, 0.909091, 0.833333]
 

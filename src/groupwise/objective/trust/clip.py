@@ -24,7 +24,7 @@ class Clip(Config):
         >>> import torch
         >>> log_ratio = torch.tensor([[1.5, 0.5, 1.5]]).log()
         >>> advantage = torch.tensor([[1.0, -1.0, -1.0]])
-        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), advantage)
+        >>> given = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio, torch.zeros(1, 3), advantage)
         >>> Clip()(log_ratio, given).value.tolist()
         [[1.2000000476837158, -0.800000011920929, -1.5]]
 

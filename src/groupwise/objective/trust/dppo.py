@@ -37,7 +37,7 @@ class Dppo(Config):
 
         >>> import torch
         >>> now, then = torch.full((2, 1), 0.7).log(), torch.full((2, 1), 0.5).log()
-        >>> given = Decisions(torch.ones(2, 1, dtype=torch.bool), now, then, torch.tensor([[1.0], [-1.0]]))
+        >>> given = Decisions.of(torch.ones(2, 1, dtype=torch.bool), now, then, torch.tensor([[1.0], [-1.0]]))
         >>> Dppo()(now - then, given).alive.tolist()
         [[False], [True]]
 
@@ -59,7 +59,8 @@ class Dppo(Config):
     """The largest importance weight."""
 
     def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
-        sampler = decisions.old_log_prob if decisions.behaviour_log_prob is None else decisions.behaviour_log_prob
+        acted = decisions.acted
+        sampler = acted.old_log_prob if acted.behaviour_log_prob is None else acted.behaviour_log_prob
         live = stop_gradient(decisions.log_prob)
         divergence = (live.exp() - sampler.exp()).abs() if self.measure == "tv" else _binary_kl(sampler, live)
         beyond = divergence > self.threshold

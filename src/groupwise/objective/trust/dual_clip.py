@@ -27,7 +27,7 @@ class DualClip(Config):
 
         >>> import torch
         >>> log_ratio, advantage = torch.tensor([[1.5, 2.0, 4.0]]).log(), torch.tensor([[1.0, -1.0, -1.0]])
-        >>> given = Decisions(torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage)
+        >>> given = Decisions.of(torch.ones(1, 3, dtype=torch.bool), log_ratio - 1, torch.full((1, 3), -1.0), advantage)
         >>> found = DualClip()(log_ratio, given)
         >>> [round(each, 3) for each in found.value[0].tolist()], found.alive[0].tolist()
         ([1.2, -2.0, -3.0], [False, True, False])

@@ -1,0 +1,134 @@
+"""What was acted: every decision with what was recorded of it, in one record from the rollouts to the slots."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from typing import TYPE_CHECKING, final
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from groupwise.records import Rollouts
+
+
+@final
+@dataclass(frozen=True)
+class Acted:
+    """The decisions of some members, as they were recorded. `Batch`, `Plan` and `Decisions` hold it whole.
+
+    A new field of a decision is a line here; `Rollouts` has one of the same name where a caller gives it.
+
+    Args:
+        mask: `[B, T]` bool, true where a decision counts: in a batch the valid ones, in a plan those of admitted
+            members.
+        old_log_prob: `[B, T]` nats, under the policy that acted.
+        behaviour_log_prob: `[B, T]` nats, under what really sampled.
+        reference_log_prob: `[B, T]` nats, under the reference policy.
+        step_size: `[B, T]` positive, the time step of a transition.
+        member: `[B]` ids that do not depend on how members are dealt out.
+        density: whether log-probs are of densities, which may exceed zero.
+        packed: whether every member's valid decisions are known to be its first ones; false is always right, and
+            slower.
+
+    Example:
+        >>> acted = Acted(torch.tensor([[True, True], [True, False]]), torch.tensor([[-1.0, -2.0], [-3.0, torch.nan]]))
+        >>> acted.select(torch.tensor([1, -1])).mask.tolist()
+        [[True, False], [False, False]]
+        >>> acted.clean(torch.float64).old_log_prob.tolist()
+        [[-1.0, -2.0], [-3.0, 0.0]]
+    """
+
+    mask: Bool[Tensor, "B T"]
+    old_log_prob: Float[Tensor, "B T"]
+    _: KW_ONLY
+    behaviour_log_prob: Float[Tensor, "B T"] | None = None
+    reference_log_prob: Float[Tensor, "B T"] | None = None
+    step_size: Float[Tensor, "B T"] | None = None
+    member: Int[Tensor, " B"] | None = None
+    density: bool = False
+    packed: bool = False
+
+    @staticmethod
+    def of(rollouts: Rollouts) -> Acted:
+        """Returns what was acted in these rollouts; a member without an id has its place in the batch.
+
+        Args:
+            rollouts: whole groups.
+        """
+        recorded = {f.name: getattr(rollouts, f.name) for f in fields(Acted) if f.name != "packed"}
+        if rollouts.member is None:
+            recorded["member"] = torch.arange(len(rollouts.group), device=rollouts.group.device)
+        return Acted(**recorded, packed=is_packed(rollouts.mask))
+
+    def __len__(self) -> int:
+        return self.mask.shape[0]
+
+    def select(self, rows: Int[Tensor, " N"], decisions: slice | None = None) -> Acted:
+        """Returns some members, or a slice of their decisions.
+
+        Args:
+            rows: which, in this order. A negative row is filler: it repeats member 0, and no decision of it counts.
+            decisions: which of them; unset takes all.
+        """
+        picked = {name: part(value, rows, decisions) for name, value in self._tensors().items()}
+        picked["mask"] = picked["mask"] & (rows >= 0)[:, None]
+        return replace(self, **picked)
+
+    def clean(self, dtype: torch.dtype) -> Acted:
+        """Returns the same with every number of a decision in one dtype, 0 where the mask is false.
+
+        Args:
+            dtype: of a loss.
+        """
+        numbers = {name: value for name, value in self._tensors().items() if value.is_floating_point()}
+        return replace(self, **{name: self.masked(value.to(dtype)) for name, value in numbers.items()})
+
+    def masked(self, values: Float[Tensor, "R K"], fill: float = 0.0) -> Float[Tensor, "B T"]:
+        """Returns `values` with `fill` where the mask is false.
+
+        Args:
+            values: `[B, T]`, or of a shape that spreads to it.
+            fill: what stands at masked places.
+        """
+        return torch.where(self.mask, values, torch.full((), fill, dtype=values.dtype, device=values.device))
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Tensor)}
+
+
+OPTIONAL = frozenset(f.name for f in fields(Acted) if f.default is None and f.name != "member")
+"""The fields that a slot may name in `reads`: rollouts have them where the objective asks."""
+
+
+def part(
+    values: Shaped[Tensor, " B *K"], rows: Int[Tensor, " N"], decisions: slice | None = None
+) -> Shaped[Tensor, " N *L"]:
+    """Returns the values of some members, or of a slice of their decisions where there is one value a decision.
+
+    Args:
+        values: one a member, `[B]` or `[B, 1]`, or one a decision, `[B, T]`.
+        rows: which members; a negative row repeats member 0.
+        decisions: which decisions.
+
+    Example:
+        >>> part(torch.tensor([[1, 2, 3], [4, 5, 6]]), torch.tensor([1]), slice(1, 3)).tolist()
+        [[5, 6]]
+    """
+    chosen = values[rows.clamp(min=0)]
+    return chosen if decisions is None or chosen.dim() == 1 or chosen.shape[1] == 1 else chosen[:, decisions]
+
+
+def is_packed(mask: Bool[Tensor, "B T"]) -> bool:
+    """True when every member's valid decisions are its first ones, as those of completions are.
+
+    Args:
+        mask: `[B, T]` bool.
+
+    Example:
+        >>> is_packed(torch.tensor([[True, True, False]])), is_packed(torch.tensor([[True, False, True]]))
+        (True, False)
+    """
+    gaps = mask[:, 1:] & ~mask[:, :-1]
+    return gaps.numel() == 0 or not bool(gaps.view(torch.uint8).amax())
