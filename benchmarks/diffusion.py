@@ -93,6 +93,7 @@ def ours() -> Callable[[], None]:
     from groupwise.train.optimiser import build_optimiser
     from groupwise.train.progress import Progress
     from groupwise.train.state import TrainState
+    from groupwise.train.step import Step
     from groupwise.train.update import update_policy
 
     sampler = f'domain.sampler={{kind="cps",eta={ETA}}}'
@@ -111,10 +112,11 @@ def ours() -> Callable[[], None]:
     state = TrainState(Progress(), recipe.objective.init(), optimiser, reference, domain.module)
 
     def update() -> None:
+        step = Step(domain, recipe, state, streams, world)
         domain.module.eval()
-        collected = collect(domain, recipe, state, streams, world)
+        collected = collect(step)
         domain.module.train()
-        update_policy(domain, recipe, state, collected, streams, world)
+        update_policy(step, collected)
         state.progress.step += 1
 
     return update

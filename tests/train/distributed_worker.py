@@ -23,6 +23,7 @@ from groupwise.train import run
 from groupwise.train.collect import collect
 from groupwise.train.distributed import connect, disconnect
 from groupwise.train.optimiser import configure_optimiser, trained_parameters
+from groupwise.train.step import Step
 from groupwise.train.update import update_policy
 
 
@@ -82,9 +83,10 @@ def updates(folder: Path) -> None:
         gradients = recorded_gradients(state.optimiser, toy)
         rows = []
         for _ in range(2):
-            collected = collect(toy, chosen, state, Streams(0), world)
+            step = Step(toy, chosen, state, Streams(0), world)
+            collected = collect(step)
             rows.append(len(collected.samples))
-            result = update_policy(toy, chosen, state, collected, Streams(0), world)
+            result = update_policy(step, collected)
             state.progress.step += 1
         found |= {f"{name}/weights": weights(toy.module), f"{name}/gradients": torch.stack(gradients)}
         numbers[name] = {"metrics": result.mean(), "members": world.gather(rows), "taken": result.taken}

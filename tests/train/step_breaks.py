@@ -23,6 +23,7 @@ from groupwise.reference.policy import ReferencePolicy
 from groupwise.train import collect, launch, loop, update
 from groupwise.train.optimiser import gradient_norm, trained_parameters
 from groupwise.train.optimiser_config import OptimiserConfig
+from groupwise.train.step import Step
 
 Patch = pytest.MonkeyPatch
 
@@ -66,10 +67,10 @@ def order_of_clipping(patch: Patch) -> None:
     """The policy's gradient is clipped before the supervised one joins it."""
     plain = update.supervised_gradient
 
-    def late(domain: Any, recipe: Any, *rest: Any) -> Any:
-        parameters = trained_parameters(domain.module)
-        torch.nn.utils.clip_grads_with_norm_(parameters, recipe.train.max_grad_norm, gradient_norm(parameters))
-        return plain(domain, recipe, *rest)
+    def late(step: Step, samples: Any) -> Any:
+        parameters = trained_parameters(step.domain.module)
+        torch.nn.utils.clip_grads_with_norm_(parameters, step.recipe.train.max_grad_norm, gradient_norm(parameters))
+        return plain(step, samples)
 
     patch.setattr(update, "supervised_gradient", late)
 
@@ -117,9 +118,7 @@ def dealing(patch: Patch) -> None:
     patch.setattr(
         update,
         "_minibatches",
-        lambda collected, recipe, state, number, streams, world: plain(
-            collected, recipe, state, number, InOrder(), world
-        ),
+        lambda step, collected, number: plain(replace(step, streams=InOrder()), collected, number),
     )
 
 

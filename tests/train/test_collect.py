@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tests.train.test_update import gathered, started
+from tests.train.test_update import gathered, started, step_of
 from tests.train.toy import ToyDomain, recipe
 
 from groupwise.streams import Streams
 from groupwise.train.collect import _member_ids, collect
-from groupwise.train.distributed import World
 from groupwise.train.draw import draw_prompts
 
 RESAMPLE = {"admission.kind": "resample", "admission.max_rounds": 8}
@@ -70,7 +69,7 @@ def test_a_prompt_met_again_in_a_later_round_is_sampled_afresh() -> None:
     toy = ToyDomain(
         num_prompts=4, num_decisions=3, reward_of=lambda index, action: float(action.sum()) if index == 3 else 0.0
     )
-    collected = collect(toy, chosen, started(toy, chosen), Streams(0), World())
+    collected = collect(step_of(toy, chosen, started(toy, chosen)))
     index, action = collected.samples.payload["index"], collected.samples.payload["action"]
     groups = [action[collected.place == place].tolist() for place in collected.place.unique()]
     assert (index == 3).all()
@@ -83,7 +82,7 @@ def test_the_reference_scores_under_its_own_weights() -> None:
     toy, state, _ = gathered(chosen)
     with torch.no_grad():
         toy.module.out.bias.add_(torch.tensor([1.0, 0.0, 0.0, 0.0]))
-    collected = collect(toy, chosen, state, Streams(0), World())
+    collected = collect(step_of(toy, chosen, state))
     with state.reference.active():
         expected = toy.score(collected.samples, torch.arange(len(collected.samples)), frozenset({"log_prob"})).log_prob
     assert torch.equal(collected.batch.acted.reference_log_prob, expected)

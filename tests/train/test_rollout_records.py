@@ -4,14 +4,12 @@ from typing import Any
 
 import pytest
 import torch
-from tests.train.test_update import gathered
+from tests.train.test_update import gathered, step_of
 from tests.train.toy import ToyDomain, recipe
 from torch import Tensor
 
 from groupwise.domain.protocol import Samples
-from groupwise.streams import Streams
 from groupwise.train import Recipe
-from groupwise.train.distributed import World
 from groupwise.train.rollout_records import rollout_records
 from groupwise.train.update import update_policy
 
@@ -35,14 +33,14 @@ def recorded(chosen: Recipe, rate: float = 0.1) -> tuple[list[dict[str, Any]], A
         group["lr"] = rate
     toy = Speaking()
     toy.module = state.module
-    updates = update_policy(toy, chosen, state, collected, Streams(0), World())
+    updates = update_policy(step_of(toy, chosen, state), collected)
     return rollout_records(toy, chosen.objective, collected, updates, 16), collected, updates
 
 
 def test_a_domain_without_tokens_has_no_numbers_of_them() -> None:
     chosen = recipe(method="dapo")
     toy, state, collected = gathered(chosen)
-    updates = update_policy(toy, chosen, state, collected, Streams(0), World())
+    updates = update_policy(step_of(toy, chosen, state), collected)
     records = rollout_records(toy, chosen.objective, collected, updates, 5)
     assert len(records) == 5
     assert not any(name in record for record in records for name in TOKENS)

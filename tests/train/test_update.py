@@ -21,6 +21,7 @@ from groupwise.train.distributed import World
 from groupwise.train.optimiser import build_optimiser
 from groupwise.train.progress import Progress
 from groupwise.train.state import TrainState
+from groupwise.train.step import Step
 from groupwise.train.update import policy_gradient, shown_now, supervised_gradient, update_policy
 
 
@@ -33,11 +34,15 @@ def started(domain: ToyDomain, chosen: Recipe) -> TrainState:
     )
 
 
+def step_of(domain: ToyDomain, chosen: Recipe, state: TrainState) -> Step:
+    return Step(domain, chosen, state, Streams(0), World())
+
+
 def gathered(chosen: Recipe, **domain: Any) -> tuple[ToyDomain, TrainState, Collected]:
     seed_everything(0)
     toy = ToyDomain(**domain)
     state = started(toy, chosen)
-    return toy, state, collect(toy, chosen, state, Streams(0), World())
+    return toy, state, collect(step_of(toy, chosen, state))
 
 
 def gradient(
@@ -52,13 +57,10 @@ def gradient(
     toy.module.zero_grad()
     rows = torch.arange(len(collected.samples)) if rows is None else rows
     policy_gradient(
-        toy,
-        chosen,
-        state,
+        step_of(toy, chosen, state),
         collected,
         rows,
         torch.zeros_like(collected.samples.old_log_prob),
-        World(),
         on_policy=on_policy,
     )
     return torch.cat(
@@ -116,7 +118,7 @@ def test_all_groups_flat_and_no_other_term_skips_the_update() -> None:
     chosen = recipe(method="dapo")
     toy, state, collected = gathered(chosen, reward_of=lambda index, action: 0.3)
     before = weights(toy.module)
-    updates = update_policy(toy, chosen, state, collected, Streams(0), World())
+    updates = update_policy(step_of(toy, chosen, state), collected)
     assert (updates.taken, updates.skipped) == (0, 1)
     assert torch.equal(weights(toy.module), before)
     assert state.objective.step == 1
@@ -126,7 +128,7 @@ def test_all_groups_flat_with_a_supervised_term_still_updates() -> None:
     chosen = recipe(method="dapo", objective={"auxiliary.supervised": 0.5})
     toy, state, collected = gathered(chosen, reward_of=lambda index, action: 0.3)
     state.optimiser.param_groups[0]["lr"] = 0.1
-    updates = update_policy(toy, chosen, state, collected, Streams(0), World())
+    updates = update_policy(step_of(toy, chosen, state), collected)
     assert (updates.taken, updates.skipped) == (1, 0)
     assert updates.metrics[0]["loss_sup"] > 0
 
@@ -136,7 +138,7 @@ def test_a_gradient_that_is_not_finite_leaves_everything_as_it_was() -> None:
     toy, state, collected = gathered(chosen)
     toy.module.out.weight.register_hook(lambda grad: grad * float("nan"))
     before = weights(toy.module)
-    updates = update_policy(toy, chosen, state, collected, Streams(0), World())
+    updates = update_policy(step_of(toy, chosen, state), collected)
     assert (updates.taken, updates.not_finite) == (0, 1)
     assert torch.equal(weights(toy.module), before)
     assert state.optimiser.state_dict()["state"] == {}
@@ -163,7 +165,7 @@ def test_a_decision_without_a_number_is_left_out_and_counted(
 
     toy.score = broken  # type: ignore[method-assign]
     before = weights(toy.module)
-    updates = update_policy(toy, chosen, state, collected, Streams(0), World())
+    updates = update_policy(step_of(toy, chosen, state), collected)
     second = updates.metrics[-1]
     assert second["log_prob/not_finite"] > 0
     assert any("was not finite and were left out" in remark for remark in updates.remarks)
@@ -180,8 +182,8 @@ def test_the_supervised_term_is_the_mean_over_its_own_decisions() -> None:
     chosen = supervised(demonstrations_per_step=6)
     toy = ToyDomain()
     state = started(toy, chosen)
-    samples = shown_now(toy, chosen, state, Streams(0))
-    parts = supervised_gradient(toy, chosen, state, samples, World())
+    samples = shown_now(step_of(toy, chosen, state))
+    parts = supervised_gradient(step_of(toy, chosen, state), samples)
     by_hand = (
         toy.score(samples, torch.arange(6), frozenset({"log_prob"})).auxiliary["supervised"].sum()
         / samples.auxiliary_count["supervised"].sum()
@@ -195,7 +197,7 @@ def test_the_supervised_term_is_the_mean_over_its_own_decisions() -> None:
 def test_minibatches_deal_every_group_once_a_pass() -> None:
     chosen = recipe(method="dapo", minibatches=2, updates_per_batch=3)
     toy, state, collected = gathered(chosen)
-    updates = update_policy(toy, chosen, state, collected, Streams(0), World())
+    updates = update_policy(step_of(toy, chosen, state), collected)
     assert len(updates.metrics) == 6
     assert [metrics["on_policy_share"] for metrics in updates.metrics] == [1.0, 0.0, 0.0, 0.0, 0.0, 0.0]
 
@@ -205,7 +207,7 @@ def test_a_second_pass_is_off_policy_and_its_ratios_are_noted() -> None:
     toy, state, collected = gathered(chosen)
     for group in state.optimiser.param_groups:
         group["lr"] = 0.1
-    updates = update_policy(toy, chosen, state, collected, Streams(0), World())
+    updates = update_policy(step_of(toy, chosen, state), collected)
     moving = (collected.batch.advantage != 0).any(1)
     assert (updates.log_ratio[moving][collected.samples.mask[moving]] != 0).all()
     assert (updates.log_ratio[~moving] == 0).all()
@@ -220,6 +222,6 @@ def test_gradients_are_clipped_by_their_global_norm() -> None:
     state.optimiser.register_step_pre_hook(
         lambda *_: seen.append(float(torch.nn.utils.get_total_norm([p.grad for p in toy.module.parameters()])))
     )
-    updates = update_policy(toy, chosen, state, collected, Streams(0), World())
+    updates = update_policy(step_of(toy, chosen, state), collected)
     assert updates.metrics[0]["grad_norm"] > 0.01
     assert seen == [pytest.approx(1e-3, rel=1e-2)]

@@ -24,11 +24,11 @@ from groupwise.statistics import Mean, Statistic, Total, add
 from groupwise.streams import Streams
 from groupwise.train.distributed import World
 from groupwise.train.draw import draw_prompts
-from groupwise.train.fitting import fit_micro_batch, members_at_once
-from groupwise.train.job import Recipe
+from groupwise.train.fitting import fit_micro_batch
 from groupwise.train.micro_batches import micro_batches
 from groupwise.train.reward_memory import recall, remember
 from groupwise.train.state import TrainState
+from groupwise.train.step import Step
 
 _MOST_MEMBERS = 1 << 32
 
@@ -72,18 +72,14 @@ class _Round:
     measured: str
 
 
-def collect(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams, world: World) -> Collected:
+def collect(step: Step) -> Collected:
     """Samples until the batch is full.
 
     With an admission that resamples, the batch is the first `prompts_per_step` admitted groups in the order they were
     drawn, whatever the number of processes; other admissions keep every group and mark the ones that do not train.
 
     Args:
-        domain: the policy and its data.
-        recipe: the stage.
-        state: its counters of drawn prompts go on.
-        streams: of the run.
-        world: the processes; every one must call.
+        step: of the stage; the counters of drawn prompts in its state go on. Every process must call.
 
     Returns:
         one step's rollouts; this process's share of them.
@@ -91,26 +87,26 @@ def collect(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams,
     Raises:
         ConfigError: memory ran out while sampling.
     """
-    wanted, admission = recipe.train.prompts_per_step, recipe.objective.admission
+    wanted, admission = step.recipe.train.prompts_per_step, step.objective.admission
     rounds: list[_Round] = []
     admitted: list[int] = []
     num_drawn = 0
     for number in range(getattr(admission, "max_rounds", 1)):
         count = _ask(wanted, len(admitted), num_drawn)
-        rounds.append(_round(domain, recipe, state, streams, world, number, num_drawn, count))
+        rounds.append(_round(step, number, num_drawn, count))
         num_drawn += count
         own = rounds[-1].place[rounds[-1].batch.admitted].unique().tolist()
-        admitted += [place for places in world.gather(own) for place in places]
+        admitted += [place for places in step.world.gather(own) for place in places]
         if not admission.resamples or len(admitted) >= wanted:
             break
-    statistics = add([_measured(each, domain.density) for each in rounds])
+    statistics = add([_measured(each, step.domain.density) for each in rounds])
     numbers = {
         "num_rounds": float(len(rounds)),
         "num_prompts_drawn": float(num_drawn),
-        "group_size": float(group_size(recipe, state)),
+        "group_size": float(step.group_size),
     }
-    numbers |= _remember(state, rounds, world) | remember(
-        domain, state, [(each.place, each.table) for each in rounds], world
+    numbers |= _remember(step.state, rounds, step.world) | remember(
+        step.domain, step.state, [(each.place, each.table) for each in rounds], step.world
     )
     remarks = [each.measured for each in rounds if each.measured]
     if not admission.resamples:
@@ -120,20 +116,7 @@ def collect(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams,
     if len(keep) < wanted:
         what = "the step trains those" if keep else "the step has no policy term"
         remarks.append(f"{len(rounds)} rounds of sampling gave {len(keep)} of {wanted} groups that may train; {what}")
-    return _joined(rounds, keep, domain.density, recipe, state, world, statistics, numbers, remarks)
-
-
-def group_size(recipe: Recipe, state: TrainState) -> int:
-    """Members of a group now.
-
-    Args:
-        recipe: the stage.
-        state: of the run.
-
-    Returns:
-        the number that grew or shrank, where the stage lets it; otherwise the configured one.
-    """
-    return (state.progress.group_size if recipe.train.dynamic_group_size is not None else 0) or recipe.train.group_size
+    return Collected(*_joined(step, rounds, keep), statistics, numbers, remarks)
 
 
 def score_in_parts(domain: Domain, samples: Samples, requires: frozenset[str], size: int | None) -> Tensor:
@@ -219,16 +202,8 @@ def _ask(wanted: int, admitted: int, drawn: int) -> int:
     return min(wanted, math.ceil((wanted - admitted) / max(admitted / drawn, 0.25)))
 
 
-def _round(
-    domain: Domain,
-    recipe: Recipe,
-    state: TrainState,
-    streams: Streams,
-    world: World,
-    number: int,
-    first_place: int,
-    count: int,
-) -> _Round:
+def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
+    domain, recipe, state, streams, world = step.domain, step.recipe, step.state, step.streams, step.world
     progress, objective, train = state.progress, recipe.objective, recipe.train
     adaptive, past = train.adaptive_sampling, state.history
     if adaptive is None:
@@ -237,7 +212,7 @@ def _round(
         indices, progress.num_drawn = adaptive.draw(
             streams, past.rewards, domain.num_prompts, progress.num_drawn, count
         )
-    num_members = group_size(recipe, state)
+    num_members = step.group_size
     share = world.share(count)
     # A process without a prompt samples one like the others, so that its records have the right form, and keeps no
     # member of it.
@@ -268,16 +243,14 @@ def _round(
         with progress.timed("scoring"), state.reference.active():
             samples = domain.with_reference(samples)
     with progress.timed("update"):
-        measured = fit_micro_batch(domain, recipe, state, samples, samples.mask.sum(1), objective.requires, world)
+        measured = fit_micro_batch(step, samples, samples.mask.sum(1), objective.requires)
     if not share:
         samples, table = samples.select(torch.zeros(0, dtype=torch.long, device=samples.mask.device)), table.select([])
     place = samples.group + first_place + share.start
     reference_log_prob = None
     if "reference_log_prob" in objective.requires_rollouts:
         with progress.timed("scoring"), state.reference.active():
-            reference_log_prob = score_in_parts(
-                domain, samples, frozenset({"log_prob"}), members_at_once(recipe, state)
-            )
+            reference_log_prob = score_in_parts(domain, samples, frozenset({"log_prob"}), step.members_at_once)
     own = [indices[index] for index in (samples.group + share.start).tolist()]
     history = past.of(own).to(samples.mask.device) if past.size else None
     rollouts = rollouts_of(
@@ -316,23 +289,17 @@ def _remember(state: TrainState, rounds: Sequence[_Round], world: World) -> dict
 
 
 def _joined(
-    rounds: Sequence[_Round],
-    keep: Sequence[int],
-    density: bool,
-    recipe: Recipe,
-    state: TrainState,
-    world: World,
-    statistics: dict[str, Statistic],
-    numbers: dict[str, float],
-    remarks: list[str],
-) -> Collected:
-    """The kept groups of several rounds as one batch, its advantages taken over exactly these groups."""
+    step: Step, rounds: Sequence[_Round], keep: Sequence[int]
+) -> tuple[Samples, Tensor, RewardTable, Batch | None]:
+    """The kept groups of several rounds as one batch, its advantages taken over exactly these groups: samples, places,
+    rewards, batch.
+    """
     samples = Samples.concatenate([each.samples for each in rounds])
     place = torch.cat([each.place for each in rounds])
     table = RewardTable.concatenate([each.table for each in rounds])
     rows = torch.isin(place, torch.tensor(list(keep), dtype=place.dtype, device=place.device)).nonzero()[:, 0]
     if not keep:
-        return Collected(samples, place, table, None, statistics, numbers, remarks)
+        return samples, place, table, None
     samples, place, table = samples.select(rows), place[rows], table.select(rows.tolist())
     reference = None
     if rounds[0].reference_log_prob is not None:
@@ -341,9 +308,9 @@ def _joined(
         reference = torch.cat([torch.nn.functional.pad(value, (0, width - value.shape[1])) for value in given])[rows]
     past = [each.history for each in rounds if each.history is not None]
     history = torch.cat(past)[rows] if past else None
-    rollouts = rollouts_of(samples, place, table, reference, recipe.objective.requires_rollouts, density, history)
-    batch = recipe.objective.prepare(rollouts, state.objective, world.sum)
-    return Collected(samples, place, table, batch, statistics, numbers, remarks)
+    objective = step.objective
+    rollouts = rollouts_of(samples, place, table, reference, objective.requires_rollouts, step.domain.density, history)
+    return samples, place, table, objective.prepare(rollouts, step.state.objective, step.world.sum)
 
 
 def _measured(each: _Round, density: bool) -> dict[str, Statistic]:

@@ -15,15 +15,13 @@ import torch
 from torch import Tensor
 
 from groupwise.config import ConfigError
-from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Samples
 from groupwise.processes import is_out_of_memory
 from groupwise.statistics import Statistic
-from groupwise.train.distributed import World
-from groupwise.train.job import Recipe
 from groupwise.train.memory import available_bytes, peak_bytes
 from groupwise.train.optimiser import trained_parameters
 from groupwise.train.state import TrainState
+from groupwise.train.step import Step
 
 Parts = list[dict[str, Statistic]]
 
@@ -36,36 +34,14 @@ LONGER = 1.1
 _FEW = 4
 
 
-def members_at_once(recipe: Recipe, state: TrainState) -> int | None:
-    """Members in a pass; `None` takes all. Where nothing was measured yet, one.
-
-    Args:
-        recipe: the stage.
-        state: which remembers what was measured.
-
-    Returns:
-        a number of members, or `None`.
-    """
-    given = recipe.train.micro_batch_members
-    return (state.progress.micro_batch_members or 1) if given == "auto" else given
-
-
-def fit_micro_batch(
-    domain: Domain,
-    recipe: Recipe,
-    state: TrainState,
-    samples: Samples,
-    lengths: Tensor,
-    requires: frozenset[str],
-    world: World,
-) -> str:
+def fit_micro_batch(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[str]) -> str:
     """Measures, where `micro_batch_members = "auto"` and these members are longer than any measured before.
 
     The passes are real ones on the longest members; gradients, modes, buffers and random numbers are afterwards as if
     they had not been.
 
     Args:
-        domain, recipe, state, world: of the run; every process must call.
+        step: of the stage; every process must call.
         samples: at least one member.
         lengths: `[B]` decisions of each.
         requires: fields that the loss reads.
@@ -73,12 +49,13 @@ def fit_micro_batch(
     Returns:
         What was found, in a sentence; empty where nothing was measured.
     """
-    if recipe.train.micro_batch_members != "auto":
+    if not step.fits:
         return ""
+    state, world = step.state, step.world
     longest, most = world.max(int(lengths.max())), world.max(len(samples))
     if longest <= LONGER * state.progress.measured_decisions:
         return ""
-    one, per_member, available = _measure(domain, recipe, state, samples, lengths, requires)
+    one, per_member, available = _measure(step, samples, lengths, requires)
     room = SHARE * available - (one - per_member)
     own = most if per_member <= 0 else max(1, min(most, int(room // per_member)))
     size = min(world.gather(own))
@@ -90,16 +67,14 @@ def fit_micro_batch(
     return found if room >= per_member else f"{found}, which is too little for one; the run goes on and may fail"
 
 
-def retrying(
-    accumulate: list[Callable[[], Parts]], recipe: Recipe, state: TrainState, world: World, say: Callable[[str], None]
-) -> Parts:
+def retrying(step: Step, accumulate: list[Callable[[], Parts]], say: Callable[[str], None]) -> Parts:
     """Accumulates a gradient in parts. Where the size is found by measuring and memory runs out on any process, halves
     it and begins anew.
 
     Args:
+        step: of the stage.
         accumulate: each adds to `.grad` and returns its statistics; all collective work of one is done before its first
             pass.
-        recipe, state, world: of the run.
         say: receives a sentence when the size was halved.
 
     Returns:
@@ -108,7 +83,7 @@ def retrying(
     Raises:
         ConfigError: memory ran out with a fixed size, or with one member in a pass.
     """
-    fitted = recipe.train.micro_batch_members == "auto"
+    state = step.state
     while True:
         parts: Parts = []
         failure: BaseException | None = None
@@ -119,13 +94,13 @@ def retrying(
                 if not is_out_of_memory(error):
                     raise
                 failure = error
-            if any(world.gather(failure is not None)) if fitted else failure is not None:
+            if any(step.world.gather(failure is not None)) if step.fits else failure is not None:
                 break
         else:
             return parts
-        size = members_at_once(recipe, state)
-        if not fitted or size == 1:
-            raise ConfigError(_advice(size, fitted)) from failure
+        size = step.members_at_once
+        if not step.fits or size == 1:
+            raise ConfigError(_advice(size, step.fits)) from failure
         assert size is not None
         state.progress.micro_batch_members = size // 2
         state.optimiser.zero_grad(set_to_none=True)
@@ -136,13 +111,11 @@ def retrying(
         say(f"memory ran out with {size} members in a pass; the update is made again with {size // 2}")
 
 
-def _measure(
-    domain: Domain, recipe: Recipe, state: TrainState, samples: Samples, lengths: Tensor, requires: frozenset[str]
-) -> tuple[float, float, float]:
+def _measure(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[str]) -> tuple[float, float, float]:
     """Bytes of a pass of the longest member, of each further one, and at hand beside what the optimiser will still
     take.
     """
-    device = samples.mask.device
+    domain, state, device = step.domain, step.state, samples.mask.device
     order = _one_a_group(torch.argsort(lengths, descending=True, stable=True), samples.group)
     few = min(_FEW, len(order))
     buffers = [(buffer, buffer.clone()) for buffer in domain.module.buffers()]
@@ -159,7 +132,7 @@ def _measure(
         try:
             # The first pass makes the gradients, which then stay.
             run(1)
-            available = available_bytes(device, recipe.train.memory_limit_gib) - _to_come(state)
+            available = available_bytes(device, step.recipe.train.memory_limit_gib) - _to_come(state)
             one = peak_bytes(lambda: run(1), device)
         except Exception as error:
             if not is_out_of_memory(error):

@@ -24,7 +24,7 @@ from groupwise.statistics import finish
 from groupwise.streams import Streams
 from groupwise.track import MetricsFile, Trackers
 from groupwise.train.callbacks import load_callbacks
-from groupwise.train.collect import Collected, collect, group_size
+from groupwise.train.collect import Collected, collect
 from groupwise.train.distributed import World
 from groupwise.train.evaluation import PREFIX, evaluate, metric_name, note_score, should_stop, signed_score
 from groupwise.train.interrupt import Interrupt
@@ -34,6 +34,7 @@ from groupwise.train.pictures import with_files, write_pictures
 from groupwise.train.rollout_records import rollout_records
 from groupwise.train.run_folder import RunFolder, write_records
 from groupwise.train.state import TrainState
+from groupwise.train.step import Step
 from groupwise.train.thinning import thin
 from groupwise.train.update import Updates, update_policy
 
@@ -259,6 +260,7 @@ def save(session: Session, state: TrainState, *, best: bool = False) -> None:
 def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict[str, float], str]:
     """One step without its evaluation; returns its metrics and, when it ends the stage, why."""
     domain, progress, world = session.domain, state.progress, session.world
+    now = Step(domain, recipe, state, session.streams, world)
     rate = configure_optimiser(state.optimiser, recipe.optimiser, progress.stage_step)
     before = dict(progress.seconds)
     weight = recipe.objective.policy_weight.at(state.objective.step)
@@ -268,16 +270,16 @@ def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict
     collected: Collected | None = None
     if weight != 0:
         domain.module.eval()
-        collected = collect(domain, recipe, state, session.streams, world)
+        collected = collect(now)
         values |= finish(world.sum_statistics(collected.statistics)) | collected.numbers
         for remark in collected.remarks:
             session.say(f"step {progress.step + 1}: {remark}")
         if (rule := recipe.train.dynamic_group_size) is not None:
-            progress.group_size = rule.next(group_size(recipe, state), values["groups/flat"])
+            progress.group_size = rule.next(now.group_size, values["groups/flat"])
         _say_events(session, state, collected)
     domain.module.train()
     with progress.timed("update" if recipe.samples else "warm_up"):
-        updates = update_policy(domain, recipe, state, collected, session.streams, world)
+        updates = update_policy(now, collected)
     for remark in updates.remarks:
         session.say(f"step {progress.step + 1}: {remark}")
     if recipe.train.micro_batch_members == "auto":

@@ -13,21 +13,18 @@ from typing import final
 import torch
 from torch import Tensor
 
-from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Samples
 from groupwise.objective import Batch, Objective, Plan
 from groupwise.objective.acted import Acted
 from groupwise.records import Scored
 from groupwise.schedule import Constant
 from groupwise.statistics import Mean, Statistic, add, finish
-from groupwise.streams import Streams
 from groupwise.train.collect import Collected
-from groupwise.train.distributed import World
-from groupwise.train.fitting import Parts, fit_micro_batch, members_at_once, retrying
-from groupwise.train.job import Recipe
+from groupwise.train.fitting import Parts, fit_micro_batch, retrying
 from groupwise.train.micro_batches import micro_batches, num_micro_batches
 from groupwise.train.optimiser import gradient_norm, trained_parameters
 from groupwise.train.state import TrainState
+from groupwise.train.step import Step
 
 _NOT_FINITE = "log_prob/not_finite"
 
@@ -57,9 +54,7 @@ class Updates:
         return {name: _mean([each[name] for each in self.metrics if name in each]) for name in names}
 
 
-def update_policy(
-    domain: Domain, recipe: Recipe, state: TrainState, collected: Collected | None, streams: Streams, world: World
-) -> Updates:
+def update_policy(step: Step, collected: Collected | None) -> Updates:
     """All optimiser steps of one step of the loop.
 
     `updates_per_batch` passes over the rollouts, each in `minibatches` parts of whole groups; without rollouts, one
@@ -67,27 +62,25 @@ def update_policy(
     """
     updates = Updates(torch.zeros(0) if collected is None else torch.zeros_like(collected.samples.old_log_prob))
     if collected is None or collected.batch is None:
-        _step(domain, recipe, state, None, None, updates, streams, world, on_policy=False)
+        _optimise(step, None, None, updates)
         return updates
-    state.objective = collected.batch.state
-    for number in range(recipe.train.updates_per_batch):
-        for rows in _minibatches(collected, recipe, state, number, streams, world):
-            on_policy = updates.taken == 0
-            _step(domain, recipe, state, collected, rows, updates, streams, world, on_policy=on_policy)
+    step.state.objective = collected.batch.state
+    for number in range(step.recipe.train.updates_per_batch):
+        for rows in _minibatches(step, collected, number):
+            _optimise(step, collected, rows, updates)
     return updates
 
 
-def _minibatches(
-    collected: Collected, recipe: Recipe, state: TrainState, number: int, streams: Streams, world: World
-) -> list[Tensor]:
+def _minibatches(step: Step, collected: Collected, number: int) -> list[Tensor]:
     """This process's rows of each minibatch; groups are dealt by their place in the step, the same for any number of
     processes.
     """
-    places = sorted({place for part in world.gather(collected.place.unique().tolist()) for place in part})
-    if recipe.train.minibatches == 1:
+    places = sorted({place for part in step.world.gather(collected.place.unique().tolist()) for place in part})
+    minibatches = step.recipe.train.minibatches
+    if minibatches == 1:
         return [torch.arange(len(collected.place), device=collected.place.device)]
-    order = streams.numpy("minibatches", state.progress.step, number).permutation(len(places))
-    bounds = [round(part * len(places) / recipe.train.minibatches) for part in range(recipe.train.minibatches + 1)]
+    order = step.streams.numpy("minibatches", step.state.progress.step, number).permutation(len(places))
+    bounds = [round(part * len(places) / minibatches) for part in range(minibatches + 1)]
     parts = []
     for start, end in itertools.pairwise(bounds):
         chosen = torch.tensor(
@@ -98,33 +91,18 @@ def _minibatches(
     return parts
 
 
-def _step(
-    domain: Domain,
-    recipe: Recipe,
-    state: TrainState,
-    collected: Collected | None,
-    rows: Tensor | None,
-    updates: Updates,
-    streams: Streams,
-    world: World,
-    *,
-    on_policy: bool,
-) -> None:
+def _optimise(step: Step, collected: Collected | None, rows: Tensor | None, updates: Updates) -> None:
+    domain, recipe, state, world = step.domain, step.recipe, step.state, step.world
+    on_policy = updates.taken == 0
     state.optimiser.zero_grad(set_to_none=True)
     accumulate: list[Callable[[], Parts]] = []
     if collected is not None and rows is not None:
-        accumulate.append(
-            lambda: policy_gradient(
-                domain, recipe, state, collected, rows, updates.log_ratio, world, on_policy=on_policy
-            )
-        )
-    if (shown := shown_now(domain, recipe, state, streams, len(updates.metrics))) is not None:
-        measured = fit_micro_batch(
-            domain, recipe, state, shown, shown.auxiliary_count["supervised"], frozenset({"log_prob"}), world
-        )
+        accumulate.append(lambda: policy_gradient(step, collected, rows, updates.log_ratio, on_policy=on_policy))
+    if (shown := shown_now(step, len(updates.metrics))) is not None:
+        measured = fit_micro_batch(step, shown, shown.auxiliary_count["supervised"], frozenset({"log_prob"}))
         updates.remarks += [measured] if measured else []
-        accumulate.append(lambda: supervised_gradient(domain, recipe, state, shown, world))
-    parts = retrying(accumulate, recipe, state, world, updates.remarks.append)
+        accumulate.append(lambda: supervised_gradient(step, shown))
+    parts = retrying(step, accumulate, updates.remarks.append)
     parameters = trained_parameters(domain.module)
     world.sum_gradients(parameters)
     pulled = (
@@ -163,17 +141,27 @@ def _step(
     updates.metrics.append(metrics)
 
 
-def policy_gradient(
-    domain: Domain,
-    recipe: Recipe,
-    state: TrainState,
-    collected: Collected,
-    rows: Tensor,
-    log_ratio: Tensor,
-    world: World,
-    *,
-    on_policy: bool,
-) -> Parts:
+@final
+@dataclass(frozen=True)
+class _Part:
+    """The members of one optimiser step on this process.
+
+    Args:
+        samples: of the whole batch.
+        rows: which of them.
+        batch: these members, prepared.
+        plan: of the update.
+        on_policy: whether no update was taken on the batch yet.
+    """
+
+    samples: Samples
+    rows: Tensor
+    batch: Batch
+    plan: Plan
+    on_policy: bool
+
+
+def policy_gradient(step: Step, collected: Collected, rows: Tensor, log_ratio: Tensor, *, on_policy: bool) -> Parts:
     """Accumulates the gradient of the policy's terms over `rows` and returns their statistics.
 
     Two ways to the same gradient. Scored with gradient, micro-batch by micro-batch. Or through cotangents: the loss's
@@ -181,38 +169,25 @@ def policy_gradient(
     update, and scope `batch` requires.
     """
     assert collected.batch is not None
-    objective, size = recipe.objective, members_at_once(recipe, state)
-    update, samples = collected.batch.select(rows), collected.samples
-    parts: Parts = [{"on_policy_share": Mean.number(float(on_policy))}]
-    plan = objective.plan(update, state.objective, world.sum, not_finite="counted")
-    recorded = samples.recorded
+    objective, recorded = step.objective, collected.samples.recorded
+    batch = collected.batch.select(rows)
+    plan = objective.plan(batch, step.state.objective, step.world.sum, not_finite="counted")
+    part = _Part(collected.samples, rows, batch, plan, on_policy)
+    share: Parts = [{"on_policy_share": Mean.number(float(on_policy))}]
     if on_policy and recorded is not None and objective.requires <= set(recorded.tensors()) and not plan.auxiliary:
-        return parts + _by_cotangents(
-            domain, objective, samples, rows, recorded.select(rows).detach(), plan, size, on_policy=on_policy
-        )
+        return share + _by_cotangents(step, part, recorded.select(rows).detach())
     if objective.scope == "batch":
-        scored = _scored(domain, samples, rows, objective.requires, size)
-        _note_log_ratio(log_ratio, rows, scored, update)
-        return parts + _by_cotangents(domain, objective, samples, rows, scored, plan, size, on_policy=on_policy)
-    return parts + _by_loss(domain, objective, samples, rows, update, plan, log_ratio, size, world, on_policy=on_policy)
+        scored = _scored(step, part)
+        _note_log_ratio(log_ratio, rows, scored, batch)
+        return share + _by_cotangents(step, part, scored)
+    return share + _by_loss(step, part, log_ratio)
 
 
-def _by_loss(
-    domain: Domain,
-    objective: Objective,
-    samples: Samples,
-    rows: Tensor,
-    update: Batch,
-    plan: Plan,
-    log_ratio: Tensor,
-    size: int | None,
-    world: World,
-    *,
-    on_policy: bool,
-) -> Parts:
+def _by_loss(step: Step, part: _Part, log_ratio: Tensor) -> Parts:
+    objective, rows, plan, size = step.objective, part.rows, part.plan, step.members_at_once
     alive = _alive(plan)
-    lengths = update.acted.mask.sum(1)
-    count = world.max(num_micro_batches(len(alive), size))
+    lengths = part.batch.acted.mask.sum(1)
+    count = step.world.max(num_micro_batches(len(alive), size))
     parts: Parts = [{"scored_share": _share(alive, plan)}]
     for chosen in micro_batches(lengths[alive], size, count):
         # Filler repeats this process's first member with weight 0; a process that has no member at all has nothing to
@@ -220,34 +195,25 @@ def _by_loss(
         if len(rows) == 0:
             break
         places = torch.where(chosen >= 0, alive[chosen.clamp(min=0)], chosen) if len(alive) else chosen
-        scored = domain.score(samples, rows[places.clamp(min=0)], objective.requires)
+        scored = step.domain.score(part.samples, rows[places.clamp(min=0)], objective.requires)
         loss = objective.loss(scored, plan.select(places))
         if loss.total.requires_grad:
             loss.backward()
         real = places[places >= 0]
         live = scored.detach().select(torch.arange(len(real), device=rows.device))
-        _note_log_ratio(log_ratio, rows[real], live, update.select(real))
+        _note_log_ratio(log_ratio, rows[real], live, part.batch.select(real))
         parts.append(
             {
                 **loss.statistics,
                 "padding_share/update": _padding(lengths[real]),
-                **_rescored(live, update, real, on_policy=on_policy),
+                **_rescored(live, part.batch.acted, real, on_policy=part.on_policy),
             }
         )
     return parts
 
 
-def _by_cotangents(
-    domain: Domain,
-    objective: Objective,
-    samples: Samples,
-    rows: Tensor,
-    scored: Scored,
-    plan: Plan,
-    size: int | None,
-    *,
-    on_policy: bool,
-) -> Parts:
+def _by_cotangents(step: Step, part: _Part, scored: Scored) -> Parts:
+    objective, plan = step.objective, part.plan
     found = objective.cotangents(scored, plan)
     wanted = {
         name: value
@@ -259,13 +225,15 @@ def _by_cotangents(
     alive = moves.nonzero()[:, 0]
     lengths = plan.acted.mask.sum(1)
     parts: Parts = [{**found.loss.statistics, "scored_share": _share(plan.acted.mask, plan)}]
-    for chosen in micro_batches(lengths[alive], size):
+    for chosen in micro_batches(lengths[alive], step.members_at_once):
         places = alive[chosen]
-        live = domain.backward(
-            samples, rows[places], Scored.from_tensors({name: value[places] for name, value in wanted.items()})
-        )
+        cotangents = Scored.from_tensors({name: value[places] for name, value in wanted.items()})
+        live = step.domain.backward(part.samples, part.rows[places], cotangents)
         parts.append(
-            {"padding_share/update": _padding(lengths[places]), **_rescored(live, plan, places, on_policy=on_policy)}
+            {
+                "padding_share/update": _padding(lengths[places]),
+                **_rescored(live, plan.acted, places, on_policy=part.on_policy),
+            }
         )
     return parts
 
@@ -277,42 +245,44 @@ def _alive(plan: Plan) -> Tensor:
     return (plan.acted.mask & (plan.advantage != 0)).any(1).nonzero()[:, 0]
 
 
-def _scored(domain: Domain, samples: Samples, rows: Tensor, requires: frozenset[str], size: int | None) -> Scored:
-    """All fields of `rows`, without gradient, in micro-batches."""
+def _scored(step: Step, part: _Part) -> Scored:
+    """All fields of the members, without gradient, in micro-batches."""
+    samples, rows, requires = part.samples, part.rows, step.objective.requires
     whole: dict[str, Tensor] = {}
     with torch.no_grad():
-        for chosen in micro_batches(samples.mask[rows].sum(1), size):
-            for name, value in domain.score(samples, rows[chosen], requires).tensors().items():
+        for chosen in micro_batches(samples.mask[rows].sum(1), step.members_at_once):
+            for name, value in step.domain.score(samples, rows[chosen], requires).tensors().items():
                 if name not in whole:
                     whole[name] = value.new_zeros((len(rows), *value.shape[1:]))
                 whole[name][chosen] = value
     return Scored.from_tensors(whole or dict.fromkeys(requires, samples.old_log_prob[rows]))
 
 
-def shown_now(domain: Domain, recipe: Recipe, state: TrainState, streams: Streams, number: int = 0) -> Samples | None:
+def shown_now(step: Step, number: int = 0) -> Samples | None:
     """The demonstrations beside this optimiser step; `None` where the supervised term has no coefficient."""
-    schedule = recipe.objective.auxiliary.get("supervised")
-    if schedule is None or schedule.at(state.objective.step) == 0:
+    schedule = step.objective.auxiliary.get("supervised")
+    if schedule is None or schedule.at(step.state.objective.step) == 0:
         return None
     # Every optimiser step of the run draws others, the one after a stage's start too; the objective's own count begins
     # anew there.
-    step = state.progress.num_attempts + number
-    samples = domain.demonstrations(recipe.train.demonstrations_per_step, streams=streams, step=step)
+    drawn = step.state.progress.num_attempts + number
+    size = step.recipe.train.demonstrations_per_step
+    samples = step.domain.demonstrations(size, streams=step.streams, step=drawn)
     assert samples is not None, "checked before the first step"
     return samples
 
 
-def supervised_gradient(domain: Domain, recipe: Recipe, state: TrainState, samples: Samples, world: World) -> Parts:
+def supervised_gradient(step: Step, samples: Samples) -> Parts:
     """Accumulates the gradient of the supervised term; its sum is divided by its own count over all processes."""
-    coefficient = recipe.objective.auxiliary["supervised"]
+    coefficient = step.objective.auxiliary["supervised"]
     alone = Objective(name="supervised", policy_weight=Constant(value=0.0), auxiliary={"supervised": coefficient})
-    share = world.share(len(samples))
+    share = step.world.share(len(samples))
     rows = torch.arange(share.start, share.stop, device=samples.mask.device)
     counts = samples.auxiliary_count["supervised"]
-    plan = alone.plan(_bare_batch(samples, rows, state), state.objective, world.sum)
+    plan = alone.plan(_bare_batch(samples, rows, step.state), step.state.objective, step.world.sum)
     parts: Parts = []
-    for chosen in micro_batches(counts[rows], members_at_once(recipe, state)):
-        loss = alone.loss(domain.score(samples, rows[chosen], alone.requires), plan.select(chosen))
+    for chosen in micro_batches(counts[rows], step.members_at_once):
+        loss = alone.loss(step.domain.score(samples, rows[chosen], alone.requires), plan.select(chosen))
         if loss.total.requires_grad:
             loss.backward()
         parts.append({name: loss.statistics[name] for name in ("loss", "loss_sup")})
@@ -334,14 +304,14 @@ def _note_log_ratio(log_ratio: Tensor, rows: Tensor, scored: Scored, update: Bat
     )
 
 
-def _rescored(live: Scored, update: Batch | Plan, rows: Tensor, *, on_policy: bool) -> dict[str, Statistic]:
+def _rescored(live: Scored, acted: Acted, rows: Tensor, *, on_policy: bool) -> dict[str, Statistic]:
     """How far the policy, scored again before its first update, is from what was recorded while it sampled: rounding,
     where they are one policy.
     """
     if not on_policy:
         return {}
-    gap = (live.log_prob - update.acted.old_log_prob[rows]).abs()
-    return {"sampling/rescoring_difference/mean": Mean.of(gap, update.acted.mask[rows])}
+    gap = (live.log_prob - acted.old_log_prob[rows]).abs()
+    return {"sampling/rescoring_difference/mean": Mean.of(gap, acted.mask[rows])}
 
 
 def _share(members: Tensor, plan: Plan) -> Mean:

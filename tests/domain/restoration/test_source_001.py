@@ -32,6 +32,7 @@ from groupwise.train.optimiser import build_optimiser, configure_optimiser
 from groupwise.train.progress import Progress
 from groupwise.train.stages import stage_reference
 from groupwise.train.state import TrainState
+from groupwise.train.step import Step as TrainStep
 from groupwise.train.update import shown_now, update_policy
 
 SIGMA, BLOCK, RATE = 0.2, 4, 0.02
@@ -110,14 +111,14 @@ def stepped(rewards: str, block: int, size: int | None, **train: Any) -> Steps:
     with torch.no_grad():
         for parameter in given.module.parameters():
             parameter += 0.02 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-    streams, world = Streams(11), World()
-    collected = collect(given, recipe, state, streams, world)
-    shown = [shown_now(given, recipe, state, streams, number) for number in range(2)]
+    now = TrainStep(given, recipe, state, Streams(11), World())
+    collected = collect(now)
+    shown = [shown_now(now, number) for number in range(2)]
     seen: list[tuple[Weights, Tensor]] = []
     optimiser.register_step_pre_hook(
         lambda *_: seen.append((copied(given), torch.cat([p.grad.flatten() for p in given.module.parameters()])))
     )
-    updates = update_policy(given, recipe, state, collected, streams, world)
+    updates = update_policy(now, collected)
     assert len(seen) == len(updates.metrics) == updates.taken == 2
     return Steps(
         given,
