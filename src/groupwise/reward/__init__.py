@@ -19,6 +19,10 @@ from groupwise.reward.scoring.table import RewardEvent, RewardTable
 
 if TYPE_CHECKING:
     from groupwise.reward.images.jpeg_size import JpegSize
+    from groupwise.reward.images.lpips import Lpips
+    from groupwise.reward.images.psnr import Psnr
+    from groupwise.reward.images.squared_error import SquaredError
+    from groupwise.reward.images.ssim import Ssim
     from groupwise.reward.models.aesthetic import Aesthetic
     from groupwise.reward.models.classifier import Classifier
     from groupwise.reward.models.clip_score import ClipScore
@@ -52,10 +56,12 @@ __all__ = [
     "Judge",
     "KnightsAndKnaves",
     "Length",
+    "Lpips",
     "MathVerify",
     "Noted",
     "NumericAnswer",
     "PickScore",
+    "Psnr",
     "ReasoningGym",
     "Repetition",
     "Reward",
@@ -67,6 +73,8 @@ __all__ = [
     "RewardTable",
     "Rewards",
     "SoftOverlong",
+    "SquaredError",
+    "Ssim",
     "UnitTests",
     "WinRate",
     "as_judge",
@@ -77,6 +85,10 @@ __all__ = [
 
 _PLACES = {
     "JpegSize": "groupwise.reward.images.jpeg_size",
+    "Lpips": "groupwise.reward.images.lpips",
+    "Psnr": "groupwise.reward.images.psnr",
+    "SquaredError": "groupwise.reward.images.squared_error",
+    "Ssim": "groupwise.reward.images.ssim",
     "Aesthetic": "groupwise.reward.models.aesthetic",
     "Classifier": "groupwise.reward.models.classifier",
     "ClipScore": "groupwise.reward.models.clip_score",
