@@ -24,7 +24,7 @@ def test_a_domain_is_its_own_code_and_what_it_imports() -> None:
         if name.startswith(("objective/", "reward/", "domain/diffusion", "domain/restoration", "train/"))
     ]
     with_rewards = imported_code("groupwise.domain.language.domain", without=["objective"])
-    assert "reward/exact_answer.py" in with_rewards
+    assert "reward/texts/exact_answer.py" in with_rewards
     assert set(found) < set(with_rewards)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -28,6 +28,7 @@ from groupwise.checkpoint import (
     save_tree,
 )
 from groupwise.domain.base import Domain
+from groupwise.reward.config import REWARDS
 from groupwise.train.distributed import World
 from groupwise.train.job import Recipe
 
@@ -161,10 +162,15 @@ def measured_key(domain: Domain, recipes: Sequence[Recipe]) -> str:
 
 def _code_of(domain: Domain, settings: str, recipes: Sequence[Recipe]) -> list[str]:
     """The domain's own code with what it imports; that of rewards only where the settings name some."""
-    reads_rewards = any("rewards" in getattr(recipe, settings).get("domain", {}) for recipe in recipes)
-    return imported_code(
-        type(domain).__module__, without=_NOT_THE_DOMAINS if reads_rewards else (*_NOT_THE_DOMAINS, "reward")
-    )
+    tables = [getattr(recipe, settings).get("domain", {}) for recipe in recipes]
+    reads_rewards = any("rewards" in table for table in tables)
+    modules = [type(domain).__module__]
+    # The domain names no kind of reward: its class comes in by an entry point.
+    for rewards in (table.get("rewards") or {} for table in tables):
+        kinds = {reward["kind"] for reward in rewards.values() if isinstance(reward, Mapping) and "kind" in reward}
+        modules += [REWARDS.config(kind).__module__ for kind in sorted(kinds)]
+    without = _NOT_THE_DOMAINS if reads_rewards else (*_NOT_THE_DOMAINS, "reward")
+    return list(dict.fromkeys(file for module in modules for file in imported_code(module, without=without)))
 
 
 def load_warm_up(key: str, cache: Cache | None = None) -> WarmUp | None:
