@@ -45,11 +45,12 @@ _CODE = (
             "micro_batches",
             "optimiser",
             "stages",
+            "step",
             "update",
         )
     ),
     *(f"train/{name}.py" for name in ("weight_average", "warm_up")),
-    *(f"objective/{name}.py" for name in ("loss", "objective", "plan")),
+    *(f"objective/{name}.py" for name in ("acted", "batch", "loss", "objective", "plan")),
     *("records.py", "schedule", "statistics.py", "streams.py"),
 )
 _NOT_THE_DOMAINS = ("objective", "schedule", "train", "experiment", "cli", "config", "checkpoint", "processes.py")
