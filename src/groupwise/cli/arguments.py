@@ -29,8 +29,8 @@ Prompts = Annotated[
     str | None,
     typer.Option(
         help=(
-            "A file with one prompt a line (or .jsonl) for an image model; `diffusion` then runs `diffusion_prompts`,"
-            " whose reward suits any."
+            "A file with one prompt a line (or .jsonl) for an image model; an experiment with a twin NAME_prompts then"
+            " runs that, whose reward suits any."
         )
     ),
 ]

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_LIBRARIES = {"language": ("transformers", "text-generation"), "diffusion": ("diffusers", "text-to-image")}
-"""What loads a domain's folder, and what hubs call its task."""
+if TYPE_CHECKING:
+    from groupwise.domain.exported import Card
 
 
-def card_head(config: Mapping[str, Any]) -> list[str]:
-    """The lines of the head.
+def card_head(config: Mapping[str, Any], card: Card) -> list[str]:
+    """Writes the lines of the head.
 
     Args:
         config: the run's resolved configuration.
+        card: what the domain says of the folder.
 
     Example:
-        >>> config = {
-        ...     "domain": {
-        ...         "kind": "diffusion",
-        ...         "model": {"kind": "pretrained", "path": "models/FLUX.1-dev", "lora": {"rank": 4}},
-        ...     }
-        ... }
-        >>> print(*card_head(config), sep="\\n")
+        >>> from groupwise.domain.exported import Card
+        >>> config = {"domain": {"model": {"kind": "pretrained", "path": "models/FLUX.1-dev"}}}
+        >>> print(*card_head(config, Card("", "diffusers", "text-to-image", adapter=True)), sep="\\n")
         ---
         library_name: diffusers
         pipeline_tag: text-to-image
@@ -32,52 +29,19 @@ def card_head(config: Mapping[str, Any]) -> list[str]:
         tags: [groupwise, reinforcement-learning, lora]
         ---
     """
-    kind = config["domain"].get("kind", "language")
-    base, adapter = base_model(config), stays_adapter(config)
+    from groupwise.domain.exported import base_model
+
+    base = base_model(config["domain"])
     return [
         "---",
-        *(
-            [f"library_name: {_LIBRARIES[kind][0]}", f"pipeline_tag: {_LIBRARIES[kind][1]}"]
-            if kind in _LIBRARIES
-            else []
-        ),
+        *([f"library_name: {card.library}"] if card.library else []),
+        *([f"pipeline_tag: {card.task}"] if card.task else []),
         # A text of JSON is one of YAML, whatever stands in a path.
         *(
-            [f"base_model: {json.dumps(base)}", f"base_model_relation: {'adapter' if adapter else 'finetune'}"]
+            [f"base_model: {json.dumps(base)}", f"base_model_relation: {'adapter' if card.adapter else 'finetune'}"]
             if base
             else []
         ),
-        f"tags: [groupwise, reinforcement-learning{', lora' if adapter else ''}]",
+        f"tags: [groupwise, reinforcement-learning{', lora' if card.adapter else ''}]",
         "---",
     ]
-
-
-def base_model(config: Mapping[str, Any]) -> str:
-    """The hub id or folder that training began from; empty where the weights began fresh.
-
-    Args:
-        config: the run's resolved configuration.
-
-    Example:
-        >>> base_model({"domain": {"model": {"kind": "scratch"}}})
-        ''
-    """
-    model = config["domain"].get("model")
-    named = model.get("path") if isinstance(model, Mapping) and model.get("kind") == "pretrained" else None
-    return named if isinstance(named, str) else ""
-
-
-def stays_adapter(config: Mapping[str, Any]) -> bool:
-    """Whether what is exported needs its base model: a language model's adapter is merged, an image model's is not.
-
-    Args:
-        config: the run's resolved configuration.
-
-    Example:
-        >>> stays_adapter(
-        ...     {"domain": {"kind": "language", "model": {"kind": "pretrained", "path": "a", "lora": {"r": 2}}}}
-        ... )
-        False
-    """
-    model = config["domain"].get("model")
-    return config["domain"].get("kind") == "diffusion" and isinstance(model, Mapping) and bool(model.get("lora"))

@@ -204,6 +204,9 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
     Returns:
         lines to print.
     """
+    from groupwise.domain.kinds import DOMAINS, config_class
+    from groupwise.domain.settings import DomainConfig
+
     place = shlex.quote(str(run))
     # A run folder is an experiment too: with a model, prompts or a budget of one's own it is what the commands below go
     # on with.
@@ -211,7 +214,8 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
     prompts = [record["prompt"] for record in records if isinstance(record.get("prompt"), str)]
     prompt = shlex.quote(prompts[0]) if prompts and len(prompts[0]) <= 80 and "\n" not in prompts[0] else ""
     other = "dapo" if config["method"] != "dapo" else "grpo"
-    ask = "restore an image of the evaluation" if config["domain"]["kind"] == "restoration" else "ask it something"
+    kind = config["domain"]["kind"]
+    ask = (config_class(kind) if DOMAINS.can_read(kind) else DomainConfig).sample_hint
     steps = {
         ask: f"sample {place}" + (f" --prompt {prompt}" if prompt else ""),
         "what its metrics say": f"doctor {place}",

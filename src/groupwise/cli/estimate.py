@@ -12,6 +12,7 @@ import typer
 from groupwise.cli.arguments import Overrides, RunCode
 
 if TYPE_CHECKING:
+    from groupwise.domain.costs import CausalLm
     from groupwise.estimate.estimate import Estimate
     from groupwise.estimate.machine import Machine
     from groupwise.estimate.shape import Shape
@@ -78,22 +79,20 @@ def estimate(
         None if model is None else str(model),
         run_code,
     )
-    shape, prompt = _sizes(span, model, prompt_tokens)
-    step = _step(span, prompt, completion_tokens)
+    costs = _costs(span, experiment if against is None else str(against))
+    shape = _shape(costs, model, span.name)
+    step = _step(span, costs, prompt_tokens or costs.prompt_tokens or 128.0, completion_tokens)
     taken = {}
     if against is not None:
         step, taken = _as_run(step, against)
-    settings: Any = span.domain
-    half = span.train.autocast == "bfloat16" or getattr(settings.model, "dtype", "float32") == "bfloat16"
-    weight = 2 if getattr(settings.model, "dtype", "float32") == "bfloat16" else 4
-    lora = getattr(settings.model, "lora", None)
+    half = span.train.autocast == "bfloat16" or costs.bfloat16
     machine = _machine(gpu, half, span, calibrate)
     found = estimated(
         shape,
         step,
         machine,
         num_processes=gpus,
-        numbers=Numbers(weight, 2 if half else 4, None if lora is None else lora.r),
+        numbers=Numbers(2 if costs.bfloat16 else 4, 2 if half else 4, costs.lora_rank),
         sharding=sharding,
     )
     for line in _about(found):
@@ -109,11 +108,6 @@ def _sampling_span(name: str, overrides: Sequence[str], model: str | None, run_c
     from groupwise.config import ConfigError
 
     loaded = load(name, overrides, model=model, run_code=run_code)
-    if loaded.domain.kind != "language":
-        raise ConfigError(
-            f"{name} has the domain {loaded.domain.kind!r}; the cost model is that of causal language models: give one,"
-            " for example language"
-        )
     span = next((span for span in loaded.spans if span.samples), None)
     if span is None:
         raise ConfigError(
@@ -122,33 +116,30 @@ def _sampling_span(name: str, overrides: Sequence[str], model: str | None, run_c
     return span
 
 
-def _sizes(span: Experiment, model: Path | None, prompt_tokens: float | None) -> tuple[Shape, float]:
-    """The model's shape and the prompts' mean length; a small model made for its data is built to know its
-    vocabulary.
-    """
+def _costs(span: Experiment, name: str) -> CausalLm:
+    """What the domain says its step costs depend on."""
+    from groupwise.config import ConfigError
+    from groupwise.streams import Streams
+
+    costs = span.domain.costs(streams=Streams(span.seed))
+    if costs is None:
+        raise ConfigError(
+            f"{name} has the domain {span.domain.kind!r}, whose costs are not known; the cost model is that of causal"
+            " language models: give such an experiment, for example `groupwise estimate` without a name"
+        )
+    return costs
+
+
+def _shape(costs: CausalLm, model: Path | None, name: str) -> Shape:
     from groupwise.estimate.shape import read_shape, shape_of
 
-    settings: Any = span.domain
-    if settings.pretrained:
-        return read_shape(model or settings.model.path), prompt_tokens or 128.0
-    from groupwise.experiment.runner import open_domain
-
-    domain: Any = open_domain(span)
-    try:
-        lengths = [
-            len(domain.tokenizer(prompt.columns["prompt"])["input_ids"])
-            for prompt in domain.prompts(range(min(256, domain.num_prompts)))
-        ]
-        return shape_of(domain.module.config.to_dict(), span.name), prompt_tokens or sum(lengths) / len(lengths)
-    finally:
-        domain.close()
+    return read_shape(model or costs.path) if costs.config is None else shape_of(costs.config, name)
 
 
-def _step(span: Experiment, prompt_tokens: float, completion_tokens: float | None) -> Step:
+def _step(span: Experiment, costs: CausalLm, prompt_tokens: float, completion_tokens: float | None) -> Step:
     from groupwise.estimate.work import Step
 
-    settings: Any = span.domain
-    longest = settings.sampling.max_new_tokens
+    longest = costs.max_new_tokens
     size = span.train.micro_batch_members
     return Step(
         prompts=span.train.prompts_per_step,

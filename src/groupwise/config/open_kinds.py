@@ -12,6 +12,8 @@ from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, Vali
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, PydanticKnownError, core_schema
 
+_PACKAGE = "groupwise"
+
 NESTED = "nested"
 """The type of an error that carries the errors of the kind that was named."""
 
@@ -75,6 +77,8 @@ class OpenKinds:
         choices: dict[Any, CoreSchema] = {
             kind: self.config(kind).__pydantic_core_schema__ for kind in self.names() if self.can_read(kind)
         }
+        if not choices:
+            return {"type": "object"}
         return handler(core_schema.tagged_union_schema(choices, discriminator="kind"))
 
     def _read(self, value: Any) -> BaseModel:
@@ -85,6 +89,16 @@ class OpenKinds:
         kind = value.get("kind")
         if kind is None:
             raise PydanticKnownError("union_tag_not_found", {"discriminator": "'kind'"})
+        if not any(point.dist and point.dist.name == _PACKAGE for point in _points(self._group)):
+            raise PydanticCustomError(
+                "not_installed",
+                "{text}",
+                {
+                    "text": f"the kinds of {self._group} are not known, for the installation of {_PACKAGE} does not"
+                    " name them; it is of an older version, or the source was never installed: write `python -m pip"
+                    " install --editable .` in the folder of its source (or `make train`), or install its wheel again"
+                },
+            )
         if kind not in self.names():
             raise PydanticKnownError(
                 "union_tag_invalid",

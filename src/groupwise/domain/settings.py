@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field
 
-from groupwise.config import Config
+from groupwise.config import Config, ConfigError
+from groupwise.domain.exported import Card, Export
 from groupwise.extras import require
 from groupwise.schedule import Schedule
 
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
+    from groupwise.domain.costs import CausalLm
     from groupwise.streams import Streams
 
 
@@ -34,6 +38,9 @@ class DomainConfig(Config):
 
     extra: ClassVar[str] = ""
     """The extra of this package that the domain needs; empty where it needs none."""
+
+    sample_hint: ClassVar[str] = "ask it something"
+    """What `groupwise sample` does with a trained model, as the end of a run says it."""
 
     kind: str
     sampling_schedule: Mapping[str, Schedule] = Field(default_factory=dict)
@@ -77,6 +84,46 @@ class DomainConfig(Config):
             data: whether training prompts are asked for.
         """
         return self
+
+    def costs(self, *, streams: Streams) -> CausalLm | None:
+        """What `groupwise estimate` computes with; None of a domain whose policy is no causal language model.
+
+        Args:
+            streams: of the run.
+        """
+        return None
+
+    @classmethod
+    def export(cls, request: Export) -> Card:
+        """Writes a trained model as others load it. By default a copy of what `Domain.save` wrote.
+
+        Args:
+            request: the model, and where to write.
+
+        Returns:
+            what its card says.
+
+        Raises:
+            ConfigError: solved examples are asked for, and the domain exports none.
+        """
+        if request.examples is not None:
+            raise ConfigError(
+                f"--examples {request.examples}: the {request.settings.get('kind')} domain exports no examples; leave"
+                " it out"
+            )
+        shutil.copytree(request.model, request.folder, dirs_exist_ok=True)
+        return cls.card(request)
+
+    @classmethod
+    def card(cls, request: Export) -> Card:
+        """What the card of a copied model says.
+
+        Args:
+            request: as `export` got it, its folder written.
+        """
+        return Card(
+            loading=f"groupwise evaluate {shlex.quote(str(request.out))} --experiment {shlex.quote(str(request.run))}"
+        )
 
     @classmethod
     def on_model(cls, folder: str) -> dict[str, Any]:

@@ -12,21 +12,26 @@ import platform
 import statistics
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import metadata
+from importlib import metadata, resources
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
 
 from groupwise.checkpoint.cache import cache_folder, code_version, content_key
+from groupwise.config import merge
 from groupwise.estimate.machine import Measured
 from groupwise.estimate.shape import Shape
 from groupwise.estimate.work import Step, work
 
 Train = Callable[[Mapping[str, Any], Path], None]
 """Runs an experiment's table into a folder: given by whoever knows experiments, since this room lies below them."""
+
+_PROBE = resources.files("groupwise.presets") / "probe.toml"
+"""The run that is measured, but for its sizes and prompts."""
 
 NUM_STEPS = 5
 PROMPT_WORDS, NEW_TOKENS = 16, 16
@@ -80,29 +85,20 @@ class Probe:
             " ".join(f"w{(PROMPT_WORDS * place + word) % self.words}" for word in range(PROMPT_WORDS)) + f" n{place}"
             for place in range(count)
         ]
-        return {
-            "name": "calibration",
-            # With a reference, so that scoring is measured too.
-            "method": "grpo",
+        over = {
             "domain": {
-                "kind": "language",
-                "model": {"kind": "scratch", "tokenizer": "words", "shape": {**sizes, **heads}},
-                "data": {"source": {"kind": "texts", "prompts": prompts}, "num_held_out": 1},
-                "rewards": {"differs": {"kind": "callable", "path": "groupwise.estimate.calibration:differs"}},
+                "model": {"shape": {**sizes, **heads}},
+                "data": {"source": {"prompts": prompts}},
                 "sampling": {"max_new_tokens": NEW_TOKENS},
-                "evaluation": {"sampled": False},
             },
             "train": {
                 "num_steps": NUM_STEPS,
                 "prompts_per_step": self.prompts,
                 "group_size": self.group_size,
                 "num_threads": num_threads,
-                "callbacks": ["groupwise.estimate.calibration:tick"],
             },
-            "optimiser": {"learning_rate": 1e-6},
-            "checkpoint": {"every": 10**6},
-            "track": {"console": "none", "rollouts_every": 10**6},
         }
+        return merge(tomllib.loads(_PROBE.read_text(encoding="utf-8")), over)
 
 
 PROBES = tuple(
@@ -169,6 +165,7 @@ def calibrated(
         "num_threads": num_threads,
         "versions": {name: metadata.version(name) for name in ("groupwise", "torch", "transformers")},
         "probes": [asdict(probe) for probe in PROBES],
+        "run": _PROBE.read_text(encoding="utf-8"),
         "code": code_version("estimate"),
     }
     path = cache_folder() / "calibration" / f"{content_key(about)}.json"

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any, final
 
@@ -30,26 +32,10 @@ RUN_CODE = "GROUPWISE_RUN_CODE"
 """The environment variable that stands for `--run-code` where commands are written by templates."""
 
 SAFE = frozenset(
-    f"groupwise.{name}"
-    for name in (
-        "estimate.calibration:differs",
-        "domain.diffusion.digit_readers:neighbours",
-        "domain.diffusion.digit_readers:support_vectors",
-        "domain.language.environment.calculator:calculate",
-        "domain.language.source.cups:worked",
-        "domain.language.source.number:patient",
-        "domain.language.writer.countdown:keeps_the_rules",
-        "domain.language.writer.countdown:sort_numbers",
-        "domain.language.writer.countdown:write",
-        "domain.language.writer.knights_and_knaves:in_letters",
-        "domain.language.writer.knights_and_knaves:write",
-        "domain.restoration.readers:perceptron",
-        "domain.restoration.readers:support_vectors",
-    )
+    tomllib.loads((resources.files("groupwise.presets") / "harmless.toml").read_text(encoding="utf-8"))["names"]
 )
-"""Code that anybody's configuration may run unasked: what shipped experiments and `groupwise estimate` name. Each
-computes on what it is given and does nothing else, whatever its arguments. That a name begins with `groupwise` says
-little: `groupwise.experiment.grids:subprocess.Popen` is such a name.
+"""Code that anybody's configuration may run unasked, as `harmless.toml` lists it. That a name begins with `groupwise`
+says little: `groupwise.experiment.grids:subprocess.Popen` is such a name.
 """
 
 _MOST_SHOWN = 12

@@ -35,7 +35,12 @@ def score_bounds(config: Mapping[str, Any], metric: str, scores: Iterable[float]
     """
     name = metric.rpartition("/")[2]
     domain = config.get("domain")
-    rewards = domain.get("rewards", {}) if isinstance(domain, Mapping) else {}
+    table = domain.get("rewards") if isinstance(domain, Mapping) else None
+    rewards = (
+        {key: reward for key, reward in table.items() if isinstance(reward, Mapping)}
+        if isinstance(table, Mapping)
+        else {}
+    )
     if name in rewards:
         bounds = _ends(rewards[name])
     elif name == "reward" and rewards:

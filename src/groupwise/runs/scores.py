@@ -45,13 +45,13 @@ def reward_weights(config: Mapping[str, Any]) -> dict[str, float]:
         {'brief': 0.5, 'environment': 2.0}
     """
     domain = config.get("domain", {})
-    rewards = {
-        **domain.get("rewards", {}),
-        **({"environment": environment} if (environment := domain.get("environment")) else {}),
-    }
+    rewards = domain.get("rewards")
+    # Keys of these names may mean something else in the settings of another package's domain.
+    tables = {**(rewards if isinstance(rewards, Mapping) else {}), "environment": domain.get("environment")}
     return {
         name: 0.0 if reward.get("role") == "judge" else float(reward.get("weight", 1.0))
-        for name, reward in rewards.items()
+        for name, reward in tables.items()
+        if isinstance(reward, Mapping) and reward
     }
 
 

@@ -5,7 +5,7 @@ with the run.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeGuard
 
 from torch import Tensor
 
@@ -18,11 +18,15 @@ Seen = list[tuple[int, dict[str, list[dict[str, list[float]]]]]]
 """Groups by their place in the step: reward -> one entry a comparison, field -> values of its members."""
 
 
-@runtime_checkable
 class HasRewards(Protocol):
     """A domain whose rewards may follow what they see (`groupwise.reward.parted.Follows`)."""
 
     rewards: Rewards
+
+
+def _has_rewards(domain: Any) -> TypeGuard[HasRewards]:
+    """An author's domain may have an attribute of this name that is something else."""
+    return isinstance(getattr(domain, "rewards", None), Rewards)
 
 
 def reward_remarks(domain: Domain) -> list[str]:
@@ -31,7 +35,7 @@ def reward_remarks(domain: Domain) -> list[str]:
     Args:
         domain: of any stage.
     """
-    return domain.rewards.remarks if isinstance(domain, HasRewards) else []
+    return domain.rewards.remarks if _has_rewards(domain) else []
 
 
 def recall(domain: Domain, state: TrainState) -> None:
@@ -42,7 +46,7 @@ def recall(domain: Domain, state: TrainState) -> None:
         domain: of the stage.
         state: of the run.
     """
-    if isinstance(domain, HasRewards):
+    if _has_rewards(domain):
         domain.rewards.recall(state.reward_memory)
 
 
@@ -60,7 +64,7 @@ def remember(
     Returns:
         what the rewards say about themselves, by metric.
     """
-    if not isinstance(domain, HasRewards):
+    if not _has_rewards(domain):
         return {}
     own = [each for place, table in rounds for each in seen(place, table)]
     everything = sorted((each for part in world.gather(own) for each in part), key=lambda each: each[0])

@@ -1,12 +1,11 @@
-"""The domain of the guide's page, word for word: by import path, and as a kind that another package brings. It goes
-through the verbs that ours go through.
+"""A domain in one file outside the package: by import path, and as a kind that another package brings. It goes through
+the verbs that ours go through.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -21,21 +20,17 @@ from groupwise.config import ConfigError
 from groupwise.experiment.runner import open_domain
 from groupwise.streams import Streams
 
-PAGE = (Path(__file__).parents[3] / "docs/guide/write_your_own_domain.md").read_text()
-REACH, TOML = (re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL) for language in ("python", "toml"))
-assert REACH
-assert TOML
+HERE = Path(__file__).parent
+REACH, TOML = ((HERE / name).read_text() for name in ("reach.py", "reach.toml"))
 
-# The page's experiment, shorter, and with a checkpoint often enough to be killed between two.
-EXPERIMENT = (
-    TOML[1].replace("num_steps = 60", "num_steps = 40") + '[checkpoint]\nevery = 2\n[track]\nconsole = "none"\n'
-)
+# The experiment, shorter, and with a checkpoint often enough to be killed between two.
+EXPERIMENT = TOML.replace("num_steps = 60", "num_steps = 40") + '[checkpoint]\nevery = 2\n[track]\nconsole = "none"\n'
 
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of a stranger's, with his module and his experiment, in which his commands run."""
-    (tmp_path / "reach.py").write_text(REACH[1])
+    (tmp_path / "reach.py").write_text(REACH)
     (tmp_path / "reach.toml").write_text(EXPERIMENT)
     monkeypatch.chdir(tmp_path)
     # Every test has a module of this name in a folder of its own.
@@ -161,7 +156,7 @@ def test_a_law_that_it_breaks_is_named_before_it_is_trained(place: Path) -> None
 def test_a_folder_of_a_strangers_runs_no_class_unasked(place: Path) -> None:
     assert groupwise("train", "reach.toml", "--out", "run", "train.num_steps=2").returncode == 0
     shutil.copytree(place / "run", place / "theirs")
-    (place / "reach.py").write_text(REACH[1] + "\nopen('it-ran', 'w').close()\n")
+    (place / "reach.py").write_text(REACH + "\nopen('it-ran', 'w').close()\n")
     for verb in (
         ["evaluate", "theirs"],
         ["sample", "theirs"],

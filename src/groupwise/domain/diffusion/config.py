@@ -19,6 +19,7 @@ from groupwise.domain.diffusion.sampler import ODE, Auto, Sampler
 from groupwise.domain.diffusion.source import SourceConfig
 from groupwise.domain.diffusion.source.base import Nothing
 from groupwise.domain.diffusion.window import Window
+from groupwise.domain.exported import Card, Export, base_model
 from groupwise.domain.settings import DomainConfig
 from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
@@ -178,6 +179,23 @@ class DiffusionConfig(DomainConfig):
         nothing = not data and isinstance(self.model, Pretrained) and is_pipeline(self.model)
         changes = {"data": self.data.model_copy(update={"source": Nothing()})} if nothing else {}
         return self.model_copy(update={"rewards": {}, "demonstrations": None, **changes})
+
+    @classmethod
+    def card(cls, request: Export) -> Card:
+        """A folder of diffusers where the model came from one; an adapter stays one."""
+        out, model = request.out, request.settings.get("model")
+        loading = super().card(request).loading
+        if (request.folder / "pytorch_lora_weights.safetensors").is_file():
+            base = f'diffusers.DiffusionPipeline.from_pretrained("{base_model(request.settings)}")'
+            loading = f'{base}, and then pipeline.load_lora_weights("{out}")'
+        elif (request.folder / "model_index.json").is_file():
+            loading = f'diffusers.DiffusionPipeline.from_pretrained("{out}")'
+        return Card(
+            loading=loading,
+            library="diffusers",
+            task="text-to-image",
+            adapter=isinstance(model, Mapping) and bool(model.get("lora")),
+        )
 
     def open(self, *, streams: Streams, device: str = "cpu") -> DiffusionDomain:
         """The domain itself: prompts read and split, the model loaded.

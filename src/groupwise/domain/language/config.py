@@ -14,6 +14,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
 from groupwise.config import Config, ImportPath
 from groupwise.config.numbers import Count, PerStep, Positive, Seed
+from groupwise.domain.costs import CausalLm
+from groupwise.domain.exported import Card, Export
 from groupwise.domain.language.environment import EnvironmentConfig
 from groupwise.domain.language.model import ModelConfig, Pretrained
 from groupwise.domain.language.source import SourceConfig
@@ -250,6 +252,39 @@ class LanguageConfig(DomainConfig):
         if self.engine.kind == "vllm":
             changes["engine"] = BuiltinEngine()
         return self.model_copy(update=changes)
+
+    def costs(self, *, streams: Streams) -> CausalLm:
+        """What the cost of a step depends on; a small model made for its data is built to know its vocabulary."""
+        model: Any = self.model
+        dtype, lora = getattr(model, "dtype", "float32"), getattr(model, "lora", None)
+        path, config, prompt_tokens = "", None, None
+        if isinstance(model, Pretrained):
+            path = model.path
+        else:
+            domain: Any = self.open(streams=streams)
+            try:
+                prompts = domain.prompts(range(min(256, domain.num_prompts)))
+                lengths = [len(domain.tokenizer(prompt.columns["prompt"])["input_ids"]) for prompt in prompts]
+                config, prompt_tokens = domain.module.config.to_dict(), sum(lengths) / len(lengths)
+            finally:
+                domain.close()
+        return CausalLm(
+            path=path,
+            config=config,
+            prompt_tokens=prompt_tokens,
+            max_new_tokens=self.sampling.max_new_tokens,
+            bfloat16=dtype == "bfloat16",
+            lora_rank=None if lora is None else lora.r,
+        )
+
+    @classmethod
+    def card(cls, request: Export) -> Card:
+        """A folder of transformers, its adapter merged."""
+        return Card(
+            loading=f'transformers.AutoModelForCausalLM.from_pretrained("{request.out}")',
+            library="transformers",
+            task="text-generation",
+        )
 
     def open(self, *, streams: Streams, device: str = "cpu") -> LanguageDomain:
         """The domain itself: data read and split, model and tokenizer loaded.

@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 
 from groupwise.config import Config
 from groupwise.config.numbers import Count, PerStep, Positive, Seed, Width
+from groupwise.domain.exported import Card, Export
 from groupwise.domain.restoration.degradation import Degradation, GaussianNoise
 from groupwise.domain.restoration.model import ModelConfig, Network
 from groupwise.domain.restoration.policy import Gates, Pixels, PolicyConfig
@@ -109,6 +110,8 @@ class RestorationConfig(DomainConfig):
     """Keys that a stage that samples nothing does not train by: they may change, and a kept warm-up stays what it was.
     """
 
+    sample_hint: ClassVar[str] = "restore an image of the evaluation"
+
     kind: Literal["restoration"] = "restoration"
     model: ModelConfig
     source: SourceConfig
@@ -169,6 +172,11 @@ class RestorationConfig(DomainConfig):
             data: whether training prompts are asked for; without them there is nothing to restore.
         """
         return self.model_copy(update={"rewards": {}})
+
+    @classmethod
+    def card(cls, request: Export) -> Card:
+        """A network that this package loads."""
+        return Card(loading=f'groupwise.domain.restoration.loading.load("{request.out}")')
 
     def open(self, *, streams: Streams, device: str = "cpu") -> RestorationDomain:
         """The domain itself: images read and split, the network loaded.

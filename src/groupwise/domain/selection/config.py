@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, final
 
 from pydantic import Field, model_validator
 
-from groupwise.config import Config
+from groupwise.config import Config, validate
 from groupwise.config.numbers import Count, Length, PerStep
+from groupwise.domain.exported import Card, Export
 from groupwise.domain.selection.policy.config import ModelConfig, Pointer
 from groupwise.domain.selection.rce_config import RceConfig
 from groupwise.domain.selection.source import SourceConfig
@@ -170,6 +171,13 @@ class SelectionConfig(DomainConfig):
             data: whether training prompts are asked for; without them there is nothing to choose from.
         """
         return self.model_copy(update={"rewards": {}, "rce": None})
+
+    @classmethod
+    def export(cls, request: Export) -> Card:
+        """A selector: the policy together with the solved examples that it chooses from."""
+        from groupwise.domain.selection.exported import export
+
+        return export(validate(cls, dict(request.settings), str(request.run)), request)
 
     def open(self, *, streams: Streams, device: str = "cpu") -> SelectionDomain:
         """The domain itself: questions read and checked, the task model and the policy loaded.

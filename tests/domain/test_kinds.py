@@ -1,0 +1,94 @@
+"""Domains come in by their entry points: no room above names one of ours; an installation that has none says so."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from groupwise import load_experiment
+from groupwise.config import ConfigError, open_kinds
+from groupwise.domain.kinds import DOMAINS, config_class
+from groupwise.experiment.schema import file_schema
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "groupwise"
+SHIPPED = {"language", "diffusion", "restoration", "selection"}
+FILES = [
+    path
+    for room in ("experiment", "train", "cli", "reward", "report", "estimate")
+    for path in sorted((SOURCE / room).rglob("*.py"))
+]
+EXPERIMENT = {("cli/estimate.py", "language")}
+"""The name of the experiment that is estimated where a command names none."""
+
+
+def concrete(text: str) -> Iterator[str]:
+    """The places of a source text that import a shipped domain or hold its kind as a string, docstrings left out."""
+    tree = ast.parse(text)
+    bodies = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    prose = {
+        id(statement.value)
+        for node in ast.walk(tree)
+        if isinstance(node, bodies)
+        for statement in node.body
+        if isinstance(statement, ast.Expr)
+    }
+    for node in ast.walk(tree):
+        modules = (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [f"{node.module}.{alias.name}" for alias in node.names]
+            if isinstance(node, ast.ImportFrom)
+            else [node.value]
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in prose
+            else []
+        )
+        for module in modules:
+            if module in SHIPPED or any(f"domain.{kind}" in module for kind in SHIPPED):
+                yield module
+
+
+def test_no_room_above_names_a_domain() -> None:
+    names = {
+        (path.relative_to(SOURCE).as_posix(), name)
+        for path in FILES
+        for name in concrete(path.read_text(encoding="utf-8"))
+    }
+    assert names == EXPERIMENT
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from groupwise.domain.language.config import LanguageConfig",
+        "from groupwise.domain import diffusion",
+        "import groupwise.domain.selection.export",
+        "def f(kind):\n    return kind == 'restoration'",
+        "path = 'groupwise.domain.language.source.cups:worked'",
+    ],
+)
+def test_a_name_is_seen_however_it_is_written(text: str) -> None:
+    assert list(concrete(text))
+
+
+def test_the_kind_of_a_package_that_is_not_here_is_a_plain_domain() -> None:
+    assert config_class("a kind of nobody").__name__ == "DomainConfig"
+    assert config_class("language").sample_hint == "ask it something"
+    assert config_class("restoration").sample_hint == "restore an image of the evaluation"
+
+
+def test_an_installation_without_entry_points_says_what_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkout that was never installed, or one installed before there were entry points."""
+    monkeypatch.setattr(open_kinds, "_points", lambda group: ())
+    assert DOMAINS.names() == ()
+    (tmp_path / "experiment.json").write_text(json.dumps({"domain": {"kind": "language"}}))
+    with pytest.raises(ConfigError) as caught:
+        load_experiment(tmp_path / "experiment.json")
+    assert "pip install --editable ." in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert "properties" in file_schema()
