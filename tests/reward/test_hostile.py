@@ -13,16 +13,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import reasoning_gym
 from reasoning_gym.factory import DATASETS, get_score_answer_fn
-from tests.hostile import SHORT, TEXTS
 
 from groupwise.domain.language.source.reasoning_gym import plain
 from groupwise.reward import CallableReward, Extract, Format, ReasoningGym, Reward, Rewards, RewardTable
 from groupwise.reward.base import MemberLimits
 from groupwise.reward.config import REWARDS
 from groupwise.reward.text import MAX_CHARACTERS
+from groupwise.testing import check_reward
+from groupwise.testing.hostile import SHORT, TEXTS
 
 KINDS: dict[str, type[Reward]] = {kind: REWARDS.config(kind) for kind in REWARDS.names()}
 NO_TEXT = {
@@ -96,18 +98,29 @@ def judge_address() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def opened(judge_address: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Rewards]]:
+def configured(judge_address: str, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Reward]:
+    """Rewards by kind."""
+
+    @functools.cache
+    def get(kind: str) -> Reward:
+        settings = dict(READERS[kind][0])
+        if kind == "judge":
+            settings |= {"address": judge_address, "num_retries": 0}
+        if kind == "reward_model":
+            settings["path"] = _model_builder()(tmp_path_factory.mktemp("model"))
+        return KINDS[kind](**settings)
+
+    return get
+
+
+@pytest.fixture(scope="module")
+def opened(configured: Callable[[str], Reward]) -> Iterator[Callable[[str], Rewards]]:
     """Rewards by kind, each opened once."""
     ready: dict[str, Rewards] = {}
 
     def get(kind: str) -> Rewards:
         if kind not in ready:
-            settings = dict(READERS[kind][0])
-            if kind == "judge":
-                settings |= {"address": judge_address, "num_retries": 0}
-            if kind == "reward_model":
-                settings["path"] = _model_builder()(tmp_path_factory.mktemp("model"))
-            ready[kind] = Rewards({"r": KINDS[kind](**settings)})
+            ready[kind] = Rewards({"r": configured(kind)})
         return ready[kind]
 
     yield get
@@ -164,6 +177,27 @@ def test_a_hostile_text_costs_its_member_alone(kind: str, name: str, opened: Cal
         # A longer neighbour pads the batch of a model, which rounds in another order.
         assert [table.values["r"][0], table.values["r"][2]] == pytest.approx(alone, rel=1e-4)
     assert not {"timeout", "error"} & {event.name for event in table.events}
+
+
+@pytest.mark.usefixtures("untouched")
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=pytest.mark.slow) if kind in ("unit_tests", "math_verify", "reward_model") else kind
+        for kind in READERS
+    ],
+)
+def test_what_authors_are_tried_with_holds_for_ours(kind: str, configured: Callable[[str], Reward]) -> None:
+    _, ordinary, columns = READERS[kind]
+    completions = [ordinary, f"{ordinary} {ordinary}", "neither"]
+    check_reward(
+        configured(kind),
+        completions,
+        prompts=["?"] * len(completions),
+        columns={name: [value] * len(completions) for name, value in (COLUMNS | columns).items()},
+        compares=kind == "win_rate",
+        seconds=600.0,
+    )
 
 
 @pytest.mark.usefixtures("untouched")
@@ -297,3 +331,12 @@ def test_what_the_limits_of_a_member_are() -> None:
     }
     assert limited == dict.fromkeys(limited, MemberLimits(1.0, 1024))
     assert CallableReward(path="a:b").member_limits is None
+
+
+@pytest.mark.parametrize("kind", ["psnr", "squared_error", "ssim", "jpeg_size"])
+def test_what_authors_are_tried_with_holds_for_ours_of_images(kind: str) -> None:
+    generator = np.random.default_rng(0)
+    clean = [generator.integers(0, 256, (16, 16, 3), dtype=np.uint8) for _ in range(3)]
+    noise = generator.integers(-20, 20, (16, 16, 3))
+    images = [np.clip(image + place * noise, 0, 255).astype(np.uint8) for place, image in enumerate(clean)]
+    check_reward(KINDS[kind](), images, columns={"clean": clean})

@@ -19,27 +19,7 @@ from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Prompt, Samples
 from groupwise.records import Rollouts, Scored
 from groupwise.streams import Streams
-
-GUIDE = "docs/guide/write_your_own_domain.md"
-
-
-class BrokenLaws(AssertionError):
-    """The laws that a domain breaks.
-
-    Args:
-        broken: one sentence each, which begins with the member of the domain that is to be mended.
-    """
-
-    def __init__(self, broken: list[str]) -> None:
-        self.broken = broken
-        super().__init__(
-            "\n".join(
-                [
-                    f"{len(broken)} of the laws of a domain are broken ({GUIDE}):",
-                    *(f"- {sentence}" for sentence in broken),
-                ]
-            )
-        )
+from groupwise.testing.broken import BrokenLaws
 
 
 @final

@@ -130,6 +130,11 @@ class Rewards:
         return tuple(self._rewards)
 
     @property
+    def needs(self) -> dict[str, tuple[str, ...]]:
+        """The data columns that each reward cannot do without."""
+        return {name: reward.needs for name, reward in self._rewards.items()}
+
+    @property
     def remarks(self) -> list[str]:
         """What rewards say of themselves on this machine, each sentence with the reward's name."""
         return [f"reward {reward.name!r}: {remark}" for reward in self._rewards.values() for remark in reward.remarks]

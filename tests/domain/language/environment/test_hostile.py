@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from tests.hostile import TEXTS
 
 from groupwise.domain.language.environment import Custom, EnvironmentConfig, GuessTheNumber, Tools
 from groupwise.domain.language.environment.calculator import calculate
 from groupwise.domain.language.source.cups import worked
 from groupwise.domain.language.source.number import patient
 from groupwise.domain.language.writer.countdown import keeps_the_rules
+from groupwise.testing.hostile import TEXTS
 
 OPEN = {
     "guess_the_number": GuessTheNumber(num_guesses=3),

@@ -1,10 +1,11 @@
-"""Texts that no reader of a policy's words may raise, hang, run or print on. Whoever reads such text is tried with all
-of them.
-"""
+"""Texts that no reader of a policy's words may raise, hang, run or print on. Readers are tried with them."""
 
 from __future__ import annotations
 
-CODE = "__import__('os').system('touch executed_by_a_reward')"
+MARK = "executed_by_a_reward"
+"""The file that the texts make in the working directory where they are run."""
+
+CODE = f"__import__('os').system('touch {MARK}')"
 _MEGABYTES = 10_000_000
 
 SHORT: dict[str, str] = {
