@@ -127,6 +127,6 @@ def test_killed_it_resumes_to_the_same_end(package: Path, shell: dict[str, str])
 
 @pytest.mark.slow
 def test_without_the_package_its_kind_is_unknown_in_one_line(package: Path, shell: dict[str, str]) -> None:
-    done = run("groupwise check control.toml", package, {**shell, "PYTHONPATH": ""})
+    done = run("groupwise check control/control.toml", package.parent, {**shell, "PYTHONPATH": ""})
     assert done.returncode == 2
     assert 'domain.kind = "control": unknown kind' in done.stderr.replace("\n", " ")
