@@ -85,12 +85,9 @@ def ours() -> Callable[[], None]:
     """One step of Groupwise's loop."""
     from groupwise.experiment import load_experiment
     from groupwise.experiment.runner import job_of, open_domain
-    from groupwise.reference import AbsentReference
-    from groupwise.reference.policy import ReferencePolicy
     from groupwise.streams import Streams
     from groupwise.train.collect import collect
     from groupwise.train.distributed import World
-    from groupwise.train.optimiser import build_optimiser
     from groupwise.train.progress import Progress
     from groupwise.train.state import TrainState
     from groupwise.train.step import Step
@@ -105,11 +102,7 @@ def ours() -> Callable[[], None]:
     )
     (recipe,) = job_of(experiment).recipes
     domain, streams, world = open_domain(experiment), Streams(0), World()
-    optimiser, reference = (
-        build_optimiser(recipe.optimiser, domain.module),
-        ReferencePolicy(AbsentReference(), domain.module),
-    )
-    state = TrainState(Progress(), recipe.objective.init(), optimiser, reference, domain.module)
+    state = TrainState(Progress(), recipe.objective.init(), domain.learner)
 
     def update() -> None:
         step = Step(domain, recipe, state, streams, world)

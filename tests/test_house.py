@@ -198,6 +198,21 @@ def test_nothing_is_pickled(path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("room", ["train", "experiment", "cli"])
+def test_weights_have_one_owner(room: str) -> None:
+    """Who trains, evaluates or reports talks to `domain.learner`: no file reaches for a module or its parameters."""
+    reached = [
+        f"{path.relative_to(SOURCE)}:{node.lineno} .{node.attr}"
+        for path in sorted((SOURCE / room).rglob("*.py"))
+        # `estimate` reads the shape of a model's configuration, and no weight.
+        if path != SOURCE / "cli" / "estimate.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and node.attr in ("module", "parameters", "named_parameters", "state_dict", "load_state_dict", "zero_grad")
+    ]
+    assert reached == []
+
+
 def test_a_test_file_mirrors_a_source_file_or_says_what_it_is_about() -> None:
     folders = {path.name for path in SOURCE.rglob("*") if path.is_dir()}
     strays = []

@@ -17,7 +17,7 @@ from transformers import (
 
 from groupwise.causal_lm import packing, scoring
 from groupwise.causal_lm.backbone import Backbone
-from groupwise.train.activation_checkpointing import checkpoint_activations
+from groupwise.learner.activation_checkpointing import checkpoint_activations
 
 SIZES = {
     "vocab_size": 31,

@@ -74,7 +74,7 @@ def golden_run(domain: str, method: str, folder: Path) -> dict[str, Any]:
         return {"refused": error.problems[0].message}
     rows = [row for row in read_metrics(result.folder.metrics) if "loss" in row]
     assert len(rows) == NUM_STEPS
-    weights = load_tree(result.folder.checkpoints / f"step-{NUM_STEPS}")["weights"]
+    weights = load_tree(result.folder.checkpoints / f"step-{NUM_STEPS}")["learner"]["weights"]
     return {
         "loss": [row["loss"] for row in rows],
         "grad_norm": [row["grad_norm"] for row in rows],

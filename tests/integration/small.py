@@ -149,7 +149,7 @@ def weights(run: Path, step: int) -> dict[str, torch.Tensor]:
     """The trained parameters, as a checkpoint holds them."""
     return {
         name: value
-        for name, value in load_tree(run / "checkpoints" / f"step-{step}")["weights"].items()
+        for name, value in load_tree(run / "checkpoints" / f"step-{step}")["learner"]["weights"].items()
         if name.endswith(("weight", "bias"))
     }
 

@@ -18,13 +18,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from groupwise import load_experiment, train
 from groupwise.checkpoint import load_tree
 from groupwise.experiment.runner import job_of, open_domain, resume
-from groupwise.reference import AbsentReference
-from groupwise.reference.policy import ReferencePolicy
 from groupwise.streams import Streams
 from groupwise.train.fitting import _measure
 from groupwise.train.loop import autocast_of
 from groupwise.train.memory import peak_bytes
-from groupwise.train.optimiser import build_optimiser
 from groupwise.train.progress import Progress
 from groupwise.train.state import TrainState
 
@@ -103,13 +100,7 @@ def test_what_a_pass_will_take_is_foretold(model: Path) -> None:
         "entropy=0.01",
     )
     domain, recipe = open_domain(chosen), job_of(chosen).recipes[0]
-    state = TrainState(
-        Progress(),
-        recipe.objective.init(),
-        build_optimiser(recipe.optimiser, domain.module),
-        ReferencePolicy(AbsentReference(), domain.module),
-        domain.module,
-    )
+    state = TrainState(Progress(), recipe.objective.init(), domain.learner)
     requires = recipe.objective.requires
     samples = domain.sample(domain.prompts(range(8)), 8, streams=Streams(0), step=0, settings={}, requires=requires)
     one, per_member, _ = _measure(domain, recipe, state, samples, samples.mask.sum(1), requires)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-ADAPTED = "/weights/base_model.model."
+ADAPTED = "/learner/weights/base_model.model."
 
 
 @dataclass(frozen=True)

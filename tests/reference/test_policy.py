@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from groupwise.learner.local import LocalLearner
 from groupwise.reference import AbsentReference, EmaReference, FrozenReference, PeriodicReference, QualityGateReference
 from groupwise.reference.policy import ReferencePolicy
 
@@ -23,7 +24,7 @@ def reference_weight(reference: ReferencePolicy, module: nn.Linear) -> float:
 
 def test_frozen_keeps_the_start_while_the_policy_moves() -> None:
     module = linear(1.0)
-    reference = ReferencePolicy(FrozenReference(), module)
+    reference = ReferencePolicy(FrozenReference(), LocalLearner(module))
     optimiser = torch.optim.SGD(module.parameters(), lr=0.5)
     module(torch.ones(1, 2, dtype=torch.float64)).sum().backward()
     optimiser.step()
@@ -36,7 +37,7 @@ def test_frozen_keeps_the_start_while_the_policy_moves() -> None:
 
 def test_the_policy_returns_after_an_exception_and_trains_on() -> None:
     module = linear(1.0)
-    reference = ReferencePolicy(FrozenReference(), module)
+    reference = ReferencePolicy(FrozenReference(), LocalLearner(module))
     nn.init.constant_(module.weight, 3.0)
     with pytest.raises(KeyError), reference.active():
         raise KeyError
@@ -48,7 +49,7 @@ def test_the_policy_returns_after_an_exception_and_trains_on() -> None:
 
 def test_the_swap_moves_storages_and_copies_nothing() -> None:
     module = linear(1.0)
-    reference = ReferencePolicy(FrozenReference(), module)
+    reference = ReferencePolicy(FrozenReference(), LocalLearner(module))
     live = module.weight.data_ptr()
     with reference.active():
         assert module.weight.data_ptr() != live
@@ -57,7 +58,7 @@ def test_the_swap_moves_storages_and_copies_nothing() -> None:
 
 def test_periodic_mixes_at_its_steps_only() -> None:
     module = linear(0.0)
-    reference = ReferencePolicy(PeriodicReference(sync_steps=2, alpha=0.6), module)
+    reference = ReferencePolicy(PeriodicReference(sync_steps=2, alpha=0.6), LocalLearner(module))
     nn.init.constant_(module.weight, 1.0)
     assert [reference.observe(step, None) for step in (1, 2, 3, 4)] == ["", "mixed", "", "mixed"]
     assert reference_weight(reference, module) == pytest.approx(0.6 + 0.4 * 0.6, abs=1e-15)
@@ -73,7 +74,7 @@ def test_periodic_mixes_at_its_steps_only() -> None:
 )
 def test_the_ends_are_exact(config: PeriodicReference | EmaReference, expected: float) -> None:
     module = linear(0.1)
-    reference = ReferencePolicy(config, module)
+    reference = ReferencePolicy(config, LocalLearner(module))
     nn.init.constant_(module.weight, 0.7)
     reference.observe(1, None)
     assert reference_weight(reference, module) == expected
@@ -81,7 +82,7 @@ def test_the_ends_are_exact(config: PeriodicReference | EmaReference, expected: 
 
 def test_ema_follows_every_step() -> None:
     module = linear(0.0)
-    reference = ReferencePolicy(EmaReference(decay=0.9), module)
+    reference = ReferencePolicy(EmaReference(decay=0.9), LocalLearner(module))
     nn.init.constant_(module.weight, 1.0)
     for step in (1, 2, 3):
         reference.observe(step, None)
@@ -90,7 +91,7 @@ def test_ema_follows_every_step() -> None:
 
 def test_the_quality_gate_refuses_a_policy_that_fell() -> None:
     module = linear(0.0)
-    reference = ReferencePolicy(QualityGateReference(sync_steps=1, alpha=1.0, margin=0.05), module)
+    reference = ReferencePolicy(QualityGateReference(sync_steps=1, alpha=1.0, margin=0.05), LocalLearner(module))
     nn.init.constant_(module.weight, 1.0)
     assert reference.observe(1, 0.80) == "mixed"
     nn.init.constant_(module.weight, 2.0)
@@ -103,7 +104,7 @@ def test_the_quality_gate_refuses_a_policy_that_fell() -> None:
 def test_tied_weights_and_running_statistics_are_swapped_once() -> None:
     module = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, 2))
     module[2].weight = module[0].weight
-    reference = ReferencePolicy(FrozenReference(), module)
+    reference = ReferencePolicy(FrozenReference(), LocalLearner(module))
     module(torch.randn(8, 2))
     moved = module[1].running_mean.clone()
     nn.init.constant_(module[0].weight, 5.0)
@@ -117,17 +118,17 @@ def test_tied_weights_and_running_statistics_are_swapped_once() -> None:
 
 def test_state_returns_bit_for_bit() -> None:
     module = linear(0.0)
-    reference = ReferencePolicy(EmaReference(decay=0.9), module)
+    reference = ReferencePolicy(EmaReference(decay=0.9), LocalLearner(module))
     nn.init.constant_(module.weight, 1.0)
     reference.observe(1, 0.5)
-    other = ReferencePolicy(EmaReference(decay=0.9), module)
+    other = ReferencePolicy(EmaReference(decay=0.9), LocalLearner(module))
     other.restore(reference.state())
     assert reference_weight(other, module) == reference_weight(reference, module)
     assert other.score == 0.5
 
 
 def test_an_absent_reference_holds_nothing() -> None:
-    reference = ReferencePolicy(AbsentReference(), linear(1.0))
+    reference = ReferencePolicy(AbsentReference(), LocalLearner(linear(1.0)))
     assert not reference.present
     assert reference.state()["weights"] == {}
     with pytest.raises(RuntimeError, match="no reference"), reference.active():
@@ -148,7 +149,7 @@ def adapted() -> tuple[nn.Module, nn.Module]:
 
 def test_with_lora_the_frozen_reference_is_the_adapter_switched_off() -> None:
     module, plain = adapted()
-    reference = ReferencePolicy(FrozenReference(), module)
+    reference = ReferencePolicy(FrozenReference(), LocalLearner(module))
     assert reference.state()["weights"] == {}
     x = torch.randn(3, 4)
     before, flags = module(x), [parameter.requires_grad for parameter in module.parameters()]
@@ -161,7 +162,7 @@ def test_with_lora_the_frozen_reference_is_the_adapter_switched_off() -> None:
 
 def test_with_lora_other_references_copy_the_adapter_only() -> None:
     module, _ = adapted()
-    reference = ReferencePolicy(FrozenReference(adapter="copy"), module)
+    reference = ReferencePolicy(FrozenReference(adapter="copy"), LocalLearner(module))
     assert all("lora" in name for name in reference.state()["weights"])
     x = torch.randn(3, 4)
     before = module(x)

@@ -16,13 +16,13 @@ from tests.train.test_update import started
 from tests.train.toy import ToyDomain, job, recipe, weights
 
 from groupwise.checkpoint import CheckpointConfig
+from groupwise.learner.optimiser import trained_parameters
 from groupwise.reward.scoring.table import RewardEvent, RewardTable
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import TrackConfig
 from groupwise.train import run
 from groupwise.train.collect import collect
 from groupwise.train.distributed import connect, disconnect
-from groupwise.train.optimiser import configure_optimiser, trained_parameters
 from groupwise.train.step import Step
 from groupwise.train.update import update_policy
 
@@ -79,8 +79,8 @@ def updates(folder: Path) -> None:
         toy = ToyDomain(**{"num_prompts": 7, **domain})
         state = started(toy, chosen)
         # A large eps: Adam divides tiny gradients by tiny moments, which would magnify rounding.
-        configure_optimiser(state.optimiser, chosen.optimiser.model_copy(update={"eps": 1e-2}), 0)
-        gradients = recorded_gradients(state.optimiser, toy)
+        chosen = replace(chosen, optimiser=chosen.optimiser.model_copy(update={"eps": 1e-2}))
+        gradients = recorded_gradients(state.learner.optimiser, toy)
         rows = []
         for _ in range(2):
             step = Step(toy, chosen, state, Streams(0), world)

@@ -14,14 +14,15 @@ from tests.train.step_runs import Case
 
 from groupwise.causal_lm import loading
 from groupwise.domain.language import domain as language
+from groupwise.learner import local
+from groupwise.learner.optimiser import gradient_norm, trained_parameters
 from groupwise.objective import Objective, Plan
 from groupwise.objective.advantage.z_score import ZScore
 from groupwise.objective.aggregate.member_mean import MemberMean
 from groupwise.objective.correction.truncate import Truncate
 from groupwise.records import Loss, Scored
 from groupwise.reference.policy import ReferencePolicy
-from groupwise.train import collect, launch, loop, update
-from groupwise.train.optimiser import gradient_norm, trained_parameters
+from groupwise.train import collect, update
 from groupwise.train.optimiser_config import OptimiserConfig
 from groupwise.train.step import Step
 
@@ -140,7 +141,7 @@ def behaviour(patch: Patch) -> None:
 
 def decay(patch: Patch) -> None:
     """Vectors decay too."""
-    plain = launch.build_optimiser
+    plain = local.build_optimiser
 
     def everything(*given: Any) -> Any:
         optimiser = plain(*given)
@@ -148,18 +149,18 @@ def decay(patch: Patch) -> None:
             group["decays"] = True
         return optimiser
 
-    patch.setattr(launch, "build_optimiser", everything)
+    patch.setattr(local, "build_optimiser", everything)
 
 
 def moments(patch: Patch) -> None:
     """The optimiser forgets its moments after every step."""
-    plain = loop.configure_optimiser
+    plain = local.configure_optimiser
 
     def fresh(optimiser: Any, *rest: Any) -> Any:
         optimiser.state.clear()
         return plain(optimiser, *rest)
 
-    patch.setattr(loop, "configure_optimiser", fresh)
+    patch.setattr(local, "configure_optimiser", fresh)
 
 
 def rate(patch: Patch) -> None:

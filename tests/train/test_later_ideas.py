@@ -12,6 +12,7 @@ from tests.train.toy import ToyDomain, job, recipe
 from torch import nn
 
 from groupwise.config import ConfigError
+from groupwise.learner.local import LocalLearner
 from groupwise.reference import EmaReference, FrozenReference, PeriodicReference, QualityGateReference
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.track import read_metrics
@@ -42,7 +43,8 @@ def test_the_sources_share_of_the_old_reference_is_converted() -> None:
     module = nn.Linear(1, 1, bias=False)
     nn.init.constant_(module.weight, 0.0)
     reference = ReferencePolicy(
-        PeriodicReference.model_validate({"reference_model_mixup_alpha": 0.75, "reference_update_freq": 1}), module
+        PeriodicReference.model_validate({"reference_model_mixup_alpha": 0.75, "reference_update_freq": 1}),
+        LocalLearner(module),
     )
     nn.init.constant_(module.weight, 4.0)
     reference.observe(1, None)
@@ -103,7 +105,7 @@ def test_an_entropy_bonus_keeps_the_policy_open(tmp_path: Path) -> None:
 
 def test_the_pull_to_the_reference_is_the_gradient_of_half_the_squared_distance() -> None:
     module = nn.Linear(2, 1, bias=False)
-    reference = ReferencePolicy(FrozenReference(), module)
+    reference = ReferencePolicy(FrozenReference(), LocalLearner(module))
     with torch.no_grad():
         module.weight += torch.tensor([[3.0, -4.0]])
     assert reference.distance() == pytest.approx(5.0)

@@ -237,7 +237,7 @@ def test_the_best_model_is_kept(tmp_path: Path) -> None:
     found = CheckpointStore(path / "checkpoints", CheckpointConfig()).complete()
     assert [checkpoint.step for checkpoint in found if checkpoint.best][-1] == best
     saved = load_file(path / "best" / "model.safetensors")
-    kept = next(checkpoint for checkpoint in found if checkpoint.step == best).load()["weights"]
+    kept = next(checkpoint for checkpoint in found if checkpoint.step == best).load()["learner"]["weights"]
     assert all((saved[name] == kept[name]).all() for name in saved)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from tests.train.toy import ToyDomain, recipe
 from torch import Tensor
 
 from groupwise.domain.protocol import Samples
-from groupwise.train import Recipe
+from groupwise.train import OptimiserConfig, Recipe
 from groupwise.train.rollout_records import rollout_records
 from groupwise.train.update import update_policy
 
@@ -29,10 +30,9 @@ class Speaking(ToyDomain):
 
 def recorded(chosen: Recipe, rate: float = 0.1) -> tuple[list[dict[str, Any]], Any, Any]:
     _, state, collected = gathered(chosen)
-    for group in state.optimiser.param_groups:
-        group["lr"] = rate
+    chosen = replace(chosen, optimiser=OptimiserConfig.model_validate({"learning_rate": rate}))
     toy = Speaking()
-    toy.module = state.module
+    toy.module = state.learner.module
     updates = update_policy(step_of(toy, chosen, state), collected)
     return rollout_records(toy, chosen.objective, collected, updates, 16), collected, updates
 

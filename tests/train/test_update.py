@@ -12,13 +12,12 @@ import torch
 from tests.train.toy import ToyDomain, recipe, supervised, weights
 
 from groupwise.records import Scored
-from groupwise.reference import AbsentReference, FrozenReference
+from groupwise.reference import FrozenReference
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.streams import Streams, seed_everything
-from groupwise.train import OptimiserConfig, Recipe
+from groupwise.train import Recipe
 from groupwise.train.collect import Collected, collect
 from groupwise.train.distributed import World
-from groupwise.train.optimiser import build_optimiser
 from groupwise.train.progress import Progress
 from groupwise.train.state import TrainState
 from groupwise.train.step import Step
@@ -26,12 +25,10 @@ from groupwise.train.update import policy_gradient, shown_now, supervised_gradie
 
 
 def started(domain: ToyDomain, chosen: Recipe) -> TrainState:
-    reference = ReferencePolicy(
-        FrozenReference() if chosen.objective.needs_reference else AbsentReference(), domain.module
-    )
-    return TrainState(
-        Progress(), chosen.objective.init(), build_optimiser(OptimiserConfig(), domain.module), reference, domain.module
-    )
+    state = TrainState(Progress(), chosen.objective.init(), domain.learner)
+    if chosen.objective.needs_reference:
+        state.reference = ReferencePolicy(FrozenReference(), state.learner)
+    return state
 
 
 def step_of(domain: ToyDomain, chosen: Recipe, state: TrainState) -> Step:
@@ -127,7 +124,6 @@ def test_all_groups_flat_and_no_other_term_skips_the_update() -> None:
 def test_all_groups_flat_with_a_supervised_term_still_updates() -> None:
     chosen = recipe(method="dapo", objective={"auxiliary.supervised": 0.5})
     toy, state, collected = gathered(chosen, reward_of=lambda index, action: 0.3)
-    state.optimiser.param_groups[0]["lr"] = 0.1
     updates = update_policy(step_of(toy, chosen, state), collected)
     assert (updates.taken, updates.skipped) == (1, 0)
     assert updates.metrics[0]["loss_sup"] > 0
@@ -141,7 +137,7 @@ def test_a_gradient_that_is_not_finite_leaves_everything_as_it_was() -> None:
     updates = update_policy(step_of(toy, chosen, state), collected)
     assert (updates.taken, updates.not_finite) == (0, 1)
     assert torch.equal(weights(toy.module), before)
-    assert state.optimiser.state_dict()["state"] == {}
+    assert state.learner.optimiser.state_dict()["state"] == {}
 
 
 @pytest.mark.parametrize(("everywhere", "value"), [(False, float("-inf")), (True, float("nan"))])
@@ -205,8 +201,6 @@ def test_minibatches_deal_every_group_once_a_pass() -> None:
 def test_a_second_pass_is_off_policy_and_its_ratios_are_noted() -> None:
     chosen = recipe(method="dapo", updates_per_batch=2)
     toy, state, collected = gathered(chosen)
-    for group in state.optimiser.param_groups:
-        group["lr"] = 0.1
     updates = update_policy(step_of(toy, chosen, state), collected)
     moving = (collected.batch.advantage != 0).any(1)
     assert (updates.log_ratio[moving][collected.samples.mask[moving]] != 0).all()
@@ -219,7 +213,7 @@ def test_gradients_are_clipped_by_their_global_norm() -> None:
     chosen = recipe(method="dapo", max_grad_norm=1e-3)
     toy, state, collected = gathered(chosen)
     seen: list[float] = []
-    state.optimiser.register_step_pre_hook(
+    state.learner.optimiser.register_step_pre_hook(
         lambda *_: seen.append(float(torch.nn.utils.get_total_norm([p.grad for p in toy.module.parameters()])))
     )
     updates = update_policy(step_of(toy, chosen, state), collected)

@@ -54,10 +54,9 @@ def check(
         _keep_laws(domain)
     for recipe in job.recipes:
         check_domain(recipe.adapt(domain), recipe, Streams(loaded.seed), World())
-    trained = sum(parameter.numel() for parameter in domain.module.parameters() if parameter.requires_grad)
-    whole = sum(parameter.numel() for parameter in domain.module.parameters())
+    sizes = domain.learner.sizes()
     say(f"experiment  {loaded.name}, method {loaded.objective.name}, seed {loaded.seed}")
-    say(f"model       {trained:,} of {whole:,} parameters are trained; log-probs in {domain.unit}")
+    say(f"model       {sizes.trained:,} of {sizes.whole:,} parameters are trained; log-probs in {domain.unit}")
     say(
         f"data        {domain.num_prompts:,} training prompts; a step takes {span.train.prompts_per_step} with"
         f" {span.train.group_size} members each"
@@ -100,13 +99,12 @@ def _keep_laws(domain: Domain) -> None:
 def _warmed_up(job: Job, domain: Domain, before: Sequence[Recipe], device: torch.device) -> bool:
     """Gives the model the weights that an earlier run kept of these stages, where there are any."""
     from groupwise.train.distributed import World
-    from groupwise.train.state import load_tensors
     from groupwise.train.warm_up import load_warm_up, warm_up_key
 
     key = warm_up_key(domain, before, job.seed, device, World())
     kept = None if key is None else load_warm_up(key)
     if kept is not None:
-        load_tensors(domain.module, kept.record["weights"])
+        domain.learner.restore(kept.record["learner"])
     return kept is not None
 
 

@@ -40,7 +40,7 @@ def evaluate(
     torch.set_num_threads(threads or 1)
     loaded = trained(place, experiment, which, run_code=run_code)
     domain = open_domain(loaded)
-    domain.module.eval()
+    domain.learner.eval()
     with torch.no_grad():
         used = domain.deployed(place) if isinstance(domain, Deploys) else None
         if used is not None:

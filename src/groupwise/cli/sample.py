@@ -55,7 +55,7 @@ def sample(
             ) from None
     torch.set_num_threads(threads or 1)
     domain = to_sample(place, experiment, which, data=prompt is None, run_code=run_code)
-    domain.module.eval()
+    domain.learner.eval()
     prompts = domain.prompts(range(min(3, domain.num_prompts))) if prompt is None else [_asked(domain, prompt)]
     settings: dict[str, float] = (
         {"top_k": 1}

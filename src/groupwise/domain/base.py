@@ -8,18 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from groupwise.config import Config, ConfigError
 from groupwise.domain.protocol import Evaluation, Prompt, Samples
-from groupwise.domain.weights import hash_weights
+from groupwise.learner.local import LocalLearner
+from groupwise.learner.protocol import Learner
 from groupwise.records import Scored
 from groupwise.reward import RewardTable
 from groupwise.streams import Streams
-
-WEIGHTS = "model.safetensors"
-"""The file that `Domain.save` writes."""
 
 
 class NoSettings(Config):
@@ -29,8 +26,8 @@ class NoSettings(Config):
 class Domain(ABC):
     """A stochastic policy with its data: what training, evaluation and every verb ask for.
 
-    A subclass states `unit` and `density`, sets `module` and `num_prompts` in its constructor, and writes the five
-    methods that are abstract here. The others have defaults, which their docstrings state.
+    A subclass states `unit` and `density`, sets `module` (or `learner`) and `num_prompts` in its constructor, and
+    writes the five abstract methods. The others have defaults, which their docstrings state.
     `groupwise.testing.check_domain` tries a domain against the laws that training relies on.
 
     Attributes:
@@ -38,6 +35,8 @@ class Domain(ABC):
         density: whether log-probs are of densities (continuous actions), which may be above 0; otherwise of discrete
             choices.
         module: the policy's weights; its trainable parameters are what the optimiser steps.
+        learner: the one owner of weights and optimiser, which is all that training asks for; by default a local one of
+            `module`. Set it in place of `module` where the weights live elsewhere (`groupwise.learner.protocol`).
         supplies: names of the `Scored` fields that `score` can give, `step_size` among them where samples carry it.
         auxiliary: names of the auxiliary terms among them.
         num_prompts: size of the training set; an attribute or a property, like the two below.
@@ -67,6 +66,18 @@ class Domain(ABC):
     trained_on: frozenset[str] = frozenset()
     evaluated_on: frozenset[str] = frozenset()
     Settings: ClassVar[type[Config]] = NoSettings
+    _learner: Learner | None = None
+
+    @property
+    def learner(self) -> Learner:
+        """The one owner of weights and optimiser."""
+        if self._learner is None:
+            self._learner = LocalLearner(self.module)
+        return self._learner
+
+    @learner.setter
+    def learner(self, learner: Learner) -> None:
+        self._learner = learner
 
     @abstractmethod
     def prompts(self, indices: Sequence[int]) -> list[Prompt]:
@@ -148,8 +159,8 @@ class Domain(ABC):
         )
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
-        """Accumulates the gradient of `sum(cotangent * field)` in the module's parameters; by default through `score`
-        and autograd.
+        """Accumulates the gradient of `sum(cotangent * field)` where the weights are; by default through `score` and
+        autograd.
 
         Args:
             samples: as `sample` gave them.
@@ -195,7 +206,7 @@ class Domain(ABC):
     def fingerprint(self) -> str:
         """A hash of everything that a supervised warm-up depends on, for its cache; by default of the weights."""
         return hashlib.blake2b(
-            f"{type(self).__module__}.{type(self).__qualname__} {hash_weights(self.module)}".encode(), digest_size=16
+            f"{type(self).__module__}.{type(self).__qualname__} {self.learner.fingerprint()}".encode(), digest_size=16
         ).hexdigest()
 
     def save(self, folder: Path) -> None:
@@ -204,13 +215,10 @@ class Domain(ABC):
         Args:
             folder: exists and is empty.
         """
-        save_file(
-            {name: value.detach().cpu().contiguous().clone() for name, value in self.module.state_dict().items()},
-            folder / WEIGHTS,
-        )
+        self.learner.save(folder)
 
     def load(self, folder: Path) -> None:
-        """Loads what `save` wrote into the module.
+        """Loads what `save` wrote into the weights.
 
         Args:
             folder: that `save` wrote.
@@ -219,16 +227,18 @@ class Domain(ABC):
             ConfigError: there are no such weights, or of another shape.
         """
         try:
-            self.module.load_state_dict(load_file(folder / WEIGHTS))
+            self.learner.load(folder)
         except (OSError, RuntimeError, ValueError) as error:
             raise ConfigError(
                 f"domain.weights = {str(folder)!r}: its weights are not those of {type(self).__name__}: {error}"
             ) from None
 
-    def close(self) -> None:  # noqa: B027
-        """Ends what runs beside the domain, such as threads and processes of rewards; the policy stays usable. Nothing
-        by default.
+    def close(self) -> None:
+        """Ends what runs beside the domain, such as threads and processes of rewards, or of a learner that the domain
+        set; by default the learner.
         """
+        if self._learner is not None:
+            self._learner.close()
 
     @classmethod
     def open(cls, settings: Config, *, streams: Streams, device: str = "cpu") -> Self:
@@ -252,6 +262,9 @@ class Domain(ABC):
             "supplies": frozenset,
             "auxiliary": frozenset,
         }
+        if domain._learner is not None:
+            del wanted["module"]
+            _check_learner(cls, domain._learner)
         for name, kind in wanted.items():
             value = getattr(domain, name, None)
             if not isinstance(value, kind):
@@ -260,3 +273,14 @@ class Domain(ABC):
                     f"domain: {cls.__name__}.{name} {shown}; it must be a {kind.__name__}, see groupwise.Domain"
                 )
         return domain
+
+
+def _check_learner(domain_class: type[Domain], learner: Learner) -> None:
+    """Refuses a learner that lacks a member of the protocol."""
+    members = [name for name in vars(Learner) if not name.startswith("_")]
+    missing = sorted(name for name in members if not hasattr(learner, name))
+    if missing:
+        raise ConfigError(
+            f"domain: {domain_class.__name__}.learner is {type(learner).__name__} and lacks {', '.join(missing)}; see"
+            " groupwise.learner.protocol.Learner"
+        )

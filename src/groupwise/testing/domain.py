@@ -7,6 +7,8 @@ import math
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -17,9 +19,11 @@ from torch import Tensor
 
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Prompt, Samples
+from groupwise.learner.local import LocalLearner
 from groupwise.records import Rollouts, Scored
 from groupwise.streams import Streams
 from groupwise.testing.broken import BrokenLaws
+from groupwise.testing.learner import learner_laws, take_step
 
 
 @final
@@ -57,7 +61,8 @@ def check_domain(
     """Tries a domain against every law that training relies on.
 
     What is recorded is what is scored; a member depends on its own key alone; the gradient of `backward` is that of
-    `score`; what is saved is what is opened again; nothing outside the domain is touched.
+    `score`; the learner forgets, accumulates, steps and restores; what is saved is what is opened again; nothing
+    outside the domain is touched.
 
     Args:
         domain: open, with its weights.
@@ -78,7 +83,7 @@ def check_domain(
     """
     prompts = domain.prompts(range(min(num_prompts, domain.num_prompts)))
     states = _generators()
-    before = {name: value.clone() for name, value in domain.module.state_dict().items()}
+    before = domain.learner.fingerprint()
     try:
         samples = _sampled(domain, prompts, group_size, 0)
     # An author's code may fail in any way; the call that failed is what he needs to know.
@@ -87,7 +92,7 @@ def check_domain(
     broken = _shape(domain, samples, len(prompts), group_size)
     if broken:
         raise BrokenLaws(broken)
-    if any(not torch.equal(value, before[name]) for name, value in domain.module.state_dict().items()):
+    if domain.learner.fingerprint() != before:
         broken.append("sample: it changed the module's weights; draw without changing them")
     if _generators() != states:
         broken.append(
@@ -95,7 +100,7 @@ def check_domain(
             " prompt.key, member)"
         )
     trial = _Trial(domain, prompts, group_size, tolerance, reopen, samples)
-    for law in (_recorded, _rows, _keys, _gradient, _rewards, _evaluation, _description, _saved):
+    for law in (_recorded, _rows, _keys, _gradient, _learner, _rewards, _evaluation, _description, _saved):
         try:
             broken += law(trial)
         except Exception as error:
@@ -213,6 +218,9 @@ def _all_same(samples: Samples, group_size: int) -> bool:
 def _gradient(trial: _Trial) -> Iterator[str]:
     """`backward` is autograd through `score`, and some weight has a gradient."""
     domain, rows = trial.domain, torch.arange(len(trial.samples))
+    if not domain.learner.differentiates:
+        # No gradient arrives here to compare with; the laws of the learner say what its steps do.
+        return
     weights = {name: weight for name, weight in domain.module.named_parameters() if weight.requires_grad}
     cotangent = torch.where(
         trial.samples.mask, torch.linspace(-1, 1, trial.samples.mask.numel()).view_as(trial.samples.old_log_prob), 0.0
@@ -241,6 +249,11 @@ def _gradient(trial: _Trial) -> Iterator[str]:
     if scale == 0.0:
         yield "score: no weight has a gradient; is the module that score uses self.module?"
     _forget(weights)
+
+
+def _learner(trial: _Trial) -> Iterator[str]:
+    """Weights have one owner, which forgets, accumulates, steps, records and restores."""
+    yield from learner_laws(trial)
 
 
 def _forget(weights: Mapping[str, Tensor]) -> None:
@@ -291,13 +304,29 @@ def _saved(trial: _Trial) -> Iterator[str]:
             if trial.differ(trial.log_prob(domain=again), expected, trial.samples.mask):
                 yield "save: the domain that is opened on the folder scores otherwise"
             return
-        kept = {name: value.clone() for name, value in trial.domain.module.state_dict().items()}
-        try:
-            with torch.no_grad():
-                for weight in trial.domain.module.parameters():
-                    weight.add_(0.1)
+        with _moved(trial):
             trial.domain.load(folder)
             if trial.differ(trial.log_prob(), expected, trial.samples.mask):
                 yield "load: after it the module scores otherwise than when it was saved"
+
+
+@contextmanager
+def _moved(trial: _Trial) -> Iterator[None]:
+    """Within the block the weights are others: all of a module by .1, those of a learner elsewhere by a step."""
+    learner = trial.domain.learner
+    if not isinstance(learner, LocalLearner):
+        start = deepcopy(learner.record())
+        try:
+            take_step(trial)
+            yield
         finally:
-            trial.domain.module.load_state_dict(kept)
+            learner.restore(start)
+        return
+    start = {name: value.clone() for name, value in learner.module.state_dict().items()}
+    try:
+        with torch.no_grad():
+            for weight in learner.module.parameters():
+                weight.add_(0.1)
+        yield
+    finally:
+        learner.module.load_state_dict(start)

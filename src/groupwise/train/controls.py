@@ -9,15 +9,12 @@ from typing import Any
 from groupwise.checkpoint import load_tree, remove_folder
 from groupwise.config import read_json
 from groupwise.objective import ObjectiveState
-from groupwise.reference import AbsentReference
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.track import MetricsFile, Trackers
 from groupwise.track.alike import alike
-from groupwise.train.activation_checkpointing import checkpoint_activations
 from groupwise.train.evaluation import metric_name
 from groupwise.train.job import Domains, Job, Recipe
 from groupwise.train.loop import Session, evaluate_now, run_stage
-from groupwise.train.optimiser import build_optimiser
 from groupwise.train.progress import Progress
 from groupwise.train.reward_history import RewardHistory
 from groupwise.train.run_folder import RunFolder, write_json
@@ -78,14 +75,7 @@ def _control(
             remove_folder(folder.path)
         folder.path.mkdir(parents=True)
     session.world.barrier()
-    domain = domains.base
-    state = TrainState(
-        Progress(),
-        ObjectiveState(),
-        build_optimiser(recipes[0].optimiser, domain.module),
-        ReferencePolicy(AbsentReference(), domain.module),
-        domain.module,
-    )
+    state = TrainState(Progress(), ObjectiveState(), domains.base.learner)
     # The start holds the reference of the stage it belongs to; a control begins with its own.
     state.restore({**record, "reference": state.reference.state(), "generators": []}, session.world)
     state.progress.seconds = {}
@@ -109,8 +99,8 @@ def _control(
             ),
         )
         own.domain = domains.of(timed)
-        checkpoint_activations(domain.module, timed.train.gradient_checkpointing)
-        state.reference = ReferencePolicy(stage_reference(timed), domain.module)
+        state.learner.checkpoint_activations(timed.train.gradient_checkpointing)
+        state.reference = ReferencePolicy(stage_reference(timed), state.learner)
         state.begin_average(timed.train.weight_average)
         state.history = RewardHistory(RewardHistory.needed(timed), state.history.rewards)
         state.objective = timed.objective.adopt(state.objective, previous.objective)

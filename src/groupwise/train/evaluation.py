@@ -31,7 +31,7 @@ def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World)
     metrics: dict[str, float] | None = None
     with progress.timed("evaluation"):
         if world.first:
-            domain.module.eval()
+            domain.learner.eval()
             found = domain.evaluate(streams=streams)
             metrics = dict(found.metrics)
         shared = world.gather(metrics)[0]

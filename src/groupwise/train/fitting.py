@@ -19,8 +19,6 @@ from groupwise.domain.protocol import Samples
 from groupwise.processes import is_out_of_memory
 from groupwise.statistics import Statistic
 from groupwise.train.memory import available_bytes, peak_bytes
-from groupwise.train.optimiser import trained_parameters
-from groupwise.train.state import TrainState
 from groupwise.train.step import Step
 
 Parts = list[dict[str, Statistic]]
@@ -103,7 +101,7 @@ def retrying(step: Step, accumulate: list[Callable[[], Parts]], say: Callable[[s
             raise ConfigError(_advice(size, step.fits)) from failure
         assert size is not None
         state.progress.micro_batch_members = size // 2
-        state.optimiser.zero_grad(set_to_none=True)
+        state.learner.zero_gradients()
         # The failed pass is held by its error, whose frames hold its tensors.
         failure = None
         if torch.cuda.is_available():
@@ -118,8 +116,6 @@ def _measure(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[
     domain, state, device = step.domain, step.state, samples.mask.device
     order = _one_a_group(torch.argsort(lengths, descending=True, stable=True), samples.group)
     few = min(_FEW, len(order))
-    buffers = [(buffer, buffer.clone()) for buffer in domain.module.buffers()]
-    training = domain.module.training
 
     def run(count: int) -> None:
         fields = domain.score(samples, order[:count], requires).tensors()
@@ -127,22 +123,18 @@ def _measure(step: Step, samples: Samples, lengths: Tensor, requires: frozenset[
         if isinstance(total, Tensor) and total.requires_grad:
             total.backward()
 
-    with torch.enable_grad(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        domain.module.train()
+    devices = [device] if device.type == "cuda" else []
+    with torch.enable_grad(), torch.random.fork_rng(devices=devices), state.learner.rehearsal() as to_come:
         try:
             # The first pass makes the gradients, which then stay.
             run(1)
-            available = available_bytes(device, step.recipe.train.memory_limit_gib) - _to_come(state)
+            available = available_bytes(device, step.recipe.train.memory_limit_gib) - to_come
             one = peak_bytes(lambda: run(1), device)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
             raise ConfigError(_advice(1, True)) from error
         several = _several_bytes(lambda: run(few), device)
-    domain.module.train(training)
-    for buffer, before in buffers:
-        buffer.data.copy_(before)
-    state.optimiser.zero_grad(set_to_none=True)
     # Where a few do not fit, all that is known of further members is that each is at most another first one.
     return one, one if several is None or few == 1 else (several - one) / (few - 1), available
 
@@ -168,12 +160,6 @@ def _one_a_group(order: Tensor, group: Tensor) -> Tensor:
         (rest if number in seen else first).append(member)
         seen.add(number)
     return torch.tensor(first + rest, dtype=order.dtype, device=order.device)
-
-
-def _to_come(state: TrainState) -> int:
-    """Bytes of AdamW's two moments, where the first step has yet to make them."""
-    parameters = [] if state.optimiser.state else trained_parameters(state.module)
-    return sum(2 * parameter.numel() * parameter.element_size() for parameter in parameters)
 
 
 def _advice(size: int | None, fitted: bool) -> str:

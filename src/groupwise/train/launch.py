@@ -19,8 +19,6 @@ from groupwise.diagnosis import Watch
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Tabulates
 from groupwise.processes import is_first_process
-from groupwise.reference import AbsentReference
-from groupwise.reference.policy import ReferencePolicy
 from groupwise.runs import EvaluatedOn
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import MetricsFile, Trackers, open_trackers
@@ -31,7 +29,6 @@ from groupwise.train.evaluation import metric_name
 from groupwise.train.interrupt import Interrupt, listening
 from groupwise.train.job import Domains, Job
 from groupwise.train.loop import Session, save
-from groupwise.train.optimiser import build_optimiser
 from groupwise.train.preflight import check_configuration, check_domain, check_memory, device_of, precision_remarks
 from groupwise.train.progress import Progress
 from groupwise.train.restart import recall, take_back
@@ -176,13 +173,7 @@ def _run(job: Job, folder: RunFolder, device: torch.device, world: World, *, res
     with progress.timed("setup"):
         domains, job = _build(job, device, streams, world)
         domain = domains.base
-        state = TrainState(
-            progress,
-            job.recipes[0].objective.init(),
-            build_optimiser(job.recipes[0].optimiser, domain.module),
-            ReferencePolicy(AbsentReference(), domain.module),
-            domain.module,
-        )
+        state = TrainState(progress, job.recipes[0].objective.init(), domain.learner)
     store = CheckpointStore(folder.checkpoints, job.checkpoint)
     evaluated_on = domains.evaluated_on(job.recipes)
     remarks = take_back(store, folder, state, world) if resumed else []
@@ -243,7 +234,7 @@ def _tabulate(session: Session, job: Job, state: TrainState, domains: Domains) -
     """What the result stands beside, where the domain has such tables; made once, by the first process."""
     domain = domains.of(job.recipes[-1])
     if session.world.first and isinstance(domain, Tabulates) and not session.folder.tables.exists():
-        domain.module.eval()
+        state.learner.eval()
         with state.progress.timed("tables"), state.averaged():
             tables = domain.tables(streams=session.streams)
         if tables:
@@ -267,8 +258,7 @@ def _build(job: Job, device: torch.device, streams: Streams, world: World) -> tu
 
 def _check_same_start(domain: Domain, world: World) -> None:
     """All processes must hold the same weights."""
-    total = float(sum(parameter.detach().double().sum() for parameter in domain.module.parameters()))
-    if len(set(world.gather(total))) > 1:
+    if world.size > 1 and len(set(world.gather(domain.learner.fingerprint()))) > 1:
         raise ConfigError(
             "the processes built different initial weights; build the model from the seeded global generators only"
         )

@@ -29,7 +29,6 @@ from groupwise.train.distributed import World
 from groupwise.train.evaluation import PREFIX, evaluate, metric_name, note_score, should_stop, signed_score
 from groupwise.train.interrupt import Interrupt
 from groupwise.train.job import Recipe
-from groupwise.train.optimiser import configure_optimiser
 from groupwise.train.pictures import with_files, write_pictures
 from groupwise.train.rollout_records import rollout_records
 from groupwise.train.run_folder import RunFolder, write_records
@@ -261,15 +260,14 @@ def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict
     """One step without its evaluation; returns its metrics and, when it ends the stage, why."""
     domain, progress, world = session.domain, state.progress, session.world
     now = Step(domain, recipe, state, session.streams, world)
-    rate = configure_optimiser(state.optimiser, recipe.optimiser, progress.stage_step)
     before = dict(progress.seconds)
     weight = recipe.objective.policy_weight.at(state.objective.step)
-    values: dict[str, float] = {"learning_rate": rate, "lambda_pg": weight}
+    values: dict[str, float] = {"learning_rate": recipe.optimiser.rate(progress.stage_step), "lambda_pg": weight}
     if (supervised := recipe.objective.auxiliary.get("supervised")) is not None:
         values["lambda_sup"] = supervised.at(state.objective.step)
     collected: Collected | None = None
     if weight != 0:
-        domain.module.eval()
+        state.learner.eval()
         collected = collect(now)
         values |= finish(world.sum_statistics(collected.statistics)) | collected.numbers
         for remark in collected.remarks:
@@ -277,7 +275,7 @@ def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict
         if (rule := recipe.train.dynamic_group_size) is not None:
             progress.group_size = rule.next(now.group_size, values["groups/flat"])
         _say_events(session, state, collected)
-    domain.module.train()
+    state.learner.train()
     with progress.timed("update" if recipe.samples else "warm_up"):
         updates = update_policy(now, collected)
     for remark in updates.remarks:

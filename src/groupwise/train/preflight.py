@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import torch
 
 from groupwise.config import ConfigError, Problem, nearest
@@ -12,11 +10,10 @@ from groupwise.domain.protocol import RewardsDecisions
 from groupwise.reference import resolve_reference
 from groupwise.reference.policy import switches_off
 from groupwise.streams import Streams
-from groupwise.train.activation_checkpointing import offers_checkpointing
 from groupwise.train.callbacks import load_callbacks
 from groupwise.train.distributed import World
 from groupwise.train.job import Job, Recipe
-from groupwise.train.optimiser import trained_parameters
+from groupwise.train.offers import check_offers
 
 
 def check_configuration(job: Job) -> None:
@@ -60,12 +57,14 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
         ConfigError: it cannot be had.
     """
     train, objective = recipe.train, recipe.objective
-    if not trained_parameters(domain.module):
+    learner = domain.learner
+    if not learner.sizes().trained:
         raise ConfigError(
             "the model has no parameter with requires_grad: nothing can be trained; check the adapter's target modules"
         )
-    if train.gradient_checkpointing and not offers_checkpointing(domain.module):
+    if train.gradient_checkpointing and "checkpointing" not in learner.offers:
         raise ConfigError("train.gradient_checkpointing = true: this model does not offer it; set it to false")
+    check_offers(learner, recipe, world)
     if train.metric is not None and train.metric not in domain.metric_names:
         names = tuple(domain.metric_names)
         raise ConfigError(
@@ -107,7 +106,7 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
             f"{whole[0]}.kind = {getattr(objective, whole[0]).kind!r} takes one reward a member, and {key} rewards"
             f" every decision; write another {whole[0]}.kind, or a reward that is one number"
         )
-    if train.l2_to_reference > 0 and switches_off(resolve_reference(recipe.reference, required=True), domain.module):
+    if train.l2_to_reference > 0 and switches_off(resolve_reference(recipe.reference, required=True), learner):
         raise ConfigError(
             f"train.l2_to_reference = {train.l2_to_reference}: the reference is the adapter switched off and has no"
             ' weights to be pulled to; write reference = { kind = "frozen", adapter = "copy" }'
@@ -160,13 +159,10 @@ def check_memory(recipe: Recipe, device: torch.device) -> None:
 
 
 _HALF = {
-    torch.bfloat16: ("bfloat16", "a change below about 1/256 of a weight is lost in rounding"),
-    torch.float16: (
-        "float16",
-        (
-            "a change below about 1/2048 of a weight is lost in rounding, and gradients below 6e-8 are lost altogether,"
-            " since no loss is scaled here"
-        ),
+    "bfloat16": "a change below about 1/256 of a weight is lost in rounding",
+    "float16": (
+        "a change below about 1/2048 of a weight is lost in rounding, and gradients below 6e-8 are lost altogether,"
+        " since no loss is scaled here"
     ),
 }
 
@@ -180,17 +176,15 @@ def precision_remarks(domain: Domain) -> list[str]:
     Returns:
         a sentence, or none.
     """
-    half: Counter[torch.dtype] = Counter()
-    for parameter in trained_parameters(domain.module):
-        half[parameter.dtype] += parameter.numel()
+    by_dtype = domain.learner.sizes().by_dtype
     keep = (
         "Keep fp32 weights (for a language model domain.model.dtype = float32) with train.autocast = bfloat16, or train"
         " an adapter, whose weights are fp32"
     )
     return [
-        f"{half[dtype]:,} trained weights are {name} and are trained as they are: {loss}. {keep}"
-        for dtype, (name, loss) in _HALF.items()
-        if half[dtype]
+        f"{by_dtype[name]:,} trained weights are {name} and are trained as they are: {loss}. {keep}"
+        for name, loss in _HALF.items()
+        if by_dtype.get(name)
     ]
 
 

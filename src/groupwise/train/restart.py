@@ -40,7 +40,7 @@ def take_back(store: CheckpointStore, folder: RunFolder, state: TrainState, worl
     else:
         record = found.load()
         try:
-            state.reference = ReferencePolicy(reference_config(record["reference"]), state.module)
+            state.reference = ReferencePolicy(reference_config(record["reference"]), state.learner)
             state.restore(record, world)
         except Exception as error:  # a stranger's record fails in any way
             if is_out_of_memory(error):

@@ -9,7 +9,6 @@ import json
 from groupwise.checkpoint import new_folder, save_tree
 from groupwise.reference import AbsentReference, ReferenceConfig, resolve_reference
 from groupwise.reference.policy import ReferencePolicy
-from groupwise.train.activation_checkpointing import checkpoint_activations
 from groupwise.train.distributed import World
 from groupwise.train.evaluation import PREFIX, evaluate, metric_name
 from groupwise.train.job import Domains, Job, Recipe
@@ -43,7 +42,7 @@ def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) 
         key = warm_up_key(domains.base, job.recipes[: index + 1], job.seed, session.device, session.world)
         if fresh and key is not None and _restore_warm_up(session, job, state, index, key):
             continue
-        checkpoint_activations(domains.base.module, recipe.train.gradient_checkpointing)
+        state.learner.checkpoint_activations(recipe.train.gradient_checkpointing)
         recall(session.domain, state)
         if fresh:
             _begin(session, job, state, index, domains)
@@ -77,10 +76,10 @@ def first_sampling(job: Job) -> int:
 def _begin(session: Session, job: Job, state: TrainState, index: int, domains: Domains) -> None:
     recipe, progress = job.recipes[index], state.progress
     if recipe.optimiser.moments == "fresh":
-        state.optimiser.state.clear()
+        state.learner.forget_moments()
     config = stage_reference(recipe)
     if config != state.reference.config:
-        state.reference = ReferencePolicy(config, session.domain.module)
+        state.reference = ReferencePolicy(config, state.learner)
         progress.reference_step, progress.reference_mixed = 0, progress.step
     state.begin_average(recipe.train.weight_average)
     state.history = RewardHistory(RewardHistory.needed(recipe), state.history.rewards)
@@ -184,7 +183,7 @@ def _restore_warm_up(session: Session, job: Job, state: TrainState, index: int, 
         session.row(progress.step, recipe.name, values)
     first = dict(progress.latest), progress.latest_step
     with progress.timed("warm_up"):
-        state.reference = ReferencePolicy(AbsentReference(), state.module)
+        state.reference = ReferencePolicy(AbsentReference(), state.learner)
         state.restore(kept.record, session.world)
     spent = state.progress.seconds.get("warm_up", 0.0)
     state.progress.seconds = dict(progress.seconds)

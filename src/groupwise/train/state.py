@@ -7,11 +7,10 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, final
 
-import torch
 from pydantic import TypeAdapter
-from torch import nn
 
 from groupwise import streams
+from groupwise.learner.protocol import Learner
 from groupwise.objective import ObjectiveState
 from groupwise.reference import AbsentReference, EmaReference, ReferenceConfig
 from groupwise.reference.policy import ReferencePolicy
@@ -29,9 +28,8 @@ class TrainState:
     Args:
         progress: counters.
         objective: the objective's own state.
-        optimiser: with its moments.
-        reference: the reference policy.
-        module: the trained module.
+        learner: the owner of weights and optimiser.
+        reference: the reference policy; none before a stage begins.
         average: the running average of its weights, absent where none is kept.
         history: what prompts earned before, empty where nothing reads it.
         reward_memory: what rewards remember of what they saw, by name, JSON-able; empty where none does.
@@ -39,15 +37,14 @@ class TrainState:
 
     progress: Progress
     objective: ObjectiveState
-    optimiser: torch.optim.Optimizer
-    reference: ReferencePolicy
-    module: nn.Module
+    learner: Learner
+    reference: ReferencePolicy = field(init=False)
     average: ReferencePolicy = field(init=False)
     history: RewardHistory = field(default_factory=RewardHistory)
     reward_memory: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.average = ReferencePolicy(AbsentReference(), self.module)
+        self.reference = self.average = ReferencePolicy(AbsentReference(), self.learner)
 
     def begin_average(self, config: WeightAverage | None) -> None:
         """Begins an average at the weights as they are, ends it, or goes on with the one that is kept already.
@@ -56,12 +53,12 @@ class TrainState:
             config: of the stage that begins.
         """
         if (config is not None) != self.average.present:
-            self.average = ReferencePolicy(AbsentReference() if config is None else EmaReference(), self.module)
+            self.average = ReferencePolicy(AbsentReference() if config is None else EmaReference(), self.learner)
             self.progress.average_step = 0
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Within the block the module has its averaged weights, where an average is kept."""
+        """Within the block the policy has its averaged weights, where an average is kept."""
         with self.average.active() if self.average.present else nullcontext():
             yield
 
@@ -75,8 +72,7 @@ class TrainState:
         return {
             "progress": self.progress.record(),
             "objective": self.objective.model_dump(mode="json"),
-            "weights": trained_tensors(self.module),
-            "optimiser": self.optimiser.state_dict(),
+            "learner": self.learner.record(),
             "reference": {**self.reference.state(), "config": self.reference.config.model_dump(mode="json")},
             "average": {**self.average.state(), "config": self.average.config.model_dump(mode="json")},
             "history": self.history.record(),
@@ -98,60 +94,16 @@ class TrainState:
         Raises:
             ValueError: the record is of another model.
         """
-        load_tensors(self.module, record["weights"])
+        self.learner.restore(record["learner"])
         self.progress = Progress.from_record(record["progress"])
         self.objective = ObjectiveState.model_validate(record["objective"])
-        self.optimiser.load_state_dict(record["optimiser"])
         self.reference.restore(record["reference"])
-        self.average = ReferencePolicy(reference_config(record["average"]), self.module)
+        self.average = ReferencePolicy(reference_config(record["average"]), self.learner)
         self.average.restore(record["average"])
         self.history = RewardHistory.from_record(record["history"])
         self.reward_memory = dict(record["reward_memory"])
         if len(record["generators"]) == world.size:
             streams.restore(record["generators"][world.rank])
-
-
-def trained_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
-    """What training changes: parameters with `requires_grad`, and buffers.
-
-    Args:
-        module: any.
-
-    Example:
-        >>> sorted(trained_tensors(nn.BatchNorm1d(1)))
-        ['bias', 'num_batches_tracked', 'running_mean', 'running_var', 'weight']
-    """
-    trained: dict[str, torch.Tensor] = {
-        name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad
-    }
-    return trained | dict(module.named_buffers())
-
-
-@torch.no_grad()
-def load_tensors(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
-    """Copies tensors into the module's own, in place.
-
-    Args:
-        module: receives them.
-        tensors: by name, as `trained_tensors` gave them.
-
-    Raises:
-        ValueError: names or shapes differ.
-
-    Example:
-        >>> load_tensors(nn.Linear(1, 1), {"weight": torch.zeros(1, 1)})
-        Traceback (most recent call last):
-        ValueError: the checkpoint and this model differ in ['bias']
-    """
-    own = trained_tensors(module)
-    if set(own) != set(tensors):
-        raise ValueError(f"the checkpoint and this model differ in {sorted(set(own) ^ set(tensors))[:3]}")
-    for name, tensor in tensors.items():
-        if own[name].shape != tensor.shape:
-            raise ValueError(
-                f"the checkpoint's {name} is {list(tensor.shape)} and this model's {list(own[name].shape)}"
-            )
-        own[name].copy_(tensor)
 
 
 def reference_config(record: Mapping[str, Any]) -> ReferenceConfig:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from groupwise.domain.protocol import Samples
+from groupwise.learner.protocol import StepNumbers
 from groupwise.objective import Batch, Objective, Plan
 from groupwise.objective.acted import Acted
 from groupwise.records import Scored
@@ -21,8 +22,8 @@ from groupwise.schedule import Constant
 from groupwise.statistics import Mean, Statistic, add, finish
 from groupwise.train.collect import Collected
 from groupwise.train.fitting import Parts, fit_micro_batch, retrying
+from groupwise.train.job import Recipe
 from groupwise.train.micro_batches import micro_batches, num_micro_batches
-from groupwise.train.optimiser import gradient_norm, trained_parameters
 from groupwise.train.state import TrainState
 from groupwise.train.step import Step
 
@@ -92,9 +93,9 @@ def _minibatches(step: Step, collected: Collected, number: int) -> list[Tensor]:
 
 
 def _optimise(step: Step, collected: Collected | None, rows: Tensor | None, updates: Updates) -> None:
-    domain, recipe, state, world = step.domain, step.recipe, step.state, step.world
-    on_policy = updates.taken == 0
-    state.optimiser.zero_grad(set_to_none=True)
+    recipe, state, world = step.recipe, step.state, step.world
+    on_policy, learner = updates.taken == 0, state.learner
+    learner.zero_gradients()
     accumulate: list[Callable[[], Parts]] = []
     if collected is not None and rows is not None:
         accumulate.append(lambda: policy_gradient(step, collected, rows, updates.log_ratio, on_policy=on_policy))
@@ -103,13 +104,11 @@ def _optimise(step: Step, collected: Collected | None, rows: Tensor | None, upda
         updates.remarks += [measured] if measured else []
         accumulate.append(lambda: supervised_gradient(step, shown))
     parts = retrying(step, accumulate, updates.remarks.append)
-    parameters = trained_parameters(domain.module)
-    world.sum_gradients(parameters)
+    learner.reduce_gradients(world)
     pulled = (
         state.reference.pull(recipe.train.l2_to_reference) if recipe.train.l2_to_reference and recipe.samples else None
     )
-    norm = gradient_norm(parameters)
-    size = float(norm)
+    size = learner.step(step_numbers(recipe, state))
     metrics = finish(world.sum_statistics(add(parts)))
     metrics["grad_norm"] = size
     if pulled is not None:
@@ -129,16 +128,30 @@ def _optimise(step: Step, collected: Collected | None, rows: Tensor | None, upda
         # active.
         updates.skipped += 1
     else:
-        if recipe.train.max_grad_norm is not None:
-            torch.nn.utils.clip_grads_with_norm_(parameters, recipe.train.max_grad_norm, norm)
-        state.optimiser.step()
         updates.taken += 1
         if (average := recipe.train.weight_average) is not None:
             state.progress.average_step += 1
             state.average.mix(1 - average.decay_after(state.progress.average_step))
-    state.optimiser.zero_grad(set_to_none=True)
     state.objective = recipe.objective.observe(state.objective, metrics)
     updates.metrics.append(metrics)
+
+
+def step_numbers(recipe: Recipe, state: TrainState) -> StepNumbers:
+    """Returns the optimiser's numbers at the step of the stage where the run stands.
+
+    Args:
+        recipe: the stage.
+        state: of the run.
+    """
+    config = recipe.optimiser
+    return StepNumbers(
+        learning_rate=config.rate(state.progress.stage_step),
+        beta1=config.beta1,
+        beta2=config.beta2,
+        eps=config.eps,
+        weight_decay=config.weight_decay,
+        max_grad_norm=recipe.train.max_grad_norm,
+    )
 
 
 @final
@@ -166,7 +179,7 @@ def policy_gradient(step: Step, collected: Collected, rows: Tensor, log_ratio: T
 
     Two ways to the same gradient. Scored with gradient, micro-batch by micro-batch. Or through cotangents: the loss's
     gradient by each scored field is known before the model runs, which the sampler's own fields allow for the first
-    update, and scope `batch` requires.
+    update, and which scope `batch` and a learner that does not differentiate here require.
     """
     assert collected.batch is not None
     objective, recorded = step.objective, collected.samples.recorded
@@ -176,7 +189,7 @@ def policy_gradient(step: Step, collected: Collected, rows: Tensor, log_ratio: T
     share: Parts = [{"on_policy_share": Mean.number(float(on_policy))}]
     if on_policy and recorded is not None and objective.requires <= set(recorded.tensors()) and not plan.auxiliary:
         return share + _by_cotangents(step, part, recorded.select(rows).detach())
-    if objective.scope == "batch":
+    if objective.scope == "batch" or not step.state.learner.differentiates:
         scored = _scored(step, part)
         _note_log_ratio(log_ratio, rows, scored, batch)
         return share + _by_cotangents(step, part, scored)
@@ -281,10 +294,18 @@ def supervised_gradient(step: Step, samples: Samples) -> Parts:
     counts = samples.auxiliary_count["supervised"]
     plan = alone.plan(_bare_batch(samples, rows, step.state), step.state.objective, step.world.sum)
     parts: Parts = []
+    learner = step.state.learner
     for chosen in micro_batches(counts[rows], step.members_at_once):
-        loss = alone.loss(step.domain.score(samples, rows[chosen], alone.requires), plan.select(chosen))
-        if loss.total.requires_grad:
-            loss.backward()
+        if learner.differentiates:
+            loss = alone.loss(step.domain.score(samples, rows[chosen], alone.requires), plan.select(chosen))
+            if loss.total.requires_grad:
+                loss.backward()
+        else:
+            with torch.no_grad():
+                scored = step.domain.score(samples, rows[chosen], alone.requires)
+            cotangents = alone.cotangents(scored, plan.select(chosen))
+            loss = cotangents.loss
+            step.domain.backward(samples, rows[chosen], cotangents.scored)
         parts.append({name: loss.statistics[name] for name in ("loss", "loss_sup")})
     return parts
 

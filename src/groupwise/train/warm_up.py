@@ -38,12 +38,10 @@ _CODE = (
     *(
         f"train/{name}.py"
         for name in (
-            "activation_checkpointing",
             "distributed",
             "fitting",
             "loop",
             "micro_batches",
-            "optimiser",
             "stages",
             "step",
             "update",
@@ -51,7 +49,7 @@ _CODE = (
     ),
     *(f"train/{name}.py" for name in ("weight_average", "warm_up")),
     *(f"objective/{name}.py" for name in ("acted", "batch", "loss", "objective", "plan")),
-    *("records.py", "schedule", "statistics.py", "streams.py"),
+    *("records.py", "schedule", "statistics.py", "streams.py", "learner"),
 )
 _NOT_THE_DOMAINS = ("objective", "schedule", "train", "experiment", "cli", "config", "checkpoint", "processes.py")
 

@@ -197,7 +197,7 @@ def test_8_the_divergence_is_the_kl_to_the_reference_and_no_second_consistency()
 
 def moved(folder: Path, step: int) -> torch.Tensor:
     """What `step` steps of a run of `trained` moved, all weights in a row."""
-    weights = load_tree(folder / "run" / "checkpoints" / f"step-{step}")
+    weights = load_tree(folder / "run" / "checkpoints" / f"step-{step}")["learner"]
     start = domain({"model": {"seed": 3}}).module.state_dict()
     found = next(value for value in weights.values() if isinstance(value, dict) and set(value) == set(start))
     return torch.cat([(found[name] - start[name]).flatten() for name in start])

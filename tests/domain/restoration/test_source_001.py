@@ -28,7 +28,6 @@ from groupwise.streams import Streams
 from groupwise.train import Recipe
 from groupwise.train.collect import Collected, collect
 from groupwise.train.distributed import World
-from groupwise.train.optimiser import build_optimiser, configure_optimiser
 from groupwise.train.progress import Progress
 from groupwise.train.stages import stage_reference
 from groupwise.train.state import TrainState
@@ -90,22 +89,14 @@ def stepped(rewards: str, block: int, size: int | None, **train: Any) -> Steps:
             update={"micro_batch_members": size, "prompts_per_step": 4, "demonstrations_per_step": 5, **train}
         ),
     )
-    reference = ReferencePolicy(stage_reference(recipe), given.module)
-    optimiser = build_optimiser(recipe.optimiser, given.module)
+    rate = recipe.optimiser.learning_rate.model_copy(update={"value": RATE})
+    recipe = replace(recipe, optimiser=recipe.optimiser.model_copy(update={"learning_rate": rate}))
     state = TrainState(
-        Progress(),
+        Progress(stage_step=20),
         recipe.objective.init().model_copy(update={"running": Running().follow(**PAST)}),
-        optimiser,
-        reference,
-        given.module,
+        given.learner,
     )
-    configure_optimiser(
-        optimiser,
-        recipe.optimiser.model_copy(
-            update={"learning_rate": recipe.optimiser.learning_rate.model_copy(update={"value": RATE})}
-        ),
-        20,
-    )
+    state.reference = ReferencePolicy(stage_reference(recipe), state.learner)
     # The reference is where the stage began; the batch comes later.
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -115,7 +106,7 @@ def stepped(rewards: str, block: int, size: int | None, **train: Any) -> Steps:
     collected = collect(now)
     shown = [shown_now(now, number) for number in range(2)]
     seen: list[tuple[Weights, Tensor]] = []
-    optimiser.register_step_pre_hook(
+    given.learner.optimiser.register_step_pre_hook(
         lambda *_: seen.append((copied(given), torch.cat([p.grad.flatten() for p in given.module.parameters()])))
     )
     updates = update_policy(now, collected)

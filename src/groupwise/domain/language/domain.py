@@ -34,7 +34,7 @@ from groupwise.domain.language.prompts import tokenize
 from groupwise.domain.language.supervised import Example, as_samples, encode_demonstration
 from groupwise.domain.language.tokenizer import build_tokenizer
 from groupwise.domain.protocol import Evaluation, Prompt, Samples
-from groupwise.domain.weights import hash_weights
+from groupwise.learner.hashing import hash_weights
 from groupwise.records import Scored
 from groupwise.reward import RewardEvent, Rewards, RewardTable
 from groupwise.reward.scoring.columns import check_columns

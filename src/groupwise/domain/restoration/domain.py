@@ -25,7 +25,7 @@ from groupwise.domain.restoration.policy import Pixels
 from groupwise.domain.restoration.side_by_side import side_by_side
 from groupwise.domain.restoration.source.base import Picture, Pictures, as_float
 from groupwise.domain.restoration.tiles import restore
-from groupwise.domain.weights import hash_weights
+from groupwise.learner.hashing import hash_weights
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
 from groupwise.streams import Streams

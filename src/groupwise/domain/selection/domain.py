@@ -35,7 +35,7 @@ from groupwise.domain.selection.store import store
 from groupwise.domain.selection.table import QueryTable
 from groupwise.domain.selection.tables import Setting, baseline_tables, used_table
 from groupwise.domain.selection.task_model.cache import CachedTaskModel
-from groupwise.domain.weights import hash_weights
+from groupwise.learner.hashing import hash_weights
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
 from groupwise.streams import Streams

@@ -16,6 +16,7 @@ from groupwise.config import ConfigError
 from groupwise.domain.diffusion.model import LoraConfig
 from groupwise.domain.diffusion.models.lora import WEIGHTS
 from groupwise.domain.diffusion.models.pipeline import PipelineDenoiser
+from groupwise.learner.local import LocalLearner
 from groupwise.reference import FrozenReference
 from groupwise.reference.policy import ReferencePolicy
 
@@ -43,7 +44,7 @@ def test_the_adapter_is_what_trains_what_is_switched_off_and_what_diffusers_load
     names = [each for each, parameter in denoiser.module.named_parameters() if parameter.requires_grad]
     assert names
     assert all("lora_" in each for each in names)
-    with ReferencePolicy(FrozenReference(), denoiser.module).active():
+    with ReferencePolicy(FrozenReference(), LocalLearner(denoiser.module)).active():
         assert torch.equal(ode(denoiser, noise, prompts(name), 2.0), before)
     assert torch.equal(ode(denoiser, noise, prompts(name), 2.0), after)
 
@@ -76,7 +77,7 @@ def test_weights_in_bfloat16_carry_an_adapter_in_fp32(tmp_path: Path) -> None:
 
 
 def test_activations_are_recomputed_under_an_adapter(tmp_path: Path) -> None:
-    from groupwise.train.activation_checkpointing import checkpoint_activations
+    from groupwise.learner.activation_checkpointing import checkpoint_activations
 
     denoiser = trained(opened(saved("StableDiffusionPipeline", tmp_path), "StableDiffusionPipeline", lora=LORA))
     latents, condition = torch.randn(2, *denoiser.latent_shape), denoiser.encode(prompts("StableDiffusionPipeline"))

@@ -176,7 +176,7 @@ def test_autoencoder_and_encoders_keep_their_precision_while_the_denoiser_is_cas
 
 @pytest.mark.parametrize("name", PIPELINES)
 def test_gradient_checkpointing_changes_nothing_but_memory(folders: dict[str, Path], name: str) -> None:
-    from groupwise.train.activation_checkpointing import checkpoint_activations, offers_checkpointing
+    from groupwise.learner.activation_checkpointing import checkpoint_activations, offers_checkpointing
 
     gradients = []
     for wanted in (False, True):

@@ -24,7 +24,7 @@ from groupwise.domain.diffusion.noise_schedule import (
     read_parametrisation,
     read_schedule,
 )
-from groupwise.domain.weights import hash_weights
+from groupwise.learner.hashing import hash_weights
 from groupwise.processes import is_out_of_memory
 
 Spacing = Literal["uniform", "scheduler"]

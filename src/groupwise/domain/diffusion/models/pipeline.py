@@ -34,7 +34,7 @@ from groupwise.domain.diffusion.noise_schedule import (
     read_parametrisation,
     read_schedule,
 )
-from groupwise.domain.weights import hash_weights
+from groupwise.learner.hashing import hash_weights
 
 FAMILIES: dict[str, Family] = {
     family.pipeline: family for family in (StableDiffusion(), StableDiffusionXL(), DiT(), StableDiffusion3(), Flux())

@@ -19,7 +19,7 @@ from groupwise.config import ConfigError
 from groupwise.domain.selection.example import Example, Query
 from groupwise.domain.selection.task_model.template import ChatTemplate, Template, TextTemplate
 from groupwise.domain.selection.task_model.tokens import Answers
-from groupwise.domain.weights import hash_weights
+from groupwise.learner.hashing import hash_weights
 
 
 @final

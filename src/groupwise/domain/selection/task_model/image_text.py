@@ -26,7 +26,7 @@ from groupwise.domain.selection.task_model.causal_lm import render_chat
 from groupwise.domain.selection.task_model.pretrained import ImageText
 from groupwise.domain.selection.task_model.template import ChatTemplate, Template
 from groupwise.domain.selection.task_model.tokens import Answers
-from groupwise.domain.weights import hash_weights
+from groupwise.learner.hashing import hash_weights
 
 Row = tuple[Query, Sequence[Example]]
 Asked = tuple[int, list[int]]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from groupwise.domain.weights import hash_weights
+from groupwise.learner.hashing import hash_weights
 
 
 def net() -> nn.Module:

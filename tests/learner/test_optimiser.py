@@ -6,17 +6,17 @@ import pytest
 import torch
 from torch import nn
 
+from groupwise.learner.optimiser import build_optimiser, configure_optimiser, trained_parameters
+from groupwise.learner.protocol import StepNumbers
 from groupwise.train import OptimiserConfig
-from groupwise.train.optimiser import build_optimiser, configure_optimiser, trained_parameters
 
 
 def test_one_step_by_hand() -> None:
     module = nn.Linear(1, 1, dtype=torch.float64)
     nn.init.constant_(module.weight, 2.0)
     nn.init.constant_(module.bias, 1.0)
-    config = OptimiserConfig.model_validate({"learning_rate": 0.1, "weight_decay": 0.5})
-    optimiser = build_optimiser(config, module)
-    assert configure_optimiser(optimiser, config, 0) == 0.1
+    optimiser = build_optimiser(module)
+    configure_optimiser(optimiser, StepNumbers(learning_rate=0.1, weight_decay=0.5))
     module(torch.ones(1, 1, dtype=torch.float64)).sum().backward()
     optimiser.step()
     # The first Adam step is lr * sign(gradient); the matrix shrinks by lr * weight_decay before it, the vector does
@@ -40,12 +40,10 @@ def test_frozen_and_tied_parameters_are_left_out_and_counted_once() -> None:
 
 def test_changing_the_numbers_keeps_the_moments() -> None:
     module = nn.Linear(1, 1)
-    optimiser = build_optimiser(OptimiserConfig(), module)
+    optimiser = build_optimiser(module)
     module(torch.ones(1, 1)).sum().backward()
     optimiser.step()
     before = optimiser.state[module.weight]["exp_avg"].clone()
-    configure_optimiser(
-        optimiser, OptimiserConfig.model_validate({"learning_rate": 1.0, "beta1": 0.5, "beta2": 0.6}), 3
-    )
+    configure_optimiser(optimiser, StepNumbers(learning_rate=1.0, beta1=0.5, beta2=0.6))
     assert optimiser.param_groups[0]["betas"] == (0.5, 0.6)
     assert torch.equal(optimiser.state[module.weight]["exp_avg"], before)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from groupwise.train.optimiser_config import OptimiserConfig
+from groupwise.learner.protocol import StepNumbers
 
 
 def trained_parameters(module: nn.Module) -> list[nn.Parameter]:
@@ -15,11 +15,12 @@ def trained_parameters(module: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
-def build_optimiser(config: OptimiserConfig, module: nn.Module) -> torch.optim.AdamW:
+def build_optimiser(module: nn.Module) -> torch.optim.AdamW:
     """AdamW in two groups: matrices, which decay, and vectors, which do not. One fused kernel a step.
 
     Example:
-        >>> optimiser = build_optimiser(OptimiserConfig(weight_decay=0.1), nn.Linear(2, 2))
+        >>> optimiser = build_optimiser(nn.Linear(2, 2))
+        >>> configure_optimiser(optimiser, StepNumbers(learning_rate=1e-3, weight_decay=0.1))
         >>> [(len(group["params"]), group["weight_decay"]) for group in optimiser.param_groups]
         [(1, 0.1), (1, 0.0)]
     """
@@ -28,22 +29,23 @@ def build_optimiser(config: OptimiserConfig, module: nn.Module) -> torch.optim.A
         {"params": [parameter for parameter in parameters if parameter.dim() >= 2], "decays": True},
         {"params": [parameter for parameter in parameters if parameter.dim() < 2], "decays": False},
     ]
-    optimiser = torch.optim.AdamW([group for group in groups if group["params"]], lr=0.0, fused=True)
-    configure_optimiser(optimiser, config, 0)
-    return optimiser
+    return torch.optim.AdamW([group for group in groups if group["params"]], lr=0.0, fused=True)
 
 
-def configure_optimiser(optimiser: torch.optim.Optimizer, config: OptimiserConfig, step: int) -> float:
-    """Sets the numbers of a step (counted from 0 inside the stage); moments stay. Returns the learning rate."""
-    rate = config.rate(step)
+def configure_optimiser(optimiser: torch.optim.Optimizer, numbers: StepNumbers) -> None:
+    """Sets the numbers of a step; moments stay.
+
+    Args:
+        optimiser: as `build_optimiser` made it.
+        numbers: of the step.
+    """
     for group in optimiser.param_groups:
         group |= {
-            "lr": rate,
-            "betas": (config.beta1, config.beta2),
-            "eps": config.eps,
-            "weight_decay": config.weight_decay if group["decays"] else 0.0,
+            "lr": numbers.learning_rate,
+            "betas": (numbers.beta1, numbers.beta2),
+            "eps": numbers.eps,
+            "weight_decay": numbers.weight_decay if group["decays"] else 0.0,
         }
-    return rate
 
 
 def gradient_norm(parameters: Sequence[nn.Parameter]) -> torch.Tensor:

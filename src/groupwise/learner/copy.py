@@ -1,0 +1,159 @@
+"""A second set of a module's trained weights, which takes the live ones' place for the length of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+
+
+@final
+class LocalCopy:
+    """A copy of the trained weights of a module of this process.
+
+    Only what training changes is kept: parameters with `requires_grad`, and floating-point buffers (running
+    statistics). With an adapter that is switched off nothing is kept.
+
+    Args:
+        module: the trained module, as it is when the copy is made.
+        adapter_off: whether the copy is the module without its adapter.
+
+    Example:
+        >>> module = nn.Linear(1, 1, bias=False)
+        >>> _ = nn.init.constant_(module.weight, 1.0)
+        >>> copy = LocalCopy(module)
+        >>> _ = nn.init.constant_(module.weight, 3.0)
+        >>> copy.mix(0.5)
+        >>> with copy.active():
+        ...     module.weight.item()
+        2.0
+        >>> module.weight.item()
+        3.0
+    """
+
+    def __init__(self, module: nn.Module, *, adapter_off: bool = False) -> None:
+        self._module = module
+        self._adapters = adapters(module) if adapter_off else []
+        self._weights: dict[str, Tensor] = (
+            {} if adapter_off else {name: tensor.detach().clone() for name, tensor in _trained(module).items()}
+        )
+
+    @property
+    def holds_weights(self) -> bool:
+        """Whether it has weights of its own, rather than an adapter to switch off."""
+        return bool(self._weights)
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Within the block the module computes with these weights, without gradient; the swap exchanges storages, so
+        it costs no copy.
+        """
+        with torch.no_grad(), ExitStack() as stack:
+            for module in self._adapters:
+                stack.enter_context(_switched_off(module))
+            self._swap()
+            try:
+                yield
+            finally:
+                self._swap()
+
+    @torch.no_grad()
+    def mix(self, alpha: float) -> None:
+        """Moves it to the live weights: `copy <- alpha theta + (1 - alpha) copy`.
+
+        Args:
+            alpha: the live weights' share, 0 to 1.
+        """
+        for name, tensor in _trained(self._module).items():
+            # lerp_ gives exactly the copy at 0 and exactly the live weights at 1.
+            self._weights[name].lerp_(tensor, alpha)
+
+    @torch.no_grad()
+    def distance(self) -> float:
+        """Returns `|theta - copy|`, the Euclidean distance over all trained parameters."""
+        gaps = [
+            (parameter.detach().float() - self._weights[name].float()).square().sum()
+            for name, parameter in self._compared()
+        ]
+        return float(torch.stack(gaps).sum().sqrt()) if gaps else 0.0
+
+    @torch.no_grad()
+    def pull(self, coefficient: float) -> float:
+        """Adds the gradient of `coefficient |theta - copy|^2 / 2` to the parameters' own, and returns its value.
+
+        Args:
+            coefficient: of the pull.
+        """
+        total = 0.0
+        for name, parameter in self._compared():
+            gap = parameter - self._weights[name]
+            parameter.grad = (
+                coefficient * gap if parameter.grad is None else parameter.grad.add_(gap, alpha=coefficient)
+            )
+            total += float(gap.float().square().sum())
+        return coefficient * total / 2
+
+    def record(self) -> dict[str, Tensor]:
+        """Returns its weights by name."""
+        return dict(self._weights)
+
+    def restore(self, record: Mapping[str, Any]) -> None:
+        """Takes back what `record` returned.
+
+        Args:
+            record: weights by name.
+
+        Raises:
+            ValueError: the names are others.
+        """
+        if set(record) != set(self._weights):
+            different = sorted(set(record) ^ set(self._weights))[:3]
+            raise ValueError(
+                f"the checkpoint's reference and this model's differ in {different}; resume with the configuration the"
+                " run began with"
+            )
+        for name, tensor in record.items():
+            self._weights[name].copy_(tensor)
+
+    def _compared(self) -> list[tuple[str, nn.Parameter]]:
+        return [(name, parameter) for name, parameter in self._module.named_parameters() if name in self._weights]
+
+    def _swap(self) -> None:
+        live = _trained(self._module) if self._weights else {}
+        for name, tensor in live.items():
+            tensor.data, self._weights[name] = self._weights[name], tensor.data
+
+
+def adapters(module: nn.Module) -> list[nn.Module]:
+    """Returns the outermost module whose adapter can be switched off (peft's `PeftModel`), if there is one.
+
+    Args:
+        module: the policy.
+
+    Example:
+        >>> adapters(nn.Linear(1, 1))
+        []
+    """
+    return [child for child in module.modules() if callable(getattr(child, "disable_adapter", None))][:1]
+
+
+def _trained(module: nn.Module) -> dict[str, Tensor]:
+    parameters: dict[str, Tensor] = {
+        name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad
+    }
+    return parameters | {name: buffer for name, buffer in module.named_buffers() if buffer.is_floating_point()}
+
+
+@contextmanager
+def _switched_off(module: Any) -> Iterator[None]:
+    # peft's switch also toggles requires_grad of the adapter's weights, which the optimiser relies on.
+    flags = [(parameter, parameter.requires_grad) for parameter in module.parameters()]
+    try:
+        with module.disable_adapter():
+            yield
+    finally:
+        for parameter, flag in flags:
+            parameter.requires_grad_(flag)

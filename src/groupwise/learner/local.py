@@ -1,0 +1,224 @@
+"""A learner whose weights are a module of this process, stepped by AdamW."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from groupwise.learner.activation_checkpointing import checkpoint_activations, offers_checkpointing
+from groupwise.learner.copy import LocalCopy, adapters
+from groupwise.learner.hashing import hash_weights
+from groupwise.learner.optimiser import build_optimiser, configure_optimiser, gradient_norm, trained_parameters
+from groupwise.learner.protocol import OFFERS, Processes, Sizes, StepNumbers
+
+WEIGHTS = "model.safetensors"
+"""The file that `LocalLearner.save` writes."""
+
+
+@final
+class LocalLearner:
+    """The learner of a module of this process. What it does is said by `groupwise.learner.protocol.Learner`.
+
+    Args:
+        module: the policy; its parameters with `requires_grad` are trained.
+
+    Example:
+        >>> module = nn.Linear(1, 1, bias=False)
+        >>> _ = nn.init.constant_(module.weight, 1.0)
+        >>> learner = LocalLearner(module)
+        >>> module(torch.ones(1, 1)).sum().backward()
+        >>> learner.step(StepNumbers(learning_rate=0.5))
+        1.0
+        >>> round(module.weight.item(), 4)
+        0.5
+    """
+
+    differentiates = True
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+    @cached_property
+    def optimiser(self) -> torch.optim.AdamW:
+        """AdamW with its moments."""
+        return build_optimiser(self.module)
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """Everything but what the module itself lacks."""
+        lacks = set[str]() if adapters(self.module) else {"adapter"}
+        return frozenset(OFFERS) - lacks - (set[str]() if offers_checkpointing(self.module) else {"checkpointing"})
+
+    def sizes(self) -> Sizes:
+        """Counts parameters, tied ones once."""
+        trained = trained_parameters(self.module)
+        by_dtype: Counter[str] = Counter()
+        for parameter in trained:
+            by_dtype[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
+        return Sizes(by_dtype.total(), sum(parameter.numel() for parameter in self.module.parameters()), by_dtype)
+
+    def train(self) -> None:
+        """Switches the module to training mode."""
+        self.module.train()
+
+    def eval(self) -> None:
+        """Switches the module to evaluation mode."""
+        self.module.eval()
+
+    def zero_gradients(self) -> None:
+        """Forgets every gradient."""
+        self.optimiser.zero_grad(set_to_none=True)
+
+    def reduce_gradients(self, world: Processes) -> None:
+        """Sums gradients over processes.
+
+        Args:
+            world: the processes.
+        """
+        world.sum_gradients(trained_parameters(self.module))
+
+    def step(self, numbers: StepNumbers) -> float:
+        """Steps AdamW where the gradient's norm is finite and above 0; returns the norm.
+
+        Args:
+            numbers: of this step.
+        """
+        configure_optimiser(self.optimiser, numbers)
+        parameters = trained_parameters(self.module)
+        norm = gradient_norm(parameters)
+        size = float(norm)
+        if math.isfinite(size) and size != 0.0:
+            if numbers.max_grad_norm is not None:
+                torch.nn.utils.clip_grads_with_norm_(parameters, numbers.max_grad_norm, norm)
+            self.optimiser.step()
+        self.zero_gradients()
+        return size
+
+    def forget_moments(self) -> None:
+        """Begins AdamW anew."""
+        self.optimiser.state.clear()
+
+    def copy(self, *, adapter_off: bool = False) -> LocalCopy:
+        """Returns a second set of the weights.
+
+        Args:
+            adapter_off: whether it is the module without its adapter.
+        """
+        return LocalCopy(self.module, adapter_off=adapter_off)
+
+    def record(self) -> dict[str, Any]:
+        """Returns what training changes, and AdamW's state."""
+        return {"weights": trained_tensors(self.module), "optimiser": self.optimiser.state_dict()}
+
+    def restore(self, record: Mapping[str, Any]) -> None:
+        """Takes back what `record` returned.
+
+        Args:
+            record: of the same model.
+
+        Raises:
+            ValueError: it is of another model.
+        """
+        load_tensors(self.module, record["weights"])
+        self.optimiser.load_state_dict(record["optimiser"])
+
+    def save(self, folder: Path) -> None:
+        """Writes the module's state as `model.safetensors`.
+
+        Args:
+            folder: exists.
+        """
+        state = self.module.state_dict()
+        save_file({name: value.detach().cpu().contiguous().clone() for name, value in state.items()}, folder / WEIGHTS)
+
+    def load(self, folder: Path) -> None:
+        """Loads what `save` wrote.
+
+        Args:
+            folder: that `save` wrote.
+        """
+        self.module.load_state_dict(load_file(folder / WEIGHTS))
+
+    def fingerprint(self) -> str:
+        """Returns a hash of the module's state."""
+        return hash_weights(self.module)
+
+    def checkpoint_activations(self, active: bool) -> None:
+        """Switches the recomputing of activations.
+
+        Args:
+            active: whether they are recomputed.
+        """
+        checkpoint_activations(self.module, active)
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[int]:
+        """Within the block the module is in training mode; gradients, mode and buffers are afterwards as before. Gives
+        the bytes of AdamW's two moments, where the first step has yet to make them.
+        """
+        buffers = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
+        training = self.module.training
+        parameters = [] if self.optimiser.state else trained_parameters(self.module)
+        self.module.train()
+        try:
+            yield sum(2 * parameter.numel() * parameter.element_size() for parameter in parameters)
+        finally:
+            self.module.train(training)
+            for buffer, before in buffers:
+                buffer.data.copy_(before)
+            self.zero_gradients()
+
+    def close(self) -> None:
+        """Ends nothing: the weights live in this process."""
+
+
+def trained_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Returns what training changes: parameters with `requires_grad`, and buffers.
+
+    Args:
+        module: any.
+
+    Example:
+        >>> sorted(trained_tensors(nn.BatchNorm1d(1)))
+        ['bias', 'num_batches_tracked', 'running_mean', 'running_var', 'weight']
+    """
+    trained: dict[str, Tensor] = {
+        name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad
+    }
+    return trained | dict(module.named_buffers())
+
+
+@torch.no_grad()
+def load_tensors(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Copies tensors into the module's own, in place.
+
+    Args:
+        module: receives them.
+        tensors: by name, as `trained_tensors` returned them.
+
+    Raises:
+        ValueError: names or shapes differ.
+
+    Example:
+        >>> load_tensors(nn.Linear(1, 1), {"weight": torch.zeros(1, 1)})
+        Traceback (most recent call last):
+        ValueError: the checkpoint and this model differ in ['bias']
+    """
+    live = trained_tensors(module)
+    if set(live) != set(tensors):
+        raise ValueError(f"the checkpoint and this model differ in {sorted(set(live) ^ set(tensors))[:3]}")
+    for name, tensor in tensors.items():
+        if live[name].shape != tensor.shape:
+            raise ValueError(
+                f"the checkpoint's {name} is {list(tensor.shape)} and this model's {list(live[name].shape)}"
+            )
+        live[name].copy_(tensor)

@@ -1,0 +1,271 @@
+"""The protocol of a learner: the one owner of a policy's weights and of the optimiser that steps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, final
+
+from torch import nn
+
+OFFERS = {
+    "copies": "keeps a second set of its weights",
+    "mixing": "mixes a second set of weights with the live ones",
+    "pull": "pulls its weights to a second set of them",
+    "adapter": "switches its adapter off for a reference",
+    "clipping": "clips gradients by their norm",
+    "moments": "forgets the optimiser's moments",
+    "processes": "learns from several processes",
+    "checkpointing": "recomputes activations",
+    "rehearsal": "measures the memory of a pass",
+}
+"""What a learner may offer, by name, and in words that follow its own: `it mixes ...`."""
+
+
+@final
+@dataclass(frozen=True)
+class StepNumbers:
+    """The numbers of one optimiser step.
+
+    Args:
+        learning_rate: of this step.
+        beta1, beta2: decay of AdamW's two moments.
+        eps: added to the root of the second moment.
+        weight_decay: of matrices.
+        max_grad_norm: the norm that the gradient is clipped to; `None` clips nothing.
+    """
+
+    learning_rate: float
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    max_grad_norm: float | None = None
+
+
+@final
+@dataclass(frozen=True)
+class Sizes:
+    """How many weights a learner has.
+
+    Args:
+        trained: those that the optimiser steps.
+        whole: all of them.
+        by_dtype: name of a dtype -> trained weights of it, for remarks about precision.
+    """
+
+    trained: int
+    whole: int
+    by_dtype: Mapping[str, int] = field(default_factory=dict)
+
+
+class Processes(Protocol):
+    """The processes of a run, as far as a learner needs them."""
+
+    def sum_gradients(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Replaces every gradient by its sum over processes.
+
+        Args:
+            parameters: whose gradients, in the same order on every process.
+        """
+        ...
+
+
+class WeightCopy(Protocol):
+    """A second set of the trained weights, as it was when it was asked for: a reference, or a running average.
+
+    It lies where the learner lies; nothing of it need reach the process of the loop.
+    """
+
+    @property
+    def holds_weights(self) -> bool:
+        """Whether it has weights of its own, rather than an adapter to switch off."""
+        ...
+
+    def active(self) -> AbstractContextManager[None]:
+        """Within the block the domain samples and scores with these weights; afterwards, also after an exception, with
+        the live ones. Without gradient.
+        """
+        ...
+
+    def mix(self, alpha: float) -> None:
+        """Moves it to the live weights: `copy <- alpha theta + (1 - alpha) copy`; exact at 0 and 1 (`"mixing"`).
+
+        Args:
+            alpha: the live weights' share, 0 to 1.
+        """
+        ...
+
+    def distance(self) -> float:
+        """Returns `|theta - copy|`, the Euclidean distance over all trained parameters."""
+        ...
+
+    def pull(self, coefficient: float) -> float:
+        """Adds the gradient of `coefficient |theta - copy|^2 / 2` to the accumulated one (`"pull"`).
+
+        Args:
+            coefficient: of the pull.
+
+        Returns:
+            the term's value.
+        """
+        ...
+
+    def record(self) -> Mapping[str, Any]:
+        """Returns its state, as `Learner.record` does; empty where there is none."""
+        ...
+
+    def restore(self, record: Mapping[str, Any]) -> None:
+        """Takes back what `record` returned.
+
+        Args:
+            record: of a copy of the same kind.
+
+        Raises:
+            ValueError: it is of other weights.
+        """
+        ...
+
+
+class Learner(Protocol):
+    """The one owner of a policy's weights and of their optimiser.
+
+    `groupwise.Domain` makes a local one of its `module`. A domain whose weights live elsewhere (another process, shards
+    on many devices, a server that trains) sets `learner` in place of it. The loop calls
+
+        zero_gradients, then Domain.backward or autograd through Domain.score, reduce_gradients, WeightCopy.pull, step
+
+    once for every optimiser step, and reaches for the weights by no way beside this one. With several processes each of
+    them makes the same calls in the same order, so that any of them may be collective.
+
+    Attributes:
+        offers: names out of `OFFERS`. What a run needs and a learner does not offer is refused before anything is
+            computed.
+        differentiates: whether the fields of `Domain.score` carry a gradient that arrives at these weights. If not,
+            every gradient goes as cotangents through `Domain.backward`, which accumulates it where the weights are.
+
+    Example:
+        >>> from groupwise.learner.local import LocalLearner
+        >>> learner: Learner = LocalLearner(nn.Linear(1, 1, bias=False))
+        >>> sorted(OFFERS.keys() - learner.offers)
+        ['adapter', 'checkpointing']
+    """
+
+    @property
+    def offers(self) -> frozenset[str]: ...
+
+    @property
+    def differentiates(self) -> bool: ...
+
+    def sizes(self) -> Sizes:
+        """Counts weights, all shards of them together."""
+        ...
+
+    def train(self) -> None:
+        """Switches to training mode (dropout draws)."""
+        ...
+
+    def eval(self) -> None:
+        """Switches to evaluation mode."""
+        ...
+
+    def zero_gradients(self) -> None:
+        """Forgets every accumulated gradient."""
+        ...
+
+    def reduce_gradients(self, world: Processes) -> None:
+        """Sums accumulated gradients over processes; nothing to do where the backward pass has done it.
+
+        Args:
+            world: the processes of the run.
+        """
+        ...
+
+    def step(self, numbers: StepNumbers) -> float:
+        """Takes one optimiser step with the accumulated gradient `g`, clipped to `numbers.max_grad_norm`, and forgets
+        `g`.
+
+        Where `|g|` is 0 or not finite no step is taken: weights and moments stay as they are.
+
+        Args:
+            numbers: of this step.
+
+        Returns:
+            `|g|` before clipping, over all weights and shards.
+        """
+        ...
+
+    def forget_moments(self) -> None:
+        """Begins the optimiser anew (`"moments"`)."""
+        ...
+
+    def copy(self, *, adapter_off: bool = False) -> WeightCopy:
+        """Returns a second set of the trained weights, as they are now (`"copies"`).
+
+        Args:
+            adapter_off: the weights without their adapter, which are not copied (`"adapter"`).
+        """
+        ...
+
+    def record(self) -> Mapping[str, Any]:
+        """Returns everything that a resumed run needs of weights and optimiser: a tree of tensors and JSON values.
+
+        The tensors may be the live ones: what has to outlast the next step is written or copied before it. Where the
+        state is not tensors of this process, the record names what the learner has saved, by a path that
+        `restore` finds again. Every process calls; the first one's record is written.
+        """
+        ...
+
+    def restore(self, record: Mapping[str, Any]) -> None:
+        """Takes back what `record` returned.
+
+        Args:
+            record: of the same model.
+
+        Raises:
+            ValueError: it is of another model.
+        """
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Writes the live weights for use without a run; within `WeightCopy.active` those of the copy.
+
+        Args:
+            folder: exists and is empty.
+        """
+        ...
+
+    def load(self, folder: Path) -> None:
+        """Loads what `save` wrote.
+
+        Args:
+            folder: that `save` wrote.
+
+        Raises:
+            ValueError, OSError, RuntimeError: there are no such weights, or of another shape.
+        """
+        ...
+
+    def fingerprint(self) -> str:
+        """Returns a hash of every weight, the same on every process that holds the same weights."""
+        ...
+
+    def checkpoint_activations(self, active: bool) -> None:
+        """Switches the recomputing of activations (`"checkpointing"`); `False` asks nothing of a learner without it.
+
+        Args:
+            active: whether activations are recomputed in the backward pass.
+        """
+        ...
+
+    def rehearsal(self) -> AbstractContextManager[int]:
+        """Within the block passes run in training mode and leave nothing: gradients, mode and buffers are afterwards as
+        before (`"rehearsal"`). Gives the bytes that the optimiser's first step will still add.
+        """
+        ...
+
+    def close(self) -> None:
+        """Ends what runs beside this process; a second call does nothing."""
+        ...
