@@ -165,9 +165,11 @@ def _code_of(domain: Domain, settings: str, recipes: Sequence[Recipe]) -> list[s
     reads_rewards = any("rewards" in table for table in tables)
     modules = [type(domain).__module__]
     # The domain names no kind of reward: its class comes in by an entry point.
-    for rewards in (table.get("rewards") or {} for table in tables):
+    for rewards in (table.get("rewards") for table in tables):
+        if not isinstance(rewards, Mapping):
+            continue
         kinds = {reward["kind"] for reward in rewards.values() if isinstance(reward, Mapping) and "kind" in reward}
-        modules += [REWARDS.config(kind).__module__ for kind in sorted(kinds)]
+        modules += [REWARDS.config(kind).__module__ for kind in sorted(kinds) if REWARDS.can_read(kind)]
     without = _NOT_THE_DOMAINS if reads_rewards else (*_NOT_THE_DOMAINS, "reward")
     return list(dict.fromkeys(file for module in modules for file in imported_code(module, without=without)))
 
