@@ -9,6 +9,7 @@ import pytest
 
 from groupwise.config import ConfigError
 from groupwise.experiment.catalogue import SHIPPED, find, shipped
+from groupwise.experiment.loading import load_experiment
 
 
 def test_every_shipped_experiment_is_found_by_its_name_and_says_what_it_is():
@@ -47,3 +48,10 @@ def test_a_circle_and_an_unknown_name_are_errors(tmp_path: Path):
         find(tmp_path / "absent.toml")
     with pytest.raises(ConfigError, match="'nothing_like_it' is neither a shipped experiment nor a file"):
         find("nothing_like_it")
+
+
+@pytest.mark.parametrize("method", ["rejection_sampling", "dapo", "flow_grpo", "topr"])
+def test_a_shipped_experiment_takes_another_method(method: str) -> None:
+    # Source 002's moving reference needs a divergence, and the message says so.
+    for name in set(shipped()) - {"source_002"}:
+        assert load_experiment(name, [f"method={method}"]).method == method

@@ -20,6 +20,9 @@ def _look(stage: Stage) -> Seen | None:
     # little more than they.
     accelerates = last.mean > UNMOVED and grown > 3 * earlier and last.mean > 2 * before.mean and last.above(before)
     far = last.mean > 1.0
+    allowed = _allowed(stage)
+    if allowed is not None and last.mean <= allowed:
+        return None
     if not (accelerates or far) or reward[1].above(reward[0]):
         return None
     what = (
@@ -32,13 +35,27 @@ def _look(stage: Stage) -> Seen | None:
     )
 
 
+def _allowed(stage: Stage) -> float | None:
+    """Give the divergence in nats up to which a coefficient that follows it is content: it falls below that by design.
+
+    Returns:
+        `upper` of a multiplicative coefficient, `target` of an adaptive one, None of any other.
+    """
+    for key in ("upper", "target"):
+        limit = stage.setting(f"objective.divergence.beta.{key}")
+        if isinstance(limit, int | float) and not isinstance(limit, bool):
+            return float(limit)
+    return None
+
+
 KL_RUNAWAY = Rule(
     "kl_runaway",
     "warning",
     "Why does my KL explode?",
     ("kl", "reward"),
     f"after {2 * WINDOW} steps the KL is above 1 nat a decision, or above {UNMOVED:g} and grew three times as much in"
-    " the last third as before; and the reward has not risen",
+    " the last third as before; it is above what a coefficient that follows it aims at (target, upper); and the reward"
+    " has not risen",
     "The policy leaves what it was without earning for it: updates push it further than the reward can pull it back.",
     "A lower optimiser.learning_rate, a higher divergence.beta or divergence.beta.kind = adaptive, a narrower trust"
     " region, a lower train.max_grad_norm.",
