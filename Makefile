@@ -111,10 +111,11 @@ bench: $(RUN)
 seeds: $(RUN)
 	$(BIN)/python benchmarks/seeds.py $(ARGS)
 
-# What other systems' own code gives, recorded for the tests, in an environment of its own.
+# Each extra in an environment of its own, from a package index.
 extras:
 	$(PYTHON) benchmarks/extras.py $(ARGS)
 
+# What other systems' own code gives, recorded for the tests, in an environment of its own.
 oracles:
 	$(PYTHON) -m venv .venv-oracles
 	.venv-oracles/bin/python -m pip install --quiet trl==1.16.0 $(shell grep -E '^(torch|transformers|accelerate|datasets|peft|pydantic|pandas|pillow)==' constraints.txt)
