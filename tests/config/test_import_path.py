@@ -39,7 +39,9 @@ IMPORTERS = {
     "integrations/verl/register.py": "a part of verl by its own name",
     "reward/programs/examination/tester.py": "what a program that is examined returns, in a process behind the wall",
     "reward/programs/examination/plain.py": "modules of types that the file itself lists",
+    "objective/method.py": "a method that an installed package brings, by the name of its entry point",
     "__init__.py": "rooms of the package",
+    "reward/__init__.py": "rooms of the package",
     "experiment/__init__.py": "rooms of the package",
     "train/__init__.py": "rooms of the package",
 }

@@ -16,6 +16,8 @@ from tests.domain.selection.small_selector import small_selector
 
 from groupwise.config import merge, only
 from groupwise.experiment import load_experiment
+from groupwise.objective import Objective
+from groupwise.objective.method import MethodFile
 from groupwise.objective.preset import method_names
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,6 +94,10 @@ def test_toml_is_an_experiment(page: Path, tmp_path: Path) -> None:
     for block in blocks(page, "toml"):
         tree = tomllib.loads(block)
         domain = tree.get("domain", {})
+        if set(tree) <= set(MethodFile.model_fields) and "objective" in tree:
+            (tmp_path / "method.toml").write_text(block, encoding="utf-8")
+            Objective.preset(str(tmp_path / "method.toml"))
+            continue
         if "extends" in tree:
             (tmp_path / "experiment.toml").write_text(block, encoding="utf-8")
             load_experiment(tmp_path / "experiment.toml")

@@ -57,8 +57,8 @@ def test_an_unknown_name_gets_the_nearest(name: str, near: str) -> None:
         Objective.preset(name)
 
 
-def test_a_file_is_told_where_slots_of_ones_own_go() -> None:
-    with pytest.raises(ConfigError, match=r"'mine.toml' is a file.*write slots of your own, such as \[advantage\]"):
+def test_a_file_that_is_not_there_is_told() -> None:
+    with pytest.raises(ConfigError, match=r"method = 'mine.toml': there is no file mine.toml; write the path"):
         Objective.preset("mine.toml")
 
 

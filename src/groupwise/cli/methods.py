@@ -46,6 +46,7 @@ def methods(
     json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
 ) -> None:
     """List the methods by slot, or show one: equation, paper, slots, citation, difference from grpo."""
+    from groupwise.objective.method import is_own
     from groupwise.objective.preset import method_names, overlay_names, read_method, read_overlay
 
     names = method_names() if name is None else (name,)
@@ -59,6 +60,8 @@ def methods(
         _list(names)
     elif name.startswith("+"):
         _show_overlay(name, read_overlay(name[1:]))
+    elif is_own(name.partition("+")[0]):
+        _show_own(name)
     else:
         _show(name, read_method(name.partition("+")[0]))
 
@@ -67,9 +70,19 @@ def _record(name: str) -> dict[str, Any]:
     """A method as JSON: its file, every slot resolved, its overlays, its citation, and key -> [grpo's value, its own].
     An overlay, `+tis`, is laid on grpo.
     """
+    from groupwise.objective.method import is_own, read_own
     from groupwise.objective.preset import equation_of, read_method, read_overlay
 
     base, *overlays = name.split("+")
+    if is_own(base):
+        file, _ = read_own(base)
+        return {
+            "name": name,
+            **file.model_dump(mode="json"),
+            "objective": _slots(name),
+            "overlays": [_record(f"+{overlay}") for overlay in overlays],
+            "difference_from_grpo": {key: list(pair) for key, pair in _difference(name).items()},
+        }
     if not base:
         overlay = read_overlay("+".join(overlays))
         differing = {key: list(pair) for key, pair in _difference(f"grpo{name}").items()}
@@ -184,6 +197,36 @@ def _show(name: str, method: Method) -> None:
             + (f"{keys[0]}=..." if keys else "trust.kind=...")
         )
     )
+
+
+def _show_own(name: str) -> None:
+    """A method of a user's own: what its file says, every slot, and the difference from the method that it changes."""
+    from rich.text import Text
+
+    from groupwise.cli.output import console, table
+    from groupwise.config import difference
+    from groupwise.objective.method import read_own
+    from groupwise.objective.preset import lineage
+
+    out, base = console(), name.partition("+")[0]
+    file, path = read_own(base)
+    below, _ = lineage(base)
+    out.print(Text(f"{name}: {file.title or path.stem}, on {file.extends}", style="bold"))
+    for label, text in (("", file.summary), ("Use it", file.when), ("It fails", file.failure)):
+        if text:
+            _say(label, text)
+    if file.equation:
+        _say_equation("Maximises", file.equation)
+    if file.paper is not None:
+        _say("Paper", f"{file.paper.title}. {people(file.paper.authors, _AUTHORS)}, {file.paper.year}.")
+    for deviation in file.deviations:
+        _say("Deviation", deviation)
+    slots = _slots(name)
+    out.print(table(["slot", "setting"], [(slot, _full(value)) for slot, value in slots.items()]))
+    rows = [(key, _value(before), _value(after)) for key, (before, after) in difference(_slots(below), slots).items()]
+    title = f"Difference from {below}"
+    out.print(table(["key", below, name], rows, title=title) if rows else Text(f"No slot differs from {below}."))
+    out.print(Text(f"\nUse it: groupwise train EXPERIMENT method={name}"))
 
 
 def _show_overlay(name: str, overlay: Method) -> None:

@@ -6,11 +6,14 @@ Slots of the objective may be written with or without `objective.`; everything h
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from groupwise.config import ConfigError, Problem, merge, nearest
 from groupwise.experiment.source_names import in_our_names
 from groupwise.objective import Objective
+from groupwise.objective.method import is_own
+from groupwise.objective.preset import lineage, read_overlay
 
 SLOTS = tuple(name for name in Objective.model_fields if name != "name")
 """The keys of the objective that may be written without `objective.`"""
@@ -85,6 +88,54 @@ def lay(tree: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
         over["stages"] = stages
     _refuse_length(over, over.get("stages", stages))
     return merge(tree, over)
+
+
+def unfold(layer: Mapping[str, Any], folder: Path) -> list[Tree]:
+    """Give a layer whose method is a user's file as layers that name a published one: a run states every slot, and goes
+    on where the file is gone.
+
+    Args:
+        layer: lifted.
+        folder: in which the path of a method's file begins.
+
+    Returns:
+        the layers, the lowest first; the layer alone where its method is a published one.
+
+    Raises:
+        ConfigError: no such file, or one that is no method's.
+
+    Example:
+        >>> unfold({"method": "dapo+tis", "seed": 1}, Path())
+        [{'method': 'dapo+tis', 'seed': 1}]
+    """
+    if is_resolved(layer):
+        return [dict(layer)]
+    whole = {key: value for key, value in layer.items() if key != "method"}
+    if isinstance(stages := whole.get("stages"), list | tuple):
+        whole["stages"] = [_unfold_set(stage, folder) for stage in stages]
+    elif isinstance(stages, Mapping):
+        whole["stages"] = {name: _unfold_set(stage, folder) for name, stage in stages.items()}
+    if isinstance(controls := whole.get("controls"), Mapping):
+        whole["controls"] = {name: _unfold_set(control, folder) for name, control in controls.items()}
+    method = layer.get("method")
+    base, *overlays = method.split("+") if isinstance(method, str) else [""]
+    if not is_own(base):
+        return [{"method": method, **whole} if "method" in layer else whole]
+    below, files = lineage(base, folder)
+    # An overlay is laid on the whole method, the files' slots among it.
+    laid = {slot for overlay in overlays for slot in read_overlay(overlay).objective}
+    slots = [{key: value for key, value in file.objective.items() if key not in laid} for file in files]
+    return [{"method": "+".join([below, *overlays])}, *({"objective": table} for table in slots), whole]
+
+
+def _unfold_set(entry: Any, folder: Path) -> Any:
+    """A stage or a control, whose `set` is another experiment's table."""
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("set"), Mapping):
+        return entry
+    tree: Tree = {}
+    for layer in unfold(lift(entry["set"]), folder):
+        tree = merge(tree, layer)
+    return {**entry, "set": tree}
 
 
 def _lift_set(entry: Any) -> Any:

@@ -19,6 +19,7 @@ from groupwise.experiment.layers import (
     preset_of,
     preset_table,
     resolve_objective,
+    unfold,
 )
 from groupwise.experiment.outweighed import outweighed
 from groupwise.experiment.schema import Experiment, read
@@ -111,7 +112,9 @@ def _read(source: Source, over: Mapping[str, Any], label: str) -> Experiment:
 
 
 def _loaded(source: Source, over: Mapping[str, Any], label: str) -> Experiment:
-    layers = [lift(layer) for layer in (*source.layers, over)]
+    folders = [*(file.parent for file in source.files), Path()]
+    written = zip((*source.layers, over), folders, strict=True)
+    layers = [part for layer, folder in written for part in unfold(lift(layer), folder)]
     method = next((layer["method"] for layer in reversed(layers) if "method" in layer), "grpo")
     if is_resolved(layers[0]) and layers[0].get("method", "grpo") != method:
         # A resolved file states every slot of its method; only what differs from that method is a wish of its own.

@@ -9,11 +9,11 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any, final
+from pathlib import Path
+from typing import Any
 
-from pydantic import Field
-
-from groupwise.config import Config, ConfigError, Problem, difference, merge, read_toml, validate
+from groupwise.config import ConfigError, Problem, difference, merge, read_toml, validate
+from groupwise.objective.method import Method, MethodFile, installed_methods, is_own, read_own
 from groupwise.objective.objective import Objective
 
 _METHODS = files("groupwise") / "presets" / "methods"
@@ -24,46 +24,6 @@ _BOTH = (
     ", or write one that rejects with the weights that are left truncated as well, for example dapo+mis with"
     " correction.truncate = 2.0"
 )
-
-
-@final
-class Paper(Config):
-    """Where a method comes from."""
-
-    title: str
-    authors: str
-    year: int
-    arxiv: str | None = None
-    note: str | None = None
-
-    def bibtex(self, key: str) -> str:
-        """A BibTeX entry."""
-        fields = {"title": self.title, "author": self.authors, "year": str(self.year)}
-        if self.arxiv:
-            fields |= {"eprint": self.arxiv, "archivePrefix": "arXiv"}
-        if self.note:
-            fields["note"] = self.note
-        body = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
-        return f"@misc{{{key},\n{body}\n}}"
-
-
-@final
-class Method(Config):
-    """A published method, or a correction that is laid on one: its paper, its equation, its slots, and how it deviates
-    from the paper.
-    """
-
-    title: str
-    summary: str
-    equation: str
-    """LaTeX, what is maximised."""
-    when: str
-    """When to use it."""
-    failure: str
-    """How it is known to fail."""
-    deviations: list[str] = Field(default_factory=list)
-    paper: Paper
-    objective: dict[str, Any]
 
 
 @cache
@@ -115,14 +75,8 @@ def read_method(name: str) -> Method:
         raise ConfigError(
             Problem("method", f"{name!r} is an overlay, laid on a method with +", suggestion=f"dapo+{name}")
         )
-    if name.endswith(".toml"):
-        what = (
-            "is a file, and a method is a preset; write slots of your own, such as [advantage] or [trust], into the"
-            " experiment's file beside method = "
-        )
-        raise ConfigError(Problem("method", f"{name!r} {what}'grpo'"))
     if name not in method_names():
-        raise ConfigError(_unknown("method", name, method_names()))
+        raise ConfigError(_unknown("method", name, (*method_names(), *installed_methods())))
     return validate(Method, read_toml(str(_METHODS / f"{name}.toml")), source=f"methods/{name}.toml")
 
 
@@ -191,7 +145,7 @@ def method_tree(name: str) -> dict[str, Any]:
         'truncate'
     """
     base, *overlays = str(name).split("+")
-    tree = dict(read_method(base).objective)
+    tree = _tree_of_own(base) if is_own(base) else dict(read_method(base).objective)
     taken: dict[str, str] = {}
     for overlay in overlays:
         slots = read_overlay(overlay).objective
@@ -204,6 +158,44 @@ def method_tree(name: str) -> dict[str, Any]:
                 raise ConfigError(Problem("method", f"{name!r}: {what}"))
             taken[slot] = overlay
         tree = merge(tree, slots)
+    return tree
+
+
+def lineage(name: str, folder: Path = Path(), above: tuple[Path, ...] = ()) -> tuple[str, list[MethodFile]]:
+    """Follow a method of a user's own to the published one that it changes.
+
+    Args:
+        name: of a file or an entry point, without overlays.
+        folder: in which a relative path begins.
+        above: the files that led here.
+
+    Returns:
+        the published method's name with its overlays, and the files on it, the lowest first.
+
+    Raises:
+        ConfigError: no such file, a key that is no method's, files that extend each other.
+    """
+    file, path = read_own(name, folder)
+    if path in above:
+        circle = " -> ".join(one.name for one in (*above, path))
+        raise ConfigError(f"{path}: extends itself, through {circle}; remove one extends")
+    base, plus, overlays = file.extends.partition("+")
+    if not is_own(base):
+        return file.extends, [file]
+    if overlays:
+        raise ConfigError(
+            Problem(f"extends = {file.extends!r}", f"lay {plus}{overlays} on this method where it is named"),
+            source=str(path),
+        )
+    below, files = lineage(base, path.parent, (*above, path))
+    return below, [*files, file]
+
+
+def _tree_of_own(name: str) -> dict[str, Any]:
+    below, files = lineage(name)
+    tree = method_tree(below)
+    for file in files:
+        tree = merge(tree, file.objective)
     return tree
 
 

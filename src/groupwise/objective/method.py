@@ -1,0 +1,144 @@
+"""A method as data: a published one with its paper, and one of a user's own, which changes another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, final
+
+from pydantic import Field
+
+from groupwise.config import Config, ConfigError, Problem, read_toml, validate
+
+GROUP = "groupwise.methods"
+"""The entry points by which an installed package brings methods: each names the path of a TOML file, or a table."""
+
+
+@final
+class Paper(Config):
+    """Where a method comes from."""
+
+    title: str
+    authors: str
+    year: int
+    arxiv: str | None = None
+    note: str | None = None
+
+    def bibtex(self, key: str) -> str:
+        """A BibTeX entry."""
+        fields = {"title": self.title, "author": self.authors, "year": str(self.year)}
+        if self.arxiv:
+            fields |= {"eprint": self.arxiv, "archivePrefix": "arXiv"}
+        if self.note:
+            fields["note"] = self.note
+        body = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
+        return f"@misc{{{key},\n{body}\n}}"
+
+
+@final
+class Method(Config):
+    """A published method, or a correction that is laid on one: its paper, its equation, its slots, and how it deviates
+    from the paper.
+    """
+
+    title: str
+    summary: str
+    equation: str
+    """LaTeX, what is maximised."""
+    when: str
+    """When to use it."""
+    failure: str
+    """How it is known to fail."""
+    deviations: list[str] = Field(default_factory=list)
+    paper: Paper
+    objective: dict[str, Any]
+
+
+@final
+class MethodFile(Config):
+    """A method of a user's own: the slots that it sets on another method. Only `objective` must be written."""
+
+    extends: str = "grpo"
+    """The method that it changes: a published one, overlays joined by `+`, or another file beside it."""
+    title: str = ""
+    summary: str = ""
+    equation: str = ""
+    """LaTeX, what is maximised."""
+    when: str = ""
+    failure: str = ""
+    deviations: list[str] = Field(default_factory=list)
+    paper: Paper | None = None
+    objective: dict[str, Any]
+
+
+@cache
+def installed_methods() -> tuple[str, ...]:
+    """The names of the methods that installed packages bring."""
+    return tuple(dict.fromkeys(point.name for point in entry_points(group=GROUP)))
+
+
+def is_own(name: str) -> bool:
+    """Whether a method is a file, or one that an installed package brings.
+
+    Args:
+        name: without overlays.
+
+    Example:
+        >>> is_own("mine.toml"), is_own("grpo")
+        (True, False)
+    """
+    return name.endswith(".toml") or name in installed_methods()
+
+
+def read_own(name: str, folder: Path = Path()) -> tuple[MethodFile, Path]:
+    """Read a method that is a file, or that an installed package brings.
+
+    Args:
+        name: the path of a `.toml` file, or the name of an entry point of `groupwise.methods`.
+        folder: in which a relative path begins.
+
+    Returns:
+        the method, and its file; what an entry point gives as a table has a path that names the entry point.
+
+    Raises:
+        ConfigError: no such file, a key that is no method's, an entry point that two packages bring or that fails.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "mine.toml"
+        >>> _ = path.write_text('extends = "dapo"\n[objective.trust]\nhigh = 0.4\n')
+        >>> read_own(str(path))[0].objective
+        {'trust': {'high': 0.4}}
+    """
+    content, path = (folder / name, folder / name) if name.endswith(".toml") else _installed(name)
+    if isinstance(content, Mapping):
+        return validate(MethodFile, dict(content), source=str(path)), path
+    if not content.is_file():
+        raise ConfigError(
+            Problem(f"method = {name!r}", f"there is no file {content}; write the path of a method's .toml file")
+        )
+    return validate(MethodFile, read_toml(content), source=str(content)), content.resolve()
+
+
+def _installed(name: str) -> tuple[Mapping[str, Any] | Path, Path]:
+    points: dict[str, EntryPoint] = {point.value: point for point in entry_points(group=GROUP) if point.name == name}
+    packages = " and ".join(sorted(point.dist.name if point.dist else point.value for point in points.values()))
+    where = f"method = {name!r}"
+    if len(points) > 1:
+        message = f"is brought by {len(points)} packages, {packages}; uninstall all but one of them"
+        raise ConfigError(Problem(where, message))
+    (point,) = points.values()
+    try:
+        content = point.load()
+    # A stranger's package may fail in any way while it is imported.
+    except Exception as error:
+        message = f"the code of package {packages} ({point.value}) cannot be imported: {type(error).__name__}: {error}"
+        raise ConfigError(Problem(where, message)) from error
+    if isinstance(content, str | Path):
+        return Path(content), Path(content)
+    if isinstance(content, Mapping):
+        return content, Path(point.value)
+    message = f"{point.value} of package {packages} is a {type(content).__name__}; it must be a path or a table"
+    raise ConfigError(Problem(where, message))

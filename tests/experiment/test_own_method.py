@@ -1,0 +1,153 @@
+"""A method of a user's own: a file, or what an installed package brings, wherever a method's name may stand."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from groupwise import Objective, load_experiment
+from groupwise.config import ConfigError
+from groupwise.objective.preset import method_tree
+
+WIDE = """
+title = "DAPO with a gate"
+extends = "dapo"
+
+[objective.trust]
+kind = "gaussian"
+sigma = 0.3
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "wide.toml").write_text(WIDE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_its_slots_stand_on_those_of_the_method_that_it_extends(place: Path) -> None:
+    objective = load_experiment("language", ["method=wide.toml"]).objective
+    plain = Objective.preset("dapo")
+    assert objective.trust.model_dump() == {"kind": "gaussian", "sigma": 0.3}
+    assert objective.model_copy(update={"trust": plain.trust, "name": "dapo"}) == plain
+    assert Objective.preset("wide.toml").trust == objective.trust
+
+
+def test_a_layer_above_changes_it_and_an_overlay_is_laid_on_it(place: Path) -> None:
+    experiment = load_experiment("language", ["method=wide.toml+tis", "trust.sigma=0.2", "entropy=0.01"])
+    assert experiment.method == "dapo+tis"
+    assert experiment.objective.trust.sigma == 0.2
+    assert experiment.objective.correction.kind == "truncate"
+    (place / "corrected.toml").write_text('extends = "wide.toml"\n[objective.correction]\nkind = "mask"\n')
+    assert method_tree("corrected.toml")["correction"]["kind"] == "mask"
+    assert load_experiment("language", ["method=corrected.toml+tis"]).objective.correction.kind == "truncate"
+    assert method_tree("corrected.toml+tis")["correction"]["kind"] == "truncate"
+
+
+def test_its_path_begins_in_the_folder_of_the_file_that_names_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = place / "deep"
+    folder.mkdir()
+    (folder / "mine.toml").write_text('extends = "../wide.toml"\n[objective]\nentropy = 0.5\n')
+    (folder / "run.toml").write_text('extends = "language"\nmethod = "mine.toml"\n[trust]\nsigma = 0.1\n')
+    objective = load_experiment(folder / "run.toml").objective
+    assert (objective.trust.sigma, objective.entropy.value) == (0.1, 0.5)
+
+
+def test_a_stage_and_a_control_take_one(place: Path) -> None:
+    stages = '[[stages]]\nname = "a"\nnum_steps = 2\n[stages.set]\nmethod = "wide.toml"\ntrust = { sigma = 0.7 }\n'
+    (place / "run.toml").write_text(f'extends = "language"\nmethod = "grpo"\n{stages}')
+    (stage,) = load_experiment("run.toml").stages
+    assert (stage.set["method"], stage.set["objective"]["trust"]) == ("dapo", {"kind": "gaussian", "sigma": 0.7})
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('extends = "a.toml"\n[objective]\n', "extends itself, through a.toml -> a.toml"),
+        ('extends = "dapoo"\n[objective]\n', "no method is called 'dapoo'"),
+        ('extends = "nowhere.toml"\n[objective]\n', "there is no file"),
+        ('extends = "wide.toml+tis"\n[objective]\n', "lay +tis on this method where it is named"),
+        ("[objective.trust]\nkind = 'clip'\nlwo = 0.1\n", "trust.lwo"),
+        ("[objectiv]\n", "did you mean objective?"),
+        ("title = 'a'\n", "objective: is missing"),
+        ("not toml", "a.toml"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(place: Path, text: str, words: str) -> None:
+    (place / "a.toml").write_text(text)
+    with pytest.raises(ConfigError) as error:
+        load_experiment("language", ["method=a.toml"])
+    assert words in str(error.value)
+
+
+def groupwise(*arguments: str, path: str = "") -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join([path, os.environ.get("PYTHONPATH", "")]),
+    }
+    command = [sys.executable, "-m", "groupwise", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+
+
+def test_the_command_shows_it(place: Path) -> None:
+    shown = groupwise("methods", "wide.toml+tis")
+    assert shown.returncode == 0, shown.stderr
+    assert "DAPO with a gate, on dapo" in shown.stdout
+    assert "Difference from dapo" in shown.stdout
+    record = json.loads(groupwise("methods", "wide.toml", "--json").stdout)
+    assert record["objective"]["trust"] == {"kind": "gaussian", "sigma": 0.3}
+    missing = groupwise("methods", "nowhere.toml")
+    assert (missing.returncode, missing.stderr.count("\n")) == (2, 1)
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_where_the_file_is_gone(place: Path) -> None:
+    short = ["stages.warm_up.num_steps=2", "stages.grpo.num_steps=2", "--no-controls", "--out", "run"]
+    trained = groupwise("train", "language", "method=wide.toml", *short)
+    assert trained.returncode == 0, trained.stderr
+    (place / "wide.toml").unlink()
+    resolved = json.loads((place / "run" / "config.json").read_text())
+    assert resolved["objective"]["trust"] == {"kind": "gaussian", "sigma": 0.3}
+    assert groupwise("resume", "run").returncode == 0
+    assert groupwise("train", "run", "--no-controls", "--out", "again").returncode == 0
+
+
+def installed(site: Path, name: str, points: str) -> None:
+    """A package as `pip install` leaves it."""
+    about = site / f"{name}-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[groupwise.methods]\n{points}\n")
+
+
+def test_an_installed_package_brings_methods(place: Path) -> None:
+    site = place / "site"
+    installed(
+        site, "gates", "wide = gates_of:WIDE\ntable = gates_of:TABLE\nnumber = gates_of:NUMBER\nlost = gates_off:A"
+    )
+    (site / "gates_of.py").write_text(
+        f"WIDE = {str(place / 'wide.toml')!r}\nTABLE = {{'objective': {{'entropy': 0.5}}}}\nNUMBER = 3\n"
+    )
+
+    def record(name: str) -> dict[str, object]:
+        return json.loads(groupwise("methods", name, "--json", path=str(site)).stdout)["objective"]
+
+    assert record("wide")["trust"] == {"kind": "gaussian", "sigma": 0.3}
+    assert record("table")["entropy"] == {"kind": "constant", "value": 0.5}
+
+    def refused(name: str) -> str:
+        done = groupwise("methods", name, path=str(site))
+        assert done.returncode == 2
+        return " ".join(done.stderr.split())
+
+    assert "gates_of:NUMBER of package gates is a int; it must be a path or a table" in refused("number")
+    assert "the code of package gates (gates_off:A) cannot be imported: ModuleNotFoundError" in refused("lost")
+    assert "wide" in refused("wider")
+    installed(site, "others", "wide = gates_of:TABLE")
+    assert "is brought by 2 packages, gates and others" in refused("wide")
