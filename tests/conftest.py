@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import tempfile
 
 # Before torch and transformers are imported: both read these once.
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# A suite that a shell started in the background ignores Ctrl-C, and so would every program that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    with contextlib.suppress(ValueError):
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 _home = tempfile.TemporaryDirectory(prefix="groupwise-tests-")
 for _variable in ("HF_HOME", "XDG_CACHE_HOME", "XDG_STATE_HOME", "GROUPWISE_CACHE", "MPLCONFIGDIR"):
     os.environ[_variable] = _home.name

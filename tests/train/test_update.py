@@ -219,3 +219,11 @@ def test_gradients_are_clipped_by_their_global_norm() -> None:
     updates = update_policy(step_of(toy, chosen, state), collected)
     assert updates.metrics[0]["grad_norm"] > 0.01
     assert seen == [pytest.approx(1e-3, rel=1e-2)]
+
+
+def test_a_checkpoint_of_an_earlier_version_is_refused_by_what_it_is() -> None:
+    _, state, _ = gathered(recipe(method="grpo"))
+    record = state.record(World())
+    record["weights"] = record.pop("learner")
+    with pytest.raises(ValueError, match="an earlier Groupwise saved it"):
+        state.restore(record, World())

@@ -92,8 +92,10 @@ class TrainState:
             world: the processes now.
 
         Raises:
-            ValueError: the record is of another model.
+            ValueError: the record is of another model, or of a version without learners.
         """
+        if "learner" not in record:
+            raise ValueError("an earlier Groupwise saved it, which kept weights and optimiser by other names")
         self.learner.restore(record["learner"])
         self.progress = Progress.from_record(record["progress"])
         self.objective = ObjectiveState.model_validate(record["objective"])
