@@ -223,7 +223,7 @@ def test_gradients_are_clipped_by_their_global_norm() -> None:
 
 def test_a_checkpoint_of_an_earlier_version_is_refused_by_what_it_is() -> None:
     _, state, _ = gathered(recipe(method="grpo"))
-    record = state.record(World())
+    record = state.record(World(), 0)
     record["weights"] = record.pop("learner")
     with pytest.raises(ValueError, match="an earlier Groupwise saved it"):
         state.restore(record, World())
