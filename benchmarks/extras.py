@@ -80,7 +80,10 @@ def tried(name: str) -> tuple[str, str]:
         python = folder / "bin" / "python"
         what = str(ROOT) if name == "none" else f"{ROOT}[{name}]"
         constraints = ROOT / "constraints.txt"
-        subprocess.run([python, "-m", "pip", "install", "-q", "-c", constraints, what], check=True)
+        install = [python, "-m", "pip", "install", "-q", "-c", constraints, what]
+        installed = subprocess.run(install, capture_output=True, text=True)
+        if installed.returncode:
+            return f"| {name} | - | - | - | - | not installed |", f"{name}: {installed.stderr[-2000:]}"
         listed = json.loads(subprocess.check_output([python, "-m", "pip", "list", "--format=json"], text=True))
         packages = [package["name"] for package in listed if package["name"] not in ("pip", "groupwise")]
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
