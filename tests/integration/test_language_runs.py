@@ -19,11 +19,13 @@ from groupwise import load_experiment, train
 from groupwise.checkpoint import load_tree
 from groupwise.experiment.runner import job_of, open_domain, resume
 from groupwise.streams import Streams
+from groupwise.train.distributed import World
 from groupwise.train.fitting import _measure
 from groupwise.train.loop import autocast_of
 from groupwise.train.memory import peak_bytes
 from groupwise.train.progress import Progress
 from groupwise.train.state import TrainState
+from groupwise.train.step import Step
 
 LOG_PROB = frozenset({"log_prob"})
 KL = ["divergence.kind=k3", "divergence.beta=0.1"]
@@ -103,7 +105,8 @@ def test_what_a_pass_will_take_is_foretold(model: Path) -> None:
     state = TrainState(Progress(), recipe.objective.init(), domain.learner)
     requires = recipe.objective.requires
     samples = domain.sample(domain.prompts(range(8)), 8, streams=Streams(0), step=0, settings={}, requires=requires)
-    one, per_member, _ = _measure(domain, recipe, state, samples, samples.mask.sum(1), requires)
+    step = Step(domain, recipe, state, Streams(0), World())
+    one, per_member, _ = _measure(step, samples, samples.mask.sum(1), requires)
     assert all(parameter.grad is None for parameter in domain.module.parameters())
 
     def passed(rows: torch.Tensor) -> None:

@@ -132,6 +132,8 @@ def _unfold_set(entry: Any, folder: Path) -> Any:
     """A stage or a control, whose `set` is another experiment's table."""
     if not isinstance(entry, Mapping) or not isinstance(entry.get("set"), Mapping):
         return entry
+    if not is_own(str(entry["set"].get("method", "")).partition("+")[0]):
+        return entry
     tree: Tree = {}
     for layer in unfold(lift(entry["set"]), folder):
         tree = merge(tree, layer)

@@ -108,7 +108,7 @@ def read_own(name: str, folder: Path = Path()) -> tuple[MethodFile, Path]:
     Example:
         >>> import tempfile
         >>> path = Path(tempfile.mkdtemp()) / "mine.toml"
-        >>> _ = path.write_text('extends = "dapo"\n[objective.trust]\nhigh = 0.4\n')
+        >>> _ = path.write_text('extends = "dapo"\\nobjective.trust.high = 0.4\\n')
         >>> read_own(str(path))[0].objective
         {'trust': {'high': 0.4}}
     """
