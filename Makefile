@@ -77,7 +77,7 @@ gpu:
 endif
 
 # What torch, oneDNN and MKL each choose by the processor, chosen as on the oldest. One alone would be a processor that there is not.
-NUMERIC := tests/objective tests/causal_lm tests/domain tests/golden_runs tests/integration tests/integrations tests/reference tests/reward tests/train
+NUMERIC := tests/objective tests/causal_lm tests/domain tests/golden_runs tests/integration tests/integrations tests/reference tests/reward tests/training
 portable: $(DEV)
 	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE $(BIN)/python -m pytest -q -m "not slow and not gpu" -n $(WORKERS) $(NUMERIC) $(ARGS)
 

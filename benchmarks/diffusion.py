@@ -86,12 +86,12 @@ def ours() -> Callable[[], None]:
     from groupwise.experiment import load_experiment
     from groupwise.experiment.runner import job_of, open_domain
     from groupwise.streams import Streams
-    from groupwise.train.collect import collect
-    from groupwise.train.distributed import World
-    from groupwise.train.progress import Progress
-    from groupwise.train.state import TrainState
-    from groupwise.train.step import Step
-    from groupwise.train.update import update_policy
+    from groupwise.training.distributed import World
+    from groupwise.training.progress import Progress
+    from groupwise.training.step.collect import collect
+    from groupwise.training.step.state import TrainState
+    from groupwise.training.step.step import Step
+    from groupwise.training.step.update import update_policy
 
     sampler = f'domain.sampler={{kind="cps",eta={ETA}}}'
     # In place of the classifier, which would be computed as well.

@@ -18,7 +18,7 @@ import transformers.models.qwen3.modeling_qwen3
 import groupwise
 import groupwise.causal_lm.sampler
 import groupwise.domain.language.domain
-import groupwise.train.launch
+import groupwise.training.run.launch
 
 
 def experiment(specification: dict[str, Any]) -> dict[str, Any]:

@@ -5,9 +5,7 @@ The names here are imported when they are first used, so that the command starts
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,38 +41,15 @@ _PLACES = {
     "Selector": "groupwise.domain.selection.selector",
     "load_experiment": "groupwise.experiment.loading",
     "load_run": "groupwise.experiment.loaded",
+    "train": "groupwise.experiment.runner:run",
 }
 
 
-class _CallableRoom(ModuleType):
-    """The room `groupwise.train`, which is also the verb: `groupwise.train(experiment)`."""
-
-    def __call__(self, *arguments: Any, **settings: Any) -> Any:
-        from groupwise.experiment.runner import run
-
-        return run(*arguments, **settings)
-
-
-class _Package(ModuleType):
-    """This package. The import system hangs a room on it when the room is imported; the room `train` then learns to be
-    called.
-    """
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "train" and isinstance(value, ModuleType):
-            value.__class__ = _CallableRoom
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
-
-
 def __getattr__(name: str) -> Any:
-    if name == "train":
-        return import_module("groupwise.train")
-    if name in _PLACES:
-        return getattr(import_module(_PLACES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    place, _, attribute = _PLACES[name].partition(":")
+    return getattr(import_module(place), attribute or name)
 
 
 def __dir__() -> list[str]:

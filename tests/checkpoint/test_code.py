@@ -35,7 +35,7 @@ def test_imports_inside_functions_and_of_submodules_count() -> None:
     assert "domain/language/evaluate.py" in imported_code("groupwise.domain.language.domain")
 
 
-@pytest.mark.parametrize("module", ["torch", "groupwise", "groupwise.nowhere", "tests.train.toy"])
+@pytest.mark.parametrize("module", ["torch", "groupwise", "groupwise.nowhere", "tests.training.toy"])
 def test_what_is_no_module_of_the_package_has_no_files(module: str) -> None:
     assert imported_code(module) == []
 

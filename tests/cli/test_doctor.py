@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.diagnosis.planted import grpo, toy
-from tests.train.toy import ToyDomain
+from tests.training.toy import ToyDomain
 
 
 @pytest.fixture(scope="module")

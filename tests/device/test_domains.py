@@ -23,10 +23,10 @@ from groupwise.checkpoint import load_tree
 from groupwise.config import ConfigError, merge
 from groupwise.objective.preset import method_names
 from groupwise.track import read_metrics
-from groupwise.train import TrainConfig
-from groupwise.train.device import device_of_process, exactly
-from groupwise.train.distributed import World
-from groupwise.train.progress import Progress
+from groupwise.training import TrainConfig
+from groupwise.training.device import device_of_process, exactly
+from groupwise.training.distributed import World
+from groupwise.training.progress import Progress
 
 SHARED = {
     "seed": 7,
@@ -160,8 +160,8 @@ def forgetful(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
 @pytest.mark.parametrize(
     ("name", "domain"),
     [
-        ("train.collect", "language"),
-        ("train.update", "restoration"),
+        ("training.step.collect", "language"),
+        ("training.step.update", "restoration"),
         ("domain.restoration.policy.pixels", "restoration"),
         ("causal_lm.sampler", "language"),
         ("causal_lm.scoring", "language"),

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.experiment.tiny import TINY
-from tests.train.toy import ToyDomain, job, recipe, supervised
+from tests.training.toy import ToyDomain, job, recipe, supervised
 
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run as run_experiment
 from groupwise.reward import RewardTable
 from groupwise.track import TrackConfig
-from groupwise.train import Recipe, run
+from groupwise.training import Recipe, run
 
 QUIET = TrackConfig(console="none", rollouts_every=0)
 WIDE: dict[str, Any] = {"prompts_per_step": 8, "group_size": 8}

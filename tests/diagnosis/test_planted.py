@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 from tests.diagnosis.planted import PLANTED, WIDE, Planted, grpo, toy
-from tests.train.toy import ToyDomain, job
+from tests.training.toy import ToyDomain, job
 
 from groupwise.config import ImportPath
 from groupwise.diagnosis import RULES, Finding, diagnose
 from groupwise.runs import read_run
 from groupwise.track import TrackConfig
-from groupwise.train import resume, run
+from groupwise.training import resume, run
 
 
 def found(planted: Planted, folder: Path) -> list[Finding]:

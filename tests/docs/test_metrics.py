@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from tests import laws
-from tests.train.toy import job, recipe, supervised
+from tests.training.toy import job, recipe, supervised
 
 from groupwise.objective import Objective
 from groupwise.objective.preset import method_names, overlay_names
 from groupwise.records import Rollouts
 from groupwise.reference import EmaReference
 from groupwise.statistics import finish
-from groupwise.train import run
+from groupwise.training import run
 
 ROOT = Path(__file__).resolve().parents[2]
 

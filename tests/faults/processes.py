@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.train.toy import ToyDomain, job, recipe, supervised
+from tests.training.toy import ToyDomain, job, recipe, supervised
 
 from groupwise.checkpoint import CheckpointConfig, tree
 from groupwise.reference import PeriodicReference
 from groupwise.schedule import Linear
-from groupwise.train import Job, resume, run
+from groupwise.training import Job, resume, run
 
 DEADLINE_SECONDS = 120
 """No hostile input takes a tenth of that on a quiet machine; the stack of one that does is in the message."""

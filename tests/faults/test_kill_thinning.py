@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 import torch
 from tests.faults.processes import in_a_process
-from tests.train.toy import ToyDomain, job, recipe, supervised
+from tests.training.toy import ToyDomain, job, recipe, supervised
 from torch import Tensor
 
 from groupwise.checkpoint import CheckpointConfig
 from groupwise.domain.protocol import Evaluation, Samples
 from groupwise.streams import Streams
 from groupwise.track import TrackConfig
-from groupwise.train import Job, resume, run, thinning
+from groupwise.training import Job, resume, run, thinning
 
 
 class Drawing(ToyDomain):

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from tests.faults.domains import fatal
 from tests.faults.processes import in_a_process
-from tests.train.toy import ToyDomain, job, recipe
+from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.checkpoint import CheckpointConfig
 from groupwise.config import ConfigError
 from groupwise.track import Trackers
-from groupwise.train import Job, resume, run
+from groupwise.training import Job, resume, run
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +72,7 @@ def removing(path: Path) -> None:
 
 
 def test_a_control_that_was_set_aside_is_gone_after_a_resume(tmp_path: Path) -> None:
-    from groupwise.train import controls
+    from groupwise.training import controls
 
     path = tmp_path / "run"
     assert in_a_process(start, path, controls, "run_stage", 1) == -9
@@ -84,7 +84,7 @@ def test_a_control_that_was_set_aside_is_gone_after_a_resume(tmp_path: Path) -> 
 
 
 def test_what_a_kill_after_the_summary_left_is_gone_after_a_resume(tmp_path: Path) -> None:
-    from groupwise.train import launch
+    from groupwise.training import launch
 
     path = tmp_path / "run"
     assert in_a_process(start, path, launch, "write_json", 2) == -9

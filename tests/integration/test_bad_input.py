@@ -24,7 +24,7 @@ from groupwise import train
 from groupwise.cli.app import main
 from groupwise.config import ConfigError
 from groupwise.experiment.runner import open_domain, resume
-from groupwise.train.run_folder import StorageError
+from groupwise.training.run.run_folder import StorageError
 
 Command = Callable[..., tuple[int, str]]
 

@@ -19,13 +19,13 @@ from groupwise import load_experiment, train
 from groupwise.checkpoint import load_tree
 from groupwise.experiment.runner import job_of, open_domain, resume
 from groupwise.streams import Streams
-from groupwise.train.distributed import World
-from groupwise.train.fitting import _measure
-from groupwise.train.loop import autocast_of
-from groupwise.train.memory import peak_bytes
-from groupwise.train.progress import Progress
-from groupwise.train.state import TrainState
-from groupwise.train.step import Step
+from groupwise.training.distributed import World
+from groupwise.training.progress import Progress
+from groupwise.training.run.loop import autocast_of
+from groupwise.training.step.fitting import _measure
+from groupwise.training.step.memory import peak_bytes
+from groupwise.training.step.state import TrainState
+from groupwise.training.step.step import Step
 
 LOG_PROB = frozenset({"log_prob"})
 KL = ["divergence.kind=k3", "divergence.beta=0.1"]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.train.toy import ToyDomain
+from tests.training.toy import ToyDomain
 from torch import Tensor
 
 from groupwise.checkpoint import load_tree, save_tree
@@ -250,10 +250,10 @@ class RemoteToy(ToyDomain):
 def main(folder: str) -> None:
     """Trains six steps through another process of its own, and is killed after the third."""
     from tests.learner.test_protocol import SIX
-    from tests.train.toy import job
+    from tests.training.toy import job
 
     from groupwise.checkpoint import CheckpointConfig
-    from groupwise.train.launch import run
+    from groupwise.training.run.launch import run
 
     class Dying(RemoteToy):
         def sample(self, *arguments: Any, step: int, **options: Any) -> Samples:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.learner.remote import Process, RemoteCopy, RemoteLearner, RemoteToy
-from tests.train.toy import ToyDomain, job, recipe, supervised
+from tests.training.toy import ToyDomain, job, recipe, supervised
 
 from groupwise.checkpoint import CheckpointConfig
 from groupwise.config import ConfigError
@@ -22,8 +22,8 @@ from groupwise.reference import EmaReference, FrozenReference
 from groupwise.streams import Streams
 from groupwise.testing import BrokenLaws, check_domain
 from groupwise.track import read_metrics
-from groupwise.train import Recipe
-from groupwise.train.launch import Result, resume, run
+from groupwise.training import Recipe
+from groupwise.training.run.launch import Result, resume, run
 
 ROOT = Path(__file__).parents[2]
 KL = {"divergence.kind": "k3", "divergence.beta": 0.1}

@@ -9,14 +9,14 @@ from typing import Any
 from tests.domain.diffusion import small as diffusion
 from tests.domain.language.conftest import tiny_config
 from tests.domain.selection import tiny as selection
-from tests.train.toy import recipe
+from tests.training.toy import recipe
 
 from groupwise.domain.language.domain import LanguageDomain
 from groupwise.runs import Run, read_run
 from groupwise.streams import Streams
 from groupwise.track import TrackConfig
-from groupwise.train import Job, Recipe
-from groupwise.train import run as train
+from groupwise.training import Job, Recipe
+from groupwise.training import run as train
 
 TRACK = TrackConfig(console="none", rollouts_every=1, num_rollouts=64)
 

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.train.toy import job, recipe
+from tests.training.toy import job, recipe
 
 from groupwise.config import ConfigError
 from groupwise.runs import Run, read_run
 from groupwise.runs.run import is_number
-from groupwise.train import run as train
+from groupwise.training import run as train
 
 
 @pytest.fixture(scope="module")

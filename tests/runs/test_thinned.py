@@ -10,7 +10,7 @@ import pytest
 from groupwise.report.browser import browse
 from groupwise.report.groups import scan
 from groupwise.runs import read_run
-from groupwise.train.thinning import thin
+from groupwise.training.run.thinning import thin
 
 
 @pytest.mark.parametrize(("keep", "whole_from"), [(4, 370), (None, None), (400, None), ("all", None)])

@@ -12,7 +12,7 @@ import torch
 from tests.domain.diffusion import small as diffusion
 from tests.domain.restoration import small as restoration
 from tests.domain.selection import tiny as selection
-from tests.train.toy import ToyDomain
+from tests.training.toy import ToyDomain
 from torch import nn
 
 from groupwise.domain.protocol import Evaluation, Samples

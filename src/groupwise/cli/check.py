@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from groupwise.domain.base import Domain
     from groupwise.experiment.one_group import OneGroup
-    from groupwise.train.job import Job, Recipe
+    from groupwise.training.job import Job, Recipe
 
 
 def check(
@@ -38,8 +38,8 @@ def check(
     from groupwise.experiment.one_group import one_group
     from groupwise.experiment.runner import job_of, open_domain
     from groupwise.streams import Streams
-    from groupwise.train.distributed import World
-    from groupwise.train.preflight import check_configuration, check_domain, check_memory, device_of
+    from groupwise.training.distributed import World
+    from groupwise.training.run.preflight import check_configuration, check_domain, check_memory, device_of
 
     torch.set_num_threads(loaded.train.num_threads)
     span = next((each for each in loaded.spans if each.samples), loaded.spans[-1])
@@ -98,8 +98,8 @@ def _keep_laws(domain: Domain) -> None:
 
 def _warmed_up(job: Job, domain: Domain, before: Sequence[Recipe], device: torch.device) -> bool:
     """Gives the model the weights that an earlier run kept of these stages, where there are any."""
-    from groupwise.train.distributed import World
-    from groupwise.train.warm_up import load_warm_up, warm_up_key
+    from groupwise.training.distributed import World
+    from groupwise.training.run.warm_up import load_warm_up, warm_up_key
 
     key = warm_up_key(domain, before, job.seed, device, World())
     kept = None if key is None else load_warm_up(key)

@@ -43,7 +43,7 @@ def sample(
     from groupwise.cli.trained import to_sample
     from groupwise.config import ConfigError
     from groupwise.streams import Streams
-    from groupwise.train.pictures import with_files
+    from groupwise.training.run.pictures import with_files
 
     if prompt is not None and not prompt.isascii():
         try:

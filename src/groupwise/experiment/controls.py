@@ -97,7 +97,7 @@ def note(run: Path) -> dict[str, Any]:
     Args:
         run: the folder of a run that has ended.
     """
-    from groupwise.train.run_folder import RunFolder, write_json
+    from groupwise.training.run.run_folder import RunFolder, write_json
 
     summary = read_summary(run)
     found = gains({int(summary["seed"]): run})

@@ -14,7 +14,7 @@ from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.experiment.schema import Experiment
 from groupwise.streams import Streams
-from groupwise.train.collect import rollouts_of
+from groupwise.training.step.collect import rollouts_of
 
 
 @final

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from groupwise.domain.base import Domain
     from groupwise.objective import Objective
-    from groupwise.train.job import Job, Recipe
-    from groupwise.train.launch import Result
+    from groupwise.training.job import Job, Recipe
+    from groupwise.training.run.launch import Result
 
 
 def run(
@@ -49,7 +49,7 @@ def run(
         groupwise.config.errors.ConfigError: 'langage' is neither a shipped experiment nor a file; ...did you mean language?...
     """  # noqa: E501
     from groupwise.checkpoint import is_empty
-    from groupwise.train.launch import run as train
+    from groupwise.training.run.launch import run as train
 
     if not isinstance(experiment, Experiment):
         experiment = load_experiment(experiment, run_code=run_code)
@@ -87,8 +87,8 @@ def resume(folder: str | Path, *, run_code: bool = False) -> Result:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: run folder nowhere: it holds no run (no config.json); give the folder that `groupwise train` printed
     """  # noqa: E501
-    from groupwise.train.launch import resume as go_on
-    from groupwise.train.run_folder import open_existing
+    from groupwise.training.run.launch import resume as go_on
+    from groupwise.training.run.run_folder import open_existing
 
     return _beside_controls(
         go_on(job_of(load_experiment(open_existing(Path(folder)).config, run_code=run_code)), Path(folder))
@@ -175,7 +175,7 @@ def job_of(experiment: Experiment) -> Job:
         >>> [recipe.name for recipe in job_of(load_experiment("language")).recipes]
         ['warm_up', 'grpo']
     """
-    from groupwise.train.job import Job
+    from groupwise.training.job import Job
 
     stages = experiment.stages
     spans = experiment.spans
@@ -243,7 +243,7 @@ def remarks(experiment: Experiment) -> list[str]:
 
 
 def _recipe(span: Experiment, whole: Experiment, *, cache: bool = True) -> Recipe:
-    from groupwise.train.job import Recipe
+    from groupwise.training.job import Recipe
 
     return Recipe(
         name=span.name,

@@ -15,8 +15,8 @@ from groupwise.experiment.layers import lift, objective_edits, resolve_objective
 from groupwise.objective import Objective
 from groupwise.reference import ReferenceConfig, resolve_reference
 from groupwise.track.config import TrackConfig
-from groupwise.train.config import Stage, TrainConfig
-from groupwise.train.optimiser_config import OptimiserConfig
+from groupwise.training.config import Stage, TrainConfig
+from groupwise.training.optimiser_config import OptimiserConfig
 
 _LONGEST_NAME = 128
 """Bytes: file systems allow 255, and a seed, a time and the mark of a write that is going on are added."""

@@ -25,14 +25,14 @@ from groupwise.experiment.runner import job_of
 from groupwise.objective.running import Running
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.streams import Streams
-from groupwise.train import Recipe
-from groupwise.train.collect import Collected, collect
-from groupwise.train.distributed import World
-from groupwise.train.progress import Progress
-from groupwise.train.stages import stage_reference
-from groupwise.train.state import TrainState
-from groupwise.train.step import Step as TrainStep
-from groupwise.train.update import shown_now, update_policy
+from groupwise.training import Recipe
+from groupwise.training.distributed import World
+from groupwise.training.progress import Progress
+from groupwise.training.run.stages import stage_reference
+from groupwise.training.step.collect import Collected, collect
+from groupwise.training.step.state import TrainState
+from groupwise.training.step.step import Step as TrainStep
+from groupwise.training.step.update import shown_now, update_policy
 
 SIGMA, BLOCK, RATE = 0.2, 4, 0.02
 PAST = {"mean": 0.4, "std": 0.2, "centred_std": 0.005, "decay": 0.99}

@@ -1,0 +1,152 @@
+"""The length, size and habits of training. Imports no torch, so that reading an experiment is fast."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, final
+
+from pydantic import Field, model_validator
+
+from groupwise.config import Config, InModule
+from groupwise.config.numbers import Count, Parallel, PerStep, Positive
+from groupwise.training.adaptive_sampling import AdaptiveSampling
+from groupwise.training.group_size import DynamicGroupSize
+from groupwise.training.weight_average import WeightAverage
+
+
+@final
+class EarlyStopping(Config):
+    """Ends a stage when the score of the evaluations has not risen for a while.
+
+    Args:
+        patience: evaluations without a gain that end the stage.
+        min_gain: how much the score must rise to count, in the metric's unit.
+
+    Example:
+        >>> EarlyStopping(patience=3).min_gain
+        0.0
+    """
+
+    patience: Positive = 5
+    min_gain: float = Field(default=0.0, ge=0)
+
+
+@final
+class TrainConfig(Config):
+    """How a stage trains. A step draws prompts, samples a group for each, and updates the policy `updates_per_batch *
+    minibatches` times.
+
+    Args:
+        num_steps: steps, where the experiment has no stages (a stage states its own).
+        prompts_per_step: prompts drawn a step, over all processes together.
+        group_size: members sampled for each prompt.
+        dynamic_group_size: lets the group size follow the share of flat groups, within bounds; unset keeps it.
+        adaptive_sampling: draws prompts by how often they were solved lately; unset goes through the training set epoch
+            by epoch.
+        updates_per_batch: passes over a batch of rollouts.
+        minibatches: optimiser steps a pass; groups are dealt to them at random.
+        micro_batch_members: members in one forward and backward pass; changes memory, never the result. Unset takes all
+            at once. `auto` measures the first batch (and any with longer members), takes as many as fit, and halves
+            when memory runs out all the same; on a CPU it needs `memory_limit_gib`.
+        memory_limit_gib: for `auto`, all that a process may take on its device; unset takes what is free on the CUDA
+            device.
+        demonstrations_per_step: supervised members beside each optimiser step, where the objective has a supervised
+            term.
+        max_seconds: ends the stage after so much wall time, evaluations and checkpoints not counted.
+        max_grad_norm: the global gradient norm is clipped to this; unset does not clip.
+        l2_to_reference: coefficient of `|theta - ref|^2 / 2` over all trained weights, a pull towards the reference
+            beside any divergence.
+        weight_average: evaluates and saves a running average of the weights in place of the weights themselves; unset
+            does not.
+        autocast: `bfloat16` runs the model's matrix products in that type.
+        gradient_checkpointing: recomputes activations in the backward pass, less memory for more time.
+        evaluate_every: steps between evaluations; one before the first step and one after the last are always made. 0
+            makes only those.
+        metric: the metric of an evaluation that decides what is best and goes into `summary.json`; unset takes the
+            first one the domain reports.
+        metric_goal: whether more of it is better, or less.
+        early_stopping: when to end early; unset never does.
+        patience: optimiser steps skipped in a row before the run warns.
+        callbacks: functions to call after every step, as `package.module:function`; called as `function(step,
+            metrics)`; a true result ends the stage.
+        num_threads: threads a process uses on a CPU. Two threads on two busy cores have been many times slower than
+            one.
+        device: `auto` takes CUDA where there is one.
+        deterministic: on CUDA, takes kernels that give the same bits again, which are slower, so that a resumed run
+            repeats the uninterrupted one; an operation that has none warns. On a CPU every kernel does.
+
+    Example:
+        >>> TrainConfig(prompts_per_step=8, group_size=4).num_steps
+        100
+    """
+
+    num_steps: Positive = 100
+    prompts_per_step: PerStep = 16
+    group_size: PerStep = 8
+    dynamic_group_size: DynamicGroupSize | None = None
+    adaptive_sampling: AdaptiveSampling | None = None
+    updates_per_batch: PerStep = 1
+    minibatches: PerStep = 1
+    micro_batch_members: Positive | Literal["auto"] | None = None
+    memory_limit_gib: float | None = Field(default=None, gt=0)
+    demonstrations_per_step: PerStep = 32
+    max_seconds: float | None = Field(default=None, gt=0)
+    max_grad_norm: float | None = Field(default=1.0, gt=0)
+    l2_to_reference: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    weight_average: WeightAverage | None = None
+    autocast: Literal["none", "bfloat16"] = "none"
+    gradient_checkpointing: bool = False
+    evaluate_every: Count = 0
+    metric: str | None = None
+    metric_goal: Literal["max", "min"] = "max"
+    early_stopping: EarlyStopping | None = None
+    patience: Positive = 10
+    callbacks: list[InModule] = Field(default_factory=list)
+    num_threads: Parallel = 1
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    deterministic: bool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> TrainConfig:
+        if self.minibatches > self.prompts_per_step:
+            raise ValueError(
+                f"train.minibatches = {self.minibatches} is more than train.prompts_per_step = {self.prompts_per_step}:"
+                f" a minibatch holds whole groups; write at most {self.prompts_per_step}"
+            )
+        if self.memory_limit_gib is not None and self.micro_batch_members != "auto":
+            raise ValueError(
+                'train.memory_limit_gib is what train.micro_batch_members = "auto" keeps to, and has no effect'
+                " otherwise; write both or neither"
+            )
+        rule = self.dynamic_group_size
+        if rule is not None and not rule.minimum <= self.group_size <= rule.maximum:
+            raise ValueError(
+                f"train.group_size = {self.group_size} is where the dynamic group size begins, and lies outside its"
+                f" bounds {rule.minimum} to {rule.maximum}; write a size between them"
+            )
+        if self.early_stopping is not None and self.evaluate_every == 0:
+            raise ValueError(
+                "train.early_stopping looks at evaluations and train.evaluate_every = 0 makes none; write"
+                " train.evaluate_every = 10"
+            )
+        return self
+
+
+@final
+class Stage(Config):
+    """A span of steps in which some keys of the experiment differ.
+
+    Args:
+        name: what reports call it.
+        num_steps: its length.
+        set: keys of the experiment and their values in this stage, nested as in the experiment itself.
+        cache: whether the result may be kept between runs; only stages that sample nothing are.
+
+    Example:
+        >>> Stage(name="warm_up", num_steps=300, set={"objective": {"policy": 0.0}}).cache
+        True
+    """
+
+    name: str
+    num_steps: Positive
+    set: dict[str, Any] = Field(default_factory=dict)
+    cache: bool = True

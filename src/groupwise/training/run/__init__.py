@@ -1,0 +1,1 @@
+"""What a run is: its stages and controls, its folder, its start and its end."""

@@ -1,0 +1,193 @@
+"""Checks before the first step: everything that can be known to fail is an error now."""
+
+from __future__ import annotations
+
+import torch
+
+from groupwise.config import ConfigError, Problem, nearest
+from groupwise.domain.base import Domain
+from groupwise.domain.protocol import RewardsDecisions
+from groupwise.reference import resolve_reference
+from groupwise.reference.policy import switches_off
+from groupwise.streams import Streams
+from groupwise.training.distributed import World
+from groupwise.training.job import Job, Recipe
+from groupwise.training.run.callbacks import load_callbacks
+from groupwise.training.run.offers import check_offers
+
+
+def check_configuration(job: Job) -> None:
+    """What the configuration alone shows, before a model is built.
+
+    Args:
+        job: a whole run.
+
+    Raises:
+        ConfigError: a stage cannot work; the message names the key and what to write.
+    """
+    if not job.recipes:
+        raise ConfigError("stages: there is none; give train.num_steps or at least one stage")
+    for recipe in [*job.recipes, *(recipe for recipes in job.controls.values() for recipe in recipes)]:
+        train, objective = recipe.train, recipe.objective
+        if recipe.samples:
+            resolve_reference(recipe.reference, required=recipe.needs_reference)
+        load_callbacks(train.callbacks)
+        if recipe.samples and getattr(objective.advantage, "group_baseline", True) and train.group_size < 2:
+            raise ConfigError(
+                f"train.group_size = {train.group_size}: an advantage that compares inside a group needs at least 2"
+                " members; write train.group_size = 8"
+            )
+        if not recipe.samples and not _supervised(recipe):
+            raise ConfigError(
+                f"stage {recipe.name!r}: policy_weight is 0 and no auxiliary term has a coefficient, so nothing is"
+                " trained; set one of them"
+            )
+
+
+def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World) -> None:
+    """What one stage needs of the built domain.
+
+    Args:
+        domain: as built for the stage.
+        recipe: the stage.
+        streams: of the run.
+        world: its processes.
+
+    Raises:
+        ConfigError: it cannot be had.
+    """
+    train, objective = recipe.train, recipe.objective
+    learner = domain.learner
+    if not learner.sizes().trained:
+        raise ConfigError(
+            "the model has no parameter with requires_grad: nothing can be trained; check the adapter's target modules"
+        )
+    if train.gradient_checkpointing and "checkpointing" not in learner.offers:
+        raise ConfigError("train.gradient_checkpointing = true: this model does not offer it; set it to false")
+    check_offers(learner, recipe, world)
+    if train.metric is not None and train.metric not in domain.metric_names:
+        names = tuple(domain.metric_names)
+        raise ConfigError(
+            Problem(
+                f'train.metric = "{train.metric}"',
+                "is not a metric of this domain's evaluation",
+                names,
+                nearest(train.metric, names),
+            )
+        )
+    for name, schedule in objective.auxiliary.items():
+        if name not in domain.auxiliary and schedule.may_be_positive():
+            names = tuple(sorted(domain.auxiliary))
+            raise ConfigError(
+                Problem(
+                    f"auxiliary.{name}",
+                    "has a coefficient, and this domain supplies no such term",
+                    names,
+                    nearest(name, names),
+                )
+            )
+    if _supervised(recipe) and domain.demonstrations(1, streams=streams, step=0) is None:
+        raise ConfigError(
+            "auxiliary.supervised: the domain has no demonstrations; give it a corpus, or remove the term"
+        )
+    if not recipe.samples:
+        return
+    if domain.density and objective.discrete_only is not None:
+        raise ConfigError(f"{objective.discrete_only}; this domain's decisions are continuous")
+    missing = sorted((objective.requires | objective.requires_rollouts & {"step_size"}) - domain.supplies)
+    if missing:
+        raise ConfigError(
+            f"the objective reads {missing}, and this domain supplies {sorted(domain.supplies)}; choose a method that"
+            " needs only those"
+        )
+    whole = [slot for slot in ("trust", "advantage") if getattr(getattr(objective, slot), "whole_member", False)]
+    if whole and isinstance(domain, RewardsDecisions) and (key := domain.rewards_decisions):
+        raise ConfigError(
+            f"{whole[0]}.kind = {getattr(objective, whole[0]).kind!r} takes one reward a member, and {key} rewards"
+            f" every decision; write another {whole[0]}.kind, or a reward that is one number"
+        )
+    if train.l2_to_reference > 0 and switches_off(resolve_reference(recipe.reference, required=True), learner):
+        raise ConfigError(
+            f"train.l2_to_reference = {train.l2_to_reference}: the reference is the adapter switched off and has no"
+            ' weights to be pulled to; write reference = { kind = "frozen", adapter = "copy" }'
+        )
+    if domain.num_prompts < train.prompts_per_step:
+        raise ConfigError(
+            f"train.prompts_per_step = {train.prompts_per_step}: the training set has {domain.num_prompts} prompts; "
+            f"write train.prompts_per_step = {max(1, domain.num_prompts)} or less, or give more data"
+        )
+    if train.prompts_per_step < world.size:
+        raise ConfigError(
+            f"train.prompts_per_step = {train.prompts_per_step}: {world.size} processes need a prompt each; write"
+            f" {world.size} or more"
+        )
+
+
+def device_of(recipe: Recipe) -> torch.device:
+    """Where a run computes: what `train.device` says, and CUDA under `auto` where there is one.
+
+    Args:
+        recipe: its first stage.
+
+    Raises:
+        ConfigError: CUDA is asked for and there is none.
+    """
+    wanted = recipe.train.device
+    if wanted == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(
+            'train.device = "cuda": PyTorch sees no CUDA device here; write train.device = "cpu" or "auto"'
+        )
+    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
+
+
+def check_memory(recipe: Recipe, device: torch.device) -> None:
+    """Whether a size of micro-batches can be found by measuring.
+
+    Args:
+        recipe: the stage.
+        device: where it computes.
+
+    Raises:
+        ConfigError: nothing says how much memory there is.
+    """
+    train = recipe.train
+    if train.micro_batch_members == "auto" and train.memory_limit_gib is None and device.type != "cuda":
+        raise ConfigError(
+            'train.micro_batch_members = "auto": on a CPU memory is shared with everything else; write'
+            " train.memory_limit_gib = 4 (what this process may take in all), or a number of members"
+        )
+
+
+_HALF = {
+    "bfloat16": "a change below about 1/256 of a weight is lost in rounding",
+    "float16": (
+        "a change below about 1/2048 of a weight is lost in rounding, and gradients below 6e-8 are lost altogether,"
+        " since no loss is scaled here"
+    ),
+}
+
+
+def precision_remarks(domain: Domain) -> list[str]:
+    """What is legal and rarely meant about the weights' precision.
+
+    Args:
+        domain: as built.
+
+    Returns:
+        a sentence, or none.
+    """
+    by_dtype = domain.learner.sizes().by_dtype
+    keep = (
+        "Keep fp32 weights (for a language model domain.model.dtype = float32) with train.autocast = bfloat16, or train"
+        " an adapter, whose weights are fp32"
+    )
+    return [
+        f"{by_dtype[name]:,} trained weights are {name} and are trained as they are: {loss}. {keep}"
+        for name, loss in _HALF.items()
+        if by_dtype.get(name)
+    ]
+
+
+def _supervised(recipe: Recipe) -> bool:
+    schedule = recipe.objective.auxiliary.get("supervised")
+    return schedule is not None and schedule.may_be_positive()

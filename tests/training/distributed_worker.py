@@ -1,0 +1,135 @@
+"""What each process of `test_distributed` runs: a few updates of several objectives, or a whole run."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from tests.training.step.test_reward_memory import Remembering
+from tests.training.step.test_update import started
+from tests.training.toy import ToyDomain, job, recipe, weights
+
+from groupwise.checkpoint import CheckpointConfig
+from groupwise.learner.optimiser import trained_parameters
+from groupwise.reward.scoring.table import RewardEvent, RewardTable
+from groupwise.streams import Streams, seed_everything
+from groupwise.track import TrackConfig
+from groupwise.training import run
+from groupwise.training.distributed import connect, disconnect
+from groupwise.training.step.collect import collect
+from groupwise.training.step.step import Step
+from groupwise.training.step.update import update_policy
+
+
+def only_late(index: int, action: Any) -> float | None:
+    """Prompts below three give flat groups, and one member's reward is missing: the first process's groups are all
+    dropped.
+    """
+    if index < 3:
+        return 1.0
+    return None if int(action[0]) == 3 else float(action[0])
+
+
+# Seven prompts of lengths 1, 2, 3, 1, 2, 3, 1 over two or four processes are unequal loads.
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "token_mean": ({"method": "dapo"}, {}),
+    "dropped": ({"method": "dapo", "objective": {"admission.kind": "informative"}}, {"reward_of": only_late}),
+    "kl_and_member_mean": ({"method": "grpo"}, {}),
+    "sequence": ({"method": "gspo"}, {"recorded": False}),
+    "batch_std": (
+        {"method": "dapo", "objective": {"advantage.kind": "batch_std", "aggregation.kind": "prompt_mean"}},
+        {},
+    ),
+    "resample": (
+        {"method": "dapo", "objective": {"admission.kind": "resample", "admission.max_rounds": 3}},
+        {"num_prompts": 14, "reward_of": only_late},
+    ),
+    "draws_over_the_batch": ({"method": "clip_cov", "objective": {"trust.share": 0.3, "trust.lower": -1.0}}, {}),
+    "tops_of_the_batch": (
+        {"method": "kl_cov", "objective": {"trust.share": 0.3, "admission.kind": "informative", "entropy": 0.1}},
+        {"reward_of": only_late, "recorded": False},
+    ),
+    "whitened": ({"method": "reinforce_pp_baseline"}, {}),
+    "supervised": ({"method": "dapo", "objective": {"auxiliary.supervised": 0.3}, "demonstrations_per_step": 5}, {}),
+}
+
+
+def recorded_gradients(optimiser: torch.optim.Optimizer, toy: ToyDomain) -> list[torch.Tensor]:
+    """A list that grows by the whole gradient at every optimiser step."""
+    kept: list[torch.Tensor] = []
+    optimiser.register_step_pre_hook(
+        lambda *_: kept.append(torch.cat([p.grad.reshape(-1) for p in trained_parameters(toy.module)]))
+    )
+    return kept
+
+
+def updates(folder: Path) -> None:
+    world = connect(torch.device("cpu"))
+    found: dict[str, torch.Tensor] = {}
+    numbers: dict[str, Any] = {}
+    for name, (settings, domain) in CASES.items():
+        chosen = recipe(prompts_per_step=7, updates_per_batch=2, minibatches=2, micro_batch_members=3, **settings)
+        seed_everything(0)
+        toy = ToyDomain(**{"num_prompts": 7, **domain})
+        state = started(toy, chosen)
+        # A large eps: Adam divides tiny gradients by tiny moments, which would magnify rounding.
+        chosen = replace(chosen, optimiser=chosen.optimiser.model_copy(update={"eps": 1e-2}))
+        gradients = recorded_gradients(state.learner.optimiser, toy)
+        rows = []
+        for _ in range(2):
+            step = Step(toy, chosen, state, Streams(0), world)
+            collected = collect(step)
+            rows.append(len(collected.samples))
+            result = update_policy(step, collected)
+            state.progress.step += 1
+        found |= {f"{name}/weights": weights(toy.module), f"{name}/gradients": torch.stack(gradients)}
+        numbers[name] = {"metrics": result.mean(), "members": world.gather(rows), "taken": result.taken}
+    if world.first:
+        save_file(found, folder / f"updates-{world.size}.safetensors")
+        (folder / f"updates-{world.size}.json").write_text(json.dumps(numbers))
+    disconnect()
+
+
+def whole(folder: Path) -> None:
+    chosen = recipe(method="grpo", num_steps=3, evaluate_every=2, prompts_per_step=5)
+    run(job(chosen, track=TrackConfig(console="lines")), folder / "run")
+
+
+class Worn(ToyDomain):
+    """A reward that times out on the second process alone."""
+
+    def reward(self, samples: Any) -> RewardTable:
+        events = (RewardEvent("timeout", "right", count=3, detail="on process 1"),) if os.environ["RANK"] == "1" else ()
+        return replace(super().reward(samples), events=events)
+
+
+def worn(folder: Path) -> None:
+    run(job(recipe(num_steps=2), domain=lambda device: Worn(), track=TrackConfig(console="lines")), folder / "run")
+
+
+def memory(folder: Path) -> None:
+    chosen = recipe(num_steps=3, prompts_per_step=5)
+    run(
+        job(chosen, domain=lambda device: Remembering(num_prompts=7), checkpoint=CheckpointConfig(every=1)),
+        folder / "run",
+    )
+
+
+def threads_of_gloo() -> list[str]:
+    """Gloo's threads of this process, by name; where the system cannot tell, none."""
+    tasks = Path("/proc/self/task")
+    names = [(task / "comm").read_text().strip() for task in tasks.iterdir()] if tasks.is_dir() else []
+    return [name for name in names if "gloo" in name]
+
+
+if __name__ == "__main__":
+    {"updates": updates, "whole": whole, "worn": worn, "memory": memory}[sys.argv[1]](Path(sys.argv[2]))
+    # One that still runs while Python ends may abort the process, once in some hundred ends.
+    if left := threads_of_gloo():
+        sys.exit(f"threads outlived the group: {left}")

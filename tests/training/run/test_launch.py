@@ -1,0 +1,525 @@
+"""Whole runs of the toy domain: what they leave, when they stop, what they reuse."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+from tests.training.toy import QUIET, ToyDomain, job, recipe, supervised
+
+from groupwise.checkpoint import CheckpointConfig, CheckpointStore, StorageError
+from groupwise.config import ConfigError
+from groupwise.processor import processor
+from groupwise.reference import QualityGateReference
+from groupwise.reward.scoring.table import RewardEvent
+from groupwise.track import MetricsFile, TrackConfig, read_metrics
+from groupwise.training import EarlyStopping, resume, run
+from groupwise.training.run.run_folder import RunFolder, alone
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "cache"))
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return list(read_metrics(path / "metrics.jsonl"))
+
+
+def test_the_reward_goes_up_on_a_policy_that_answered_wrongly(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    stages = [supervised(num_steps=20), recipe("policy", num_steps=60, prompts_per_step=8, group_size=8)]
+    result = run(job(*stages, domain=lambda device: ToyDomain(num_decisions=1)), path)
+    assert result.summary["before"] <= 0.7
+    assert result.summary["after"] >= 0.95
+    assert json.loads((path / "summary.json").read_text()) == result.summary
+    assert list(result.summary) == ["metric", "before", "after", "baseline", "seconds", "steps", "seed"]
+    assert {"setup", "evaluation", "warm_up", "sampling", "rewards", "update", "checkpoint"} <= set(
+        result.summary["seconds"]
+    )
+    assert (result.before_step, result.after_step) == (20, 80)
+
+
+def test_what_a_run_leaves(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    run(job(recipe(num_steps=4, evaluate_every=2), checkpoint=CheckpointConfig(model_every=2, keep_best=False)), path)
+    assert json.loads((path / "config.json").read_text()) == {"name": "toy", "seed": 0}
+    started = json.loads((path / "environment.json").read_text())["starts"]
+    assert started[0]["seed"] == 0
+    assert started[0]["num_threads"] == 1
+    assert [row["step"] for row in rows(path)] == [0, 1, 2, 3, 4]
+    assert [row["step"] for row in rows(path) if "eval/accuracy" in row] == [0, 2, 4]
+    assert {entry.name for entry in path.iterdir()} == {
+        "checkpoints",
+        "config.json",
+        "environment.json",
+        "metrics.jsonl",
+        "model",
+        "models",
+        "rollouts",
+        "summary.json",
+    }
+    assert sorted(entry.name for entry in (path / "rollouts").iterdir()) == [
+        *(f"evaluation-{step}.jsonl" for step in (0, 2, 4)),
+        *(f"step-{step}.jsonl" for step in (1, 2, 4)),
+    ]
+    member = json.loads((path / "rollouts" / "step-1.jsonl").read_text().splitlines()[0])
+    assert set(member) == {"prompt", "text", "group", "rewards", "reward", "advantage", "num_decisions", "log_ratio"}
+    assert (
+        load_file(path / "model" / "model.safetensors").keys()
+        == load_file(path / "models" / "step-2" / "model.safetensors").keys()
+    )
+
+
+def test_metrics_are_named_as_elsewhere(tmp_path: Path) -> None:
+    run(job(recipe(num_steps=1, method="grpo", updates_per_batch=2)), tmp_path / "run")
+    trl = {
+        "reward",
+        "reward_std",
+        "frac_reward_zero_std",
+        "rewards/right/mean",
+        "kl",
+        "clip_ratio/low_mean",
+        "clip_ratio/high_mean",
+    }
+    trl |= {"completions/mean_length", "grad_norm", "step_time", "learning_rate"}
+    source_001 = {"advantages_mean", "advantages_std", "rewards_mean", "rewards_std", "lambda_pg", "loss_pg"}
+    own = {
+        "zero_gradient_fraction/positive",
+        "groups/flat",
+        "groups/all_right",
+        "on_policy_share",
+        "padding_share/update",
+        "seconds/sampling",
+    }
+    assert trl | source_001 | own <= set(rows(tmp_path / "run")[1])
+
+
+def test_a_folder_that_holds_something_is_refused_before_anything_is_computed(tmp_path: Path) -> None:
+    run(job(recipe(num_steps=1)), tmp_path / "run")
+    with pytest.raises(ConfigError, match=r"holds a run already; write `groupwise resume .*--out NEW"):
+        run(job(domain=pytest.fail), tmp_path / "run")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("do not touch")
+    with pytest.raises(ConfigError, match="not empty and holds no run"):
+        run(job(domain=pytest.fail), tmp_path / "other")
+    with pytest.raises(ConfigError, match="holds no run"):
+        resume(job(), tmp_path / "nowhere")
+
+
+def test_an_unwritable_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"cannot be written|a file of that name"):
+        run(job(domain=pytest.fail), tmp_path / "file" / "run")
+    with pytest.raises(ConfigError, match="a file of that name exists"):
+        run(job(domain=pytest.fail), tmp_path / "file")
+
+
+def test_a_warm_up_is_kept_and_used_with_the_same_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stages = [supervised(num_steps=5), recipe("policy", num_steps=2)]
+    lines = TrackConfig(console="lines")
+    first = run(job(*stages, track=lines), tmp_path / "a")
+    assert "earlier run" not in capsys.readouterr().out
+    second = run(job(*stages, track=lines), tmp_path / "b")
+    assert "stage warm_up: the result of an earlier run is used" in capsys.readouterr().out
+    assert (tmp_path / "a" / "model" / "model.safetensors").read_bytes() == (
+        tmp_path / "b" / "model" / "model.safetensors"
+    ).read_bytes()
+    assert (
+        [row["step"] for row in rows(tmp_path / "b")] == [row["step"] for row in rows(tmp_path / "a")] == list(range(8))
+    )
+    assert (first.summary["before"], first.summary["after"]) == (second.summary["before"], second.summary["after"])
+    for changed in (job(*stages, seed=1, track=lines), job(supervised(num_steps=6), stages[1], track=lines)):
+        capsys.readouterr()
+        run(changed, tmp_path / f"c{changed.seed}{changed.recipes[0].train.num_steps}")
+        assert "earlier run" not in capsys.readouterr().out
+
+
+def test_controls_start_where_the_policy_started(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    stages = [supervised(num_steps=5), recipe("policy", num_steps=6)]
+    controls = {"supervised": [supervised("more")], "other": [recipe("slow", rate=1e-9)]}
+    result = run(job(*stages, controls=controls), path)
+    control = json.loads((path / "controls" / "supervised" / "summary.json").read_text())
+    assert result.summary["baseline"] == control["after"]
+    assert control["before"] == result.summary["before"]
+    assert json.loads((path / "controls" / "other" / "summary.json").read_text())["after"] == result.summary["before"]
+    assert min(row["step"] for row in rows(path / "controls" / "supervised")) == 6
+    assert not (path / "checkpoints" / "start").exists()
+
+
+def test_ctrl_c_ends_with_a_checkpoint_and_resume_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    run(job(recipe(num_steps=6)), tmp_path / "whole")
+
+    class Interrupting(ToyDomain):
+        def reward(self, samples: Any) -> Any:
+            self.calls = getattr(self, "calls", 0) + 1
+            if self.calls == 3:
+                os.kill(os.getpid(), signal.SIGINT)
+            return super().reward(samples)
+
+    path = tmp_path / "cut"
+    result = run(job(recipe(num_steps=6), domain=lambda device: Interrupting()), path)
+    assert result.interrupted
+    latest = CheckpointStore(path / "checkpoints", CheckpointConfig()).latest()
+    assert latest is not None
+    assert latest.step == 3
+    assert not resume(job(recipe(num_steps=6)), path).interrupted
+    assert (path / "model" / "model.safetensors").read_bytes() == (
+        tmp_path / "whole" / "model" / "model.safetensors"
+    ).read_bytes()
+
+
+def test_early_stopping_ends_a_stage(tmp_path: Path) -> None:
+    result = run(
+        job(recipe(num_steps=50, rate=1e-12, evaluate_every=2, early_stopping=EarlyStopping(patience=3))),
+        tmp_path / "run",
+    )
+    assert result.summary["steps"] == 6
+
+
+def test_time_ends_a_stage(tmp_path: Path) -> None:
+    assert run(job(recipe(num_steps=10**6, max_seconds=0.3)), tmp_path / "run").summary["steps"] < 1000
+
+
+SEEN: list[tuple[int, float]] = []
+
+
+def remember(step: int, metrics: Mapping[str, float]) -> bool:
+    SEEN.append((step, metrics["reward"]))
+    return step == 3
+
+
+def test_callbacks_see_every_step_and_can_end_a_stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = type(os)("callback_of_a_user")
+    module.remember = remember  # type: ignore[attr-defined]
+    monkeypatch.setitem(__import__("sys").modules, "callback_of_a_user", module)
+    SEEN.clear()
+    assert (
+        run(job(recipe(num_steps=9, callbacks=["callback_of_a_user:remember"])), tmp_path / "run").summary["steps"] == 3
+    )
+    assert [step for step, _ in SEEN] == [1, 2, 3]
+
+
+def test_a_callback_that_raises_is_named_and_the_run_goes_on_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "callback_that_raises.py").write_text("def broken(step, metrics):\n    return 0 / (2 - step)\n")
+    monkeypatch.chdir(tmp_path)
+    broken = recipe(num_steps=3, callbacks=["callback_that_raises:broken"])
+    named = (
+        r'"callback_that_raises:broken" raised ZeroDivisionError: division by zero \(at callback_that_raises.py:2 in'
+        r" broken\); mend it"
+    )
+    with pytest.raises(ValueError, match=named):
+        run(job(broken, checkpoint=CheckpointConfig(every=1)), tmp_path / "run")
+    assert resume(job(recipe(num_steps=3)), tmp_path / "run").summary["steps"] == 3
+
+
+def test_the_best_model_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    run(job(recipe(num_steps=20, evaluate_every=1, rate=0.2)), path)
+    scores = [row["eval/accuracy"] for row in rows(path)]
+    best = scores.index(max(scores))
+    assert best > 0
+    found = CheckpointStore(path / "checkpoints", CheckpointConfig()).complete()
+    assert [checkpoint.step for checkpoint in found if checkpoint.best][-1] == best
+    saved = load_file(path / "best" / "model.safetensors")
+    kept = next(checkpoint for checkpoint in found if checkpoint.step == best).load()["learner"]["weights"]
+    assert all((saved[name] == kept[name]).all() for name in saved)
+
+
+def test_skipped_updates_are_counted_and_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flat = lambda device: ToyDomain(reward_of=lambda index, action: 1.0)  # noqa: E731
+    run(job(recipe(num_steps=8, patience=3), domain=flat, track=TrackConfig(console="lines")), tmp_path / "run")
+    assert capsys.readouterr().out.count("updates in a row had nothing to learn from") == 1
+    assert sum(row.get("updates/skipped", 0) for row in rows(tmp_path / "run")) == 8
+
+
+def test_what_became_of_data_and_rewards_is_said_once_and_the_domain_is_closed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Worn(ToyDomain):
+        remarks = ("data: 3 prompts are left out",)
+
+        def reward(self, samples: Any) -> Any:
+            event = RewardEvent("timeout", "right", count=2, detail="longer than 5 s")
+            return replace(super().reward(samples), events=(event,))
+
+    toy = Worn()
+    run(job(recipe(num_steps=3), domain=lambda device: toy, track=TrackConfig(console="lines")), tmp_path / "run")
+    printed = capsys.readouterr().out
+    assert printed.count("data: 3 prompts are left out") == 1
+    assert (
+        printed.count(
+            "step 1: reward 'right': timeout for 2 of 16 members, longer than 5 s; later ones are only counted"
+        )
+        == 1
+    )
+    assert printed.count("timeout") == 1
+    assert [row.get("rewards/right/num_timeout") for row in rows(tmp_path / "run")] == [None, 2, 2, 2]
+    assert toy.closed
+
+
+def test_what_went_wrong_in_an_evaluation_is_counted_and_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Worn(ToyDomain):
+        def evaluate(self, *, streams: Any) -> Any:
+            events = [
+                RewardEvent("timeout", "judge", count=3, detail="longer than 5 s"),
+                RewardEvent("timeout", "judge", count=1),
+            ]
+            return replace(super().evaluate(streams=streams), events=events)
+
+    run(
+        job(recipe(num_steps=2, evaluate_every=1), domain=lambda device: Worn(), track=TrackConfig(console="lines")),
+        tmp_path / "run",
+    )
+    said = (
+        "step 0, evaluation: reward 'judge': timeout for 4 samples, longer than 5 s; they are left out of its mean;"
+        " later ones are only counted"
+    )
+    printed = capsys.readouterr().out
+    assert printed.count(said) == 1
+    assert printed.count("timeout") == 1
+    assert [row.get("eval/rewards/judge/num_timeout") for row in rows(tmp_path / "run")] == [4, 4, 4]
+
+
+def test_an_unknown_metric_is_refused_with_the_nearest_before_anything_is_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ToyDomain, "evaluate", lambda *_, **__: pytest.fail("evaluated"))
+    with pytest.raises(ConfigError, match="allowed: accuracy, sampled_accuracy; did you mean accuracy"):
+        run(job(recipe(metric="acuracy")), tmp_path / "run")
+
+
+def test_lost_rows_are_named_and_the_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run"
+    chosen = job(recipe(num_steps=4), checkpoint=CheckpointConfig(every=1), track=TrackConfig(console="lines"))
+    run(chosen, path)
+    (path / "summary.json").unlink()
+    text = (path / "metrics.jsonl").read_text()
+    (path / "metrics.jsonl").write_text("".join(text.splitlines(keepends=True)[:3])[:-5])
+    resume(chosen, path)
+    assert "the rows after step 1 up to step 4 are lost" in capsys.readouterr().out
+    assert [row["step"] for row in rows(path)] == [0, 1]
+
+
+def test_another_number_of_processes_is_said_at_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run"
+    chosen = job(recipe(num_steps=2), track=TrackConfig(console="lines"))
+    run(chosen, path)
+    store = CheckpointStore(path / "checkpoints", CheckpointConfig())
+    latest = store.latest()
+    assert latest is not None
+    record = latest.load()
+    (path / "summary.json").unlink()
+    resume(chosen, path)
+    assert "bit for bit" not in capsys.readouterr().out
+    (path / "summary.json").unlink()
+    store.save(latest.step, {**record, "generators": record["generators"] * 2})
+    resume(chosen, path)
+    assert "the checkpoint is of 2 processes and this is a run of 1" in capsys.readouterr().out
+
+
+def test_another_torch_or_processor_is_said_at_resume_and_a_spoilt_record_of_starts_is_no_reason_to_stop(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run"
+    chosen = job(recipe(num_steps=2), track=TrackConfig(console="lines"))
+    run(chosen, path)
+    record = json.loads((path / "environment.json").read_text())
+    record["starts"][0]["versions"]["torch"] = "2.0.0"
+    record["starts"][0]["processor"] = "AMD EPYC, AVX2"
+    (path / "environment.json").write_text(json.dumps(record))
+    (path / "summary.json").unlink()
+    resume(chosen, path)
+    differs = (
+        f"this start differs from the one before (processor AMD EPYC, AVX2 -> {processor()}, torch 2.0.0 ->"
+        f" {version('torch')}): the run goes on, "
+    )
+    assert f"{differs}but may not repeat" in capsys.readouterr().out
+    assert len(json.loads((path / "environment.json").read_text())["starts"]) == 2
+    (path / "environment.json").write_text('{"starts": [{"versi')
+    (path / "summary.json").unlink()
+    resume(chosen, path)
+    assert len(json.loads((path / "environment.json").read_text())["starts"]) == 1
+
+
+def test_a_configuration_that_was_edited_between_two_starts_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "run"
+    chosen = job(recipe(num_steps=2), track=TrackConfig(console="lines"))
+    run(chosen, path)
+    (path / "summary.json").unlink()
+    resume(chosen, path)
+    # What is read from the file may state more than the file does.
+    (path / "summary.json").unlink()
+    resume(
+        dataclasses.replace(chosen, resolved={**chosen.resolved, "stages": [{"set": {"domain": {"kind": "toy"}}}]}),
+        path,
+    )
+    assert "was changed" not in capsys.readouterr().out
+    (path / "summary.json").unlink()
+    written = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps({**written, "train": {"group_size": 5}}))
+    resume(chosen, path)
+    assert (
+        f"{path}/config.json was changed since the start before: the run goes on by what it says now"
+        in capsys.readouterr().out
+    )
+
+
+def test_two_processes_never_train_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run"
+    chosen = job(recipe(num_steps=2))
+    run(chosen, path)
+    (path / "summary.json").unlink()
+    with (
+        alone(RunFolder(path)),
+        pytest.raises(ConfigError, match="another process is training in it"),
+        alone(RunFolder(path), patience_seconds=0.2),
+    ):
+        pytest.fail("let in")
+    # The one that trains holds the folder while it does.
+    seen: list[bool] = []
+
+    class Looks(ToyDomain):
+        def evaluate(self, *, streams: Any) -> Any:
+            with pytest.raises(ConfigError), alone(RunFolder(tmp_path / "other"), patience_seconds=0.0):
+                seen.append(False)
+            seen.append(True)
+            return super().evaluate(streams=streams)
+
+    run(job(recipe(num_steps=1), domain=lambda device: Looks()), tmp_path / "other")
+    assert seen == [True, True]
+    assert resume(chosen, path).summary["steps"] == 2
+
+
+class Measured(ToyDomain):
+    """Its held-out metric is given by the test, one value an evaluation."""
+
+    def __init__(self, values: list[float]) -> None:
+        super().__init__()
+        self.values = list(values)
+
+    def evaluate(self, *, streams: Any) -> Any:
+        return replace(super().evaluate(streams=streams), metrics={"accuracy": self.values.pop(0)})
+
+
+def test_under_less_is_better_the_gate_refuses_what_got_worse(tmp_path: Path) -> None:
+    gate = QualityGateReference(sync_steps=1, alpha=1.0, margin=0.05)
+    chosen = recipe(method="grpo", num_steps=3, evaluate_every=1, metric_goal="min")
+    values = [1.0, 0.5, 0.9, 0.4]
+    # The gate sees the newest evaluation before the step: 1.0, then 0.5, then 0.9, which is worse by more than the
+    # margin.
+    run(job(replace(chosen, reference=gate), domain=lambda device: Measured(values)), tmp_path / "run")
+    assert [row["reference/mixed"] for row in rows(tmp_path / "run") if row["step"]] == [1.0, 1.0, 0.0]
+
+
+def test_small_gains_add_up_before_early_stopping(tmp_path: Path) -> None:
+    values = [0.10, 0.16, 0.22, 0.28, 0.34, 0.34, 0.34, 0.34, 0.34, 0.34]
+    chosen = recipe(num_steps=9, evaluate_every=1, early_stopping=EarlyStopping(patience=3, min_gain=0.1))
+    run(job(chosen, domain=lambda device: Measured(values)), tmp_path / "run")
+    # Gains count at 0.22 and 0.34 (step 4); three evaluations without one end the stage.
+    assert rows(tmp_path / "run")[-1]["step"] == 7
+
+
+def test_a_full_disk_says_what_is_kept_and_resume_goes_on(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if (
+        os.geteuid() != 0
+        or subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], capture_output=True, check=False
+        ).returncode
+        != 0
+    ):
+        pytest.skip("mounting needs root")
+    try:
+        chosen = job(recipe(num_steps=4), checkpoint=CheckpointConfig(every=1), track=QUIET)
+
+        class Filling(ToyDomain):
+            def reward(self, samples: Any) -> Any:
+                self.calls = getattr(self, "calls", 0) + 1
+                if self.calls == 3:
+                    with (disk / "ballast").open("wb", buffering=0) as file, contextlib.suppress(OSError):
+                        while True:
+                            file.write(b"x" * 1024)
+                return super().reward(samples)
+
+        filled = job(*chosen.recipes, domain=lambda device: Filling(), checkpoint=chosen.checkpoint)
+        with pytest.raises(
+            StorageError, match=r"no space is left.*step-2 is complete; nothing before step 2 is lost.*groupwise resume"
+        ):
+            run(filled, disk / "run")
+        (disk / "ballast").unlink()
+        assert resume(chosen, disk / "run").summary["steps"] == 4
+        assert [row["step"] for row in rows(disk / "run")] == [0, 1, 2, 3, 4]
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_schedules_of_a_second_stage_start_at_their_start_and_draws_stay_distinct(tmp_path: Path) -> None:
+    class Shown(ToyDomain):
+        def demonstrations(self, size: int, *, streams: Any, step: int) -> Any:
+            steps.append(step)
+            return super().demonstrations(size, streams=streams, step=step)
+
+    steps: list[int] = []
+    fading = {"kind": "linear", "start": 1.0, "end": 0.5, "num_steps": 2}
+    first = recipe("first", num_steps=3, updates_per_batch=2, objective={"auxiliary.supervised": 1.0})
+    second = recipe("second", num_steps=3, objective={"auxiliary.supervised": fading})
+    chosen = job(first, second, domain=lambda device: Shown(), checkpoint=CheckpointConfig(every=1, keep_every=1))
+    run(chosen, tmp_path / "run")
+    found = rows(tmp_path / "run")
+    assert [row["lambda_sup"] for row in found[1:]] == [1.0, 1.0, 1.0, 1.0, 0.75, 0.5]
+    # Two draws are of the check before the first step.
+    assert steps[2:] == list(range(9))
+    weights = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
+    for left in (3, 4):
+        path = tmp_path / f"again-{left}"
+        shutil.copytree(
+            tmp_path / "run",
+            path,
+            ignore=shutil.ignore_patterns("summary.json", "model", *(f"step-{step}" for step in range(left + 1, 7))),
+        )
+        resume(chosen, path)
+        assert (path / "model" / "model.safetensors").read_bytes() == weights
+        assert [row["lambda_sup"] for row in rows(path)[1:]] == [row["lambda_sup"] for row in found[1:]]
+
+
+def test_a_kept_warm_up_takes_the_state_of_the_stage_that_follows_now(tmp_path: Path) -> None:
+    for name, initial in (("a", 0.7), ("b", 0.3)):
+        beta = {"kind": "adaptive", "initial": initial, "target": 0.05}
+        run(
+            job(supervised(num_steps=2), recipe("policy", "grpo", num_steps=1, objective={"divergence.beta": beta})),
+            tmp_path / name,
+        )
+    record = CheckpointStore(tmp_path / "b" / "checkpoints", CheckpointConfig()).latest().load()  # type: ignore[union-attr]
+    assert record["objective"]["beta"] == pytest.approx(0.3, rel=0.01)
+
+
+def test_rows_are_on_the_disk_before_the_checkpoint_that_counts_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    sync, keep = MetricsFile.sync, CheckpointStore.save
+    monkeypatch.setattr(MetricsFile, "sync", lambda file: (calls.append("sync"), sync(file))[1])
+    monkeypatch.setattr(CheckpointStore, "save", lambda *args, **rest: (calls.append("save"), keep(*args, **rest))[1])
+    run(job(recipe(num_steps=1)), tmp_path / "run")
+    assert calls == ["sync", "save"] * 2

@@ -1,0 +1,161 @@
+"""What cannot work is an error before the first step, and says what to write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.training.toy import ToyDomain, job, recipe, supervised
+
+from groupwise.config import ConfigError
+from groupwise.reference import EmaReference
+from groupwise.streams import Streams
+from groupwise.training import Job, Recipe, TrainConfig
+from groupwise.training.distributed import World
+from groupwise.training.run.preflight import check_configuration, check_domain, precision_remarks
+
+
+def refused(recipe: Recipe, match: str, world: World = World(), **domain: Any) -> None:  # noqa: B008
+    with pytest.raises(ConfigError, match=match):
+        check_domain(ToyDomain(**domain), recipe, Streams(0), world)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sentence"),
+    [
+        (
+            torch.bfloat16,
+            (
+                "trained weights are bfloat16 and are trained as they are: a change below about 1/256 of a weight is"
+                " lost in rounding. Keep fp32"
+            ),
+        ),
+        (
+            torch.float16,
+            (
+                "trained weights are float16 and are trained as they are: a change below about 1/2048 of a weight is"
+                " lost in rounding, and gradients below"
+            ),
+        ),
+        (torch.float32, None),
+    ],
+)
+def test_half_precision_is_named_as_what_it_is(dtype: torch.dtype, sentence: str | None) -> None:
+    domain = ToyDomain()
+    domain.module.to(dtype)
+    assert [sentence in remark for remark in precision_remarks(domain)] == ([] if sentence is None else [True])
+
+
+def test_fewer_prompts_than_a_batch() -> None:
+    refused(recipe(prompts_per_step=16), r"training set has 8 prompts; write train.prompts_per_step = 8")
+
+
+def test_fewer_prompts_than_processes() -> None:
+    refused(recipe(prompts_per_step=2), "4 processes need a prompt each; write 4", World(0, 4))
+
+
+def test_a_field_the_domain_cannot_supply(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ToyDomain, "supplies", frozenset({"log_prob"}))
+    refused(recipe(objective={"entropy": 0.1}), r"reads \['entropy'\], and this domain supplies \['log_prob'\]")
+
+
+@pytest.mark.parametrize("objective", [{"trust.kind": "gmpo"}, {"advantage.kind": "per_prompt"}])
+def test_a_reward_for_every_decision_where_the_method_takes_one_a_member(
+    monkeypatch: pytest.MonkeyPatch, objective: dict[str, Any]
+) -> None:
+    made = recipe(method="grpo", objective={"divergence.kind": "none", **objective})
+    monkeypatch.setattr(ToyDomain, "rewards_decisions", "", raising=False)
+    check_domain(ToyDomain(), made, Streams(0), World())
+    monkeypatch.setattr(ToyDomain, "rewards_decisions", "domain.prefix")
+    refused(made, "takes one reward a member, and domain.prefix rewards every decision; write another")
+
+
+def test_step_sizes_the_domain_does_not_have() -> None:
+    refused(recipe(objective={"credit.inverse_step.raw": True}), r"reads \['step_size'\], and this domain supplies")
+
+
+def test_probabilities_where_decisions_are_continuous(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ToyDomain, "density", True)
+    refused(
+        recipe(objective={"trust.kind": "dppo"}),
+        r"trust.kind = 'dppo' needs the probabilities of discrete decisions.*decisions are continuous",
+    )
+
+
+def test_a_model_without_trained_parameters() -> None:
+    toy = ToyDomain()
+    toy.module.requires_grad_(False)
+    with pytest.raises(ConfigError, match="nothing can be trained"):
+        check_domain(toy, recipe(), Streams(0), World())
+
+
+def test_a_supervised_term_without_a_corpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ToyDomain, "demonstrations", lambda *_, **__: None)
+    refused(supervised(), "no demonstrations")
+
+
+def test_gradient_checkpointing_where_the_model_has_none() -> None:
+    refused(recipe(gradient_checkpointing=True), "gradient_checkpointing = true: this model does not offer it")
+
+
+@pytest.mark.parametrize(
+    ("made", "match"),
+    [
+        (lambda: job(recipe(group_size=1)), "group_size = 1: an advantage that compares"),
+        (lambda: job(recipe(objective={"policy_weight": 0.0})), "nothing is trained"),
+        (lambda: job(recipe(callbacks=["nowhere:f"])), '"nowhere:f" cannot be imported'),
+        (lambda: Job("empty", 0, (), lambda device: ToyDomain()), "there is none"),
+        (lambda: job(controls={"late": [recipe(group_size=1)]}), "group_size = 1"),
+    ],
+)
+def test_a_configuration_that_cannot_work(made: Any, match: str) -> None:
+    with pytest.raises(ConfigError, match=match):
+        check_configuration(made())
+
+
+def test_a_reference_without_use() -> None:
+    chosen = recipe()
+    unused = Recipe(chosen.name, chosen.objective, chosen.train, chosen.optimiser, reference=EmaReference())
+    with pytest.raises(ConfigError, match="no term of the objective uses a reference"):
+        check_configuration(job(unused))
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"minibatches": 5, "prompts_per_step": 4}, "at most 4"),
+        ({"early_stopping": {"patience": 2}}, "evaluate_every = 10"),
+        ({"callbacks": ["os.getcwd"]}, "write package.module:name"),
+    ],
+)
+def test_settings_of_training_that_contradict(settings: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        TrainConfig.model_validate(settings)
+
+
+def test_cuda_where_there_is_none(tmp_path: Path) -> None:
+    from groupwise.training import run
+
+    with pytest.raises(ConfigError, match="PyTorch sees no CUDA device"):
+        run(job(recipe(device="cuda")), tmp_path / "run")
+
+
+def test_reading_the_configuration_needs_no_torch() -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, groupwise.training.config, groupwise.training.optimiser_config, groupwise.track.config;"
+        " sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_auxiliary_term_the_domain_does_not_have() -> None:
+    refused(
+        recipe(objective={"auxiliary.supervisd": 1.0}),
+        r"auxiliary.supervisd: .*supplies no such term; allowed: supervised; did you mean supervised",
+    )
+    check_domain(ToyDomain(), recipe(objective={"auxiliary.consistency": 0.0}), Streams(0), World())

@@ -1,0 +1,124 @@
+"""Which records of a run stay: a bounded number, the first, the newest and an even choice of the others, whatever
+happened on the way.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.training.toy import job, recipe, supervised
+
+from groupwise.report.groups import scan
+from groupwise.runs import read_run
+from groupwise.track import TrackConfig
+from groupwise.training import run
+from groupwise.training.run.thinning import kept, thin
+
+# Steps with records: regular ones, and those where stages begin and end.
+SCHEDULES = st.builds(
+    lambda num, widest, draw: list(itertools.accumulate(draw.randint(1, widest) for _ in range(num))),
+    st.integers(1, 150),
+    st.integers(1, 60),
+    st.randoms(),
+)
+NEWEST = st.integers(1, 12)
+
+
+def thinned(steps: list[int], newest: int, before: set[int] | None = None) -> set[int]:
+    """What is left where every step is written and thinned, one after the other."""
+    left = set(before or ())
+    for step in steps:
+        left = kept(left | {step}, newest)
+    return left
+
+
+@settings(deadline=None)
+@given(SCHEDULES, NEWEST)
+def test_the_first_and_the_newest_stay_and_the_number_is_bounded(steps: list[int], newest: int) -> None:
+    left = sorted(thinned(steps, newest))
+    assert len(left) <= 2 * newest
+    assert left[0] == steps[0]
+    assert left[-newest:] == steps[-newest:]
+    assert left == sorted(kept(steps, newest))
+
+
+@settings(deadline=None)
+@given(SCHEDULES, NEWEST)
+def test_older_ones_lie_evenly_over_the_run(steps: list[int], newest: int) -> None:
+    left = sorted(kept(steps, newest))
+    widest = max((after - before for before, after in itertools.pairwise(steps)), default=0)
+    # A span is at most twice the run over `newest`, so two that follow each other are no further apart than two spans
+    # and a gap that was there before.
+    assert all(after - before <= 4 * (steps[-1] // newest + 1) + widest for before, after in itertools.pairwise(left))
+
+
+@settings(deadline=None)
+@given(SCHEDULES, NEWEST, st.data())
+def test_killed_anywhere_and_resumed_from_anywhere_leaves_the_same(
+    steps: list[int], newest: int, data: st.DataObject
+) -> None:
+    left: set[int] = set()
+    begin = 0
+    for _ in range(data.draw(st.integers(0, 3))):
+        end = data.draw(st.integers(begin, len(steps)))
+        left = thinned(steps[begin:end], newest, left)
+        # A kill in the middle of thinning leaves what would have gone.
+        left |= set(data.draw(st.lists(st.sampled_from(steps[:end]), max_size=5))) if end else set()
+        begin = data.draw(st.integers(0, end))
+        left -= set(steps[begin:])
+    # A run that goes on passes the place where it was killed.
+    assert thinned(steps[begin:], newest, left) == thinned(steps, newest) if begin < len(steps) else True
+
+
+def test_a_million_steps_leave_as_many_as_a_thousand() -> None:
+    assert [len(kept(range(10, last + 1, 10), 128)) for last in (1_000, 10_000, 1_000_000)] == [100, 197, 250]
+
+
+def test_records_go_with_their_pictures_and_nothing_else_goes(tmp_path: Path) -> None:
+    for step in range(1, 9):
+        (tmp_path / f"step-{step}.jsonl").write_text("{}\n")
+        (tmp_path / f"step-{step}" / "members").mkdir(parents=True)
+        (tmp_path / f"step-{step}" / "members" / "0-image.png").write_bytes(b"png")
+        (tmp_path / f"evaluation-{step}.jsonl").write_text("{}\n")
+    own = {"step-notes.jsonl", "step-3.txt", ".step-4.jsonl.partial-0a1b2c3d", "evaluation-3"}
+    for name in own:
+        (tmp_path / name).mkdir() if name == "evaluation-3" else (tmp_path / name).write_text("mine")
+    assert thin(tmp_path, "step", newest=2, always={5}) == 4
+    steps = {path.name for path in tmp_path.iterdir()} - own - {f"evaluation-{step}.jsonl" for step in range(1, 9)}
+    assert steps == {name for step in (1, 5, 7, 8) for name in (f"step-{step}.jsonl", f"step-{step}")}
+    assert own <= {path.name for path in tmp_path.iterdir()}
+    assert thin(tmp_path, "step", newest=2, always={5}) == 0
+    assert thin(tmp_path / "nowhere", "step", newest=1) == 0
+
+
+def test_a_run_keeps_its_beginning_its_best_and_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stages = supervised(num_steps=9, evaluate_every=1), recipe(num_steps=40, evaluate_every=1, rate=0.3)
+    result = run(
+        job(*stages, track=TrackConfig(console="lines", rollouts_every=1, num_rollouts=8, keep_records=3)),
+        tmp_path / "run",
+    )
+    read = read_run(tmp_path / "run")
+    assert next(iter(read.rollouts)) == 10
+    assert list(read.rollouts)[-3:] == [47, 48, 49]
+    assert len(read.rollouts) <= 6
+    best = max(zip(*reversed(read.series("eval/accuracy")), strict=True), key=lambda pair: (pair[0], -pair[1]))[1]
+    assert {0, 9, best, 47, 48, 49} <= set(read.evaluations)
+    assert len(read.evaluations) <= 8
+    assert result.before_step == 9
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("(track.keep_records)") == 1
+    # What looks back takes what is left for what there was.
+    assert {group.step for group in scan(read).groups} == set(read.rollouts)
+    assert scan(read).remarks == []
+
+
+def test_unset_keeps_all(tmp_path: Path) -> None:
+    run(
+        job(recipe(num_steps=12), track=TrackConfig(console="none", rollouts_every=1, keep_records=None)),
+        tmp_path / "run",
+    )
+    assert list(read_run(tmp_path / "run").rollouts) == list(range(1, 13))

@@ -1,0 +1,113 @@
+"""A batch holds the groups it should, and its draws depend on nothing but the seed and the counters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tests.training.step.test_update import gathered, started, step_of
+from tests.training.toy import ToyDomain, recipe
+
+from groupwise.streams import Streams
+from groupwise.training.step.collect import _member_ids, collect
+from groupwise.training.step.draw import draw_prompts
+
+RESAMPLE = {"admission.kind": "resample", "admission.max_rounds": 8}
+
+
+def only_even(index: int, action: Any) -> float:
+    """Groups of odd prompts are flat; of even ones the eight members practically never agree."""
+    return float(action[0] + 10 * action[1] + 100 * action[2]) if index % 2 == 0 else 1.0
+
+
+def test_a_batch_repeats_exactly() -> None:
+    first, second = (gathered(recipe())[2] for _ in range(2))
+    assert torch.equal(first.samples.payload["action"], second.samples.payload["action"])
+    assert torch.equal(first.batch.advantage, second.batch.advantage)
+
+
+def test_resampling_fills_the_batch_with_the_first_admitted_groups() -> None:
+    toy, state, collected = gathered(recipe(objective=RESAMPLE, group_size=8), num_prompts=24, reward_of=only_even)
+    assert collected.numbers["num_rounds"] >= 2
+    assert len(collected.samples) == 4 * 8
+    assert (collected.samples.payload["index"] % 2 == 0).all()
+    assert collected.place.unique().tolist() == sorted(collected.place.unique().tolist())
+    assert collected.batch.admitted.all()
+    assert collected.remarks == []
+    assert state.progress.num_drawn == collected.numbers["num_prompts_drawn"]
+    del toy
+
+
+def test_what_was_drawn_is_measured_not_what_was_kept() -> None:
+    _, _, collected = gathered(recipe(objective=RESAMPLE, group_size=8), num_prompts=24, reward_of=only_even)
+    drawn, _ = draw_prompts(Streams(0), 24, 0, int(collected.numbers["num_prompts_drawn"]))
+    flat = collected.statistics["frac_reward_zero_std"].finish("flat")["flat"]
+    assert flat == sum(index % 2 for index in drawn) / len(drawn)
+    assert flat > 0
+
+
+def test_too_few_groups_train_and_are_said() -> None:
+    _, _, collected = gathered(
+        recipe(objective=RESAMPLE),
+        num_prompts=24,
+        reward_of=lambda index, action: float(action[0] % 2) if index < 1 else 0.0,
+    )
+    assert collected.numbers["num_rounds"] == 8
+    assert 0 < len(collected.place.unique()) < 4
+    kept = len(collected.place.unique())
+    assert collected.remarks == [f"8 rounds of sampling gave {kept} of 4 groups that may train; the step trains those"]
+
+
+def test_no_group_at_all_gives_no_batch() -> None:
+    _, _, collected = gathered(recipe(objective=RESAMPLE), reward_of=lambda index, action: 1.0)
+    assert collected.batch is None
+    assert collected.remarks == ["8 rounds of sampling gave 0 of 4 groups that may train; the step has no policy term"]
+
+
+def test_a_prompt_met_again_in_a_later_round_is_sampled_afresh() -> None:
+    chosen = recipe(objective=RESAMPLE, prompts_per_step=4, group_size=2)
+    toy = ToyDomain(
+        num_prompts=4, num_decisions=3, reward_of=lambda index, action: float(action.sum()) if index == 3 else 0.0
+    )
+    collected = collect(step_of(toy, chosen, started(toy, chosen)))
+    index, action = collected.samples.payload["index"], collected.samples.payload["action"]
+    groups = [action[collected.place == place].tolist() for place in collected.place.unique()]
+    assert (index == 3).all()
+    assert len(groups) >= 2
+    assert groups[0] != groups[1]
+
+
+def test_the_reference_scores_under_its_own_weights() -> None:
+    chosen = recipe(method="grpo")
+    toy, state, _ = gathered(chosen)
+    with torch.no_grad():
+        toy.module.out.bias.add_(torch.tensor([1.0, 0.0, 0.0, 0.0]))
+    collected = collect(step_of(toy, chosen, state))
+    with state.reference.active():
+        expected = toy.score(collected.samples, torch.arange(len(collected.samples)), frozenset({"log_prob"})).log_prob
+    assert torch.equal(collected.batch.acted.reference_log_prob, expected)
+    assert (collected.batch.acted.reference_log_prob - collected.samples.recorded.log_prob).abs().max() > 0.1
+
+
+def test_members_carry_the_same_ids_however_groups_are_dealt_out() -> None:
+    collected = gathered(recipe(group_size=3))[2]
+    ids = collected.batch.acted.member
+    assert ids.unique().numel() == len(ids)
+    assert torch.equal(ids >> 32, collected.place)
+    assert sorted((ids & 0xFFFF).tolist()) == sorted([0, 1, 2] * 4)
+    shuffled = torch.tensor([4, 0, 9, 4, 0, 4])
+    assert [(number >> 32, number & 0xFFFF) for number in _member_ids(shuffled).tolist()] == [
+        (4, 0),
+        (0, 0),
+        (9, 0),
+        (4, 1),
+        (0, 1),
+        (4, 2),
+    ]
+
+
+def test_a_batch_of_several_rounds_is_as_discrete_as_its_domain() -> None:
+    objective = RESAMPLE | {"credit.gradient_adaptive.signal": "surprisal"}
+    collected = gathered(recipe(objective=objective, group_size=8), num_prompts=24, reward_of=only_even)[2]
+    assert collected.numbers["num_rounds"] >= 2
+    assert collected.batch.admitted.all()

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import mmap
+
+import pytest
+import torch
+
+from groupwise.processes import is_out_of_memory
+from groupwise.training.step.memory import available_bytes, peak_bytes
+
+CPU = torch.device("cpu")
+FLOAT = 4
+
+
+def test_the_peak_counts_births_and_deaths_and_no_view_twice() -> None:
+    def run() -> None:
+        one = torch.zeros(1000)
+        same = one.view(10, 100)
+        same += 1  # in place: nothing new
+        two = one.clone()
+        del one, same
+        three = two * 2
+        del two, three
+        torch.zeros(1500)
+
+    assert peak_bytes(run, CPU) == 2000 * FLOAT
+
+
+def test_a_backward_pass_holds_what_it_saved() -> None:
+    layers = torch.nn.Sequential(*[torch.nn.Linear(50, 50, bias=False) for _ in range(4)])
+
+    def run(members: int) -> int:
+        return peak_bytes(lambda: layers(torch.zeros(members, 50)).sum().backward(), CPU)
+
+    run(1)
+    # The input and four outputs of 50 numbers a member; a gradient and the one before it come while outputs still live.
+    per_member = (run(300) - run(100)) / 200 / 50 / FLOAT
+    assert 5 <= per_member <= 7
+
+
+def test_what_is_at_hand_is_the_limit_less_what_is_held() -> None:
+    limit = 64.0
+    before = available_bytes(CPU, limit)
+    assert 0 < before < limit * 2**30
+    # Pages of its own: a tensor may lie where another one was freed, and then the process holds no more than before.
+    with mmap.mmap(-1, 64 * 2**20) as held:
+        held.write(b"1" * len(held))
+        assert before - available_bytes(CPU, limit) == pytest.approx(len(held), rel=0.2)
+
+
+def test_an_allocation_that_fails_for_real_is_known() -> None:
+    with pytest.raises(RuntimeError) as failed:
+        torch.empty(2**55)
+    assert is_out_of_memory(failed.value)
+    assert is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"))
+    assert not is_out_of_memory(ValueError("out of memory"))

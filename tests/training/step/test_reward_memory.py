@@ -1,0 +1,105 @@
+"""What rewards remember: comparisons by group and decision, followed once a step on every process, saved and taken
+back.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.training.toy import ToyDomain, job, recipe
+
+from groupwise.checkpoint import CheckpointConfig, CheckpointStore
+from groupwise.domain.protocol import Samples
+from groupwise.domain.selection.reward import Vqa
+from groupwise.domain.selection.reward.running_quantile import RunningQuantile
+from groupwise.domain.selection.reward.vqa_mode import Hybrid
+from groupwise.reward import Rewards, RewardTable, UnitTests
+from groupwise.reward.programs.wall import offered
+from groupwise.reward.programs.wall.offered import Wall
+from groupwise.track import read_metrics
+from groupwise.training import run
+from groupwise.training.step.reward_memory import seen
+
+
+def test_fields_are_compared_inside_groups_and_decision_by_decision() -> None:
+    fields = {"vqa": {"correct": [[1.0, 0.0], [0.0], [1.0, 1.0]], "shots": [[1.0, 2.0], [1.0], [1.0, 2.0]]}}
+    table = RewardTable({"vqa": [0.5, 0.0, 1.0]}, fields=fields)
+    found = seen(torch.tensor([7, 7, 3]), table)
+    assert found == [
+        (3, {"vqa": [{"correct": [1.0], "shots": [1.0]}, {"correct": [1.0], "shots": [2.0]}]}),
+        # The member that ended after one pick takes no part in the second comparison.
+        (7, {"vqa": [{"correct": [1.0, 0.0], "shots": [1.0, 1.0]}, {"correct": [0.0], "shots": [2.0]}]}),
+    ]
+    assert seen(torch.tensor([0]), RewardTable({"a": [1.0]})) == []
+
+
+class Remembering(ToyDomain):
+    """The toy, rewarded by how often its actions are right on a scale that follows what was seen."""
+
+    def __init__(self, num_prompts: int = 2) -> None:
+        super().__init__(num_prompts)
+        self.rewards = Rewards(
+            {"vqa": Vqa(mode=Hybrid(alpha=1.0, scale=RunningQuantile(low=0.0, high=1.0, decay=0.0)))}
+        )
+        self.given: list[list[float]] = []
+
+    def reward(self, samples: Samples) -> RewardTable:
+        # Twice as much at every step, so that the scale moves.
+        table = super().reward(samples)
+        own = [2.0 ** len(self.given) * (value or 0.0) for value in next(iter(table.values.values()))]
+        self.given.append(own)
+        return self.rewards.score(["q"] * len(own), [""] * len(own), {"info": own})
+
+
+def test_a_step_is_rewarded_by_what_came_before_it_and_the_memory_is_saved(tmp_path: Path) -> None:
+    toys: list[Remembering] = []
+
+    def build(device: Any) -> Remembering:
+        toys.append(Remembering())
+        return toys[-1]
+
+    run(
+        job(recipe(num_steps=3, prompts_per_step=2), domain=build, checkpoint=CheckpointConfig(every=1)),
+        tmp_path / "run",
+    )
+    given = toys[0].given
+    rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "rewards/vqa/info_high" in row]
+    assert [row["rewards/vqa/info_high"] for row in rows] == pytest.approx([max(each) for each in given])
+    assert [row["rewards/vqa/measured/info"] for row in rows] == pytest.approx(
+        [sum(each) / len(each) for each in given]
+    )
+    # The second step is on the scale of the first.
+    low, high = min(given[0]), max(given[0])
+    assert rows[1]["reward"] == pytest.approx(
+        sum(min(max((value - low) / (high - low), 0), 1) for value in given[1]) / len(given[1])
+    )
+    assert remembered(tmp_path)["scale"] == pytest.approx({"low": min(given[2]), "high": max(given[2]), "weight": 1.0})
+
+
+def remembered(folder: Path) -> dict[str, Any]:
+    """What the reward of a run remembers at its end."""
+    latest = CheckpointStore(folder / "run" / "checkpoints", CheckpointConfig()).latest()
+    assert latest is not None
+    return latest.load()["reward_memory"]["vqa"][""]
+
+
+def test_what_this_machine_refuses_a_reward_is_kept_with_every_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        offered, "standing", lambda: Wall("none", filtered=False, refused="clone: Operation not permitted")
+    )
+
+    class Tested(ToyDomain):
+        def __init__(self) -> None:
+            super().__init__(2)
+            self.rewards = Rewards({"tests": UnitTests()})
+
+    run(job(recipe(num_steps=1, prompts_per_step=2), domain=lambda device: Tested()), tmp_path / "run")
+    (start,) = json.loads((tmp_path / "run" / "environment.json").read_text())["starts"]
+    (remark,) = start["remarks"]
+    assert remark.startswith("reward 'tests': namespaces and Landlock are refused (clone: Operation not permitted)")

@@ -1,0 +1,123 @@
+"""Real processes joined by gloo give what one process gives, in fp64 to rounding, and only the first one speaks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.training.step.test_reward_memory import remembered
+
+from groupwise.statistics import Mean, Total
+from groupwise.training.distributed import World
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def launch(folder: Path, what: str, size: int) -> str:
+    """Runs the worker in `size` processes started by torchrun; returns what they printed."""
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={size}",
+        "-m",
+        "tests.training.distributed_worker",
+        what,
+        str(folder),
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("alone")
+    subprocess.run(
+        [sys.executable, "-m", "tests.training.distributed_worker", "updates", str(folder)], cwd=ROOT, check=True
+    )
+    return folder
+
+
+@pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_several_processes_give_the_gradients_of_one(alone: Path, tmp_path: Path, size: int) -> None:
+    launch(tmp_path, "updates", size)
+    expected, found = load_file(alone / "updates-1.safetensors"), load_file(tmp_path / f"updates-{size}.safetensors")
+    assert set(expected) == set(found)
+    for name, value in expected.items():
+        torch.testing.assert_close(
+            found[name], value, rtol=1e-11, atol=1e-13, msg=lambda text, name=name: f"{name}: {text}"
+        )
+    one, several = (
+        json.loads((folder / f"updates-{count}.json").read_text()) for folder, count in ((alone, 1), (tmp_path, size))
+    )
+    for case, numbers in one.items():
+        assert several[case]["taken"] == numbers["taken"] > 0
+        # Padding depends on how members are cut; so does whether a rescored log-prob equals the sampler's to the last
+        # bit. All else is the update's own.
+        compared = {
+            name: value
+            for name, value in numbers["metrics"].items()
+            if name not in ("padding_share/update", "on_policy_fraction")
+        }
+        assert {name: several[case]["metrics"][name] for name in compared} == pytest.approx(
+            compared, rel=1e-9, abs=1e-12
+        ), case
+    loads = several["token_mean"]["members"]
+    assert len({tuple(load) for load in loads}) > 1, "the loads of this test are meant to be unequal"
+
+
+def test_only_the_first_process_prints_and_writes(tmp_path: Path) -> None:
+    printed = launch(tmp_path, "whole", 2)
+    assert printed.count("step 3/3") == 1
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [0, 1, 2, 3]
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 3
+    # What both of them sampled, in the order of the step.
+    groups = [
+        json.loads(line)["group"] for line in (tmp_path / "run" / "rollouts" / "step-1.jsonl").read_text().splitlines()
+    ]
+    assert groups == sorted(groups)
+    assert set(groups) == set(range(5))
+
+
+@pytest.mark.slow
+def test_rewards_remember_what_all_processes_saw(tmp_path: Path) -> None:
+    folders = [tmp_path / "one", tmp_path / "two"]
+    for folder in folders:
+        folder.mkdir()
+    subprocess.run(
+        [sys.executable, "-m", "tests.training.distributed_worker", "memory", str(folders[0])], cwd=ROOT, check=True
+    )
+    launch(folders[1], "memory", 2)
+    one, two = (remembered(folder) for folder in folders)
+    assert one == two
+    assert one["scale"]["high"] > one["scale"]["low"]
+
+
+def test_alone_every_sum_is_the_identity() -> None:
+    values = {"a": Mean.number(2.0), "b": Total.of(torch.tensor(3.0))}
+    assert World().sum_statistics(values) == values
+    assert World().gather({"x": 1}) == [{"x": 1}]
+
+
+@pytest.mark.parametrize("count", [1, 5, 8])
+def test_shares_cover_a_list_once(count: int) -> None:
+    assert [place for rank in range(4) for place in World(rank, 4).share(count)] == list(range(count))
+
+
+def test_what_goes_wrong_on_another_process_is_told_by_the_first(tmp_path: Path) -> None:
+    printed = launch(tmp_path, "worn", 2)
+    assert (
+        printed.count("step 1: reward 'right': timeout for 3 of 16 members, on process 1; later ones are only counted")
+        == 1
+    )
+    assert printed.count("timeout") == 1

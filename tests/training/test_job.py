@@ -1,0 +1,40 @@
+"""Stages of one run share what they have trained on: a prompt that one of them learns from is not held out
+for another.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.training.toy import ToyDomain
+
+from groupwise.objective import Objective
+from groupwise.runs import EvaluatedOn
+from groupwise.training.job import Domains, Recipe
+
+
+class Divided(ToyDomain):
+    """Trains on some prompts and is evaluated on others."""
+
+    def __init__(self, trained: set[str], evaluated: set[str]) -> None:
+        super().__init__()
+        self.divided = frozenset(trained), frozenset(evaluated)
+
+    @property
+    def trained_on(self) -> frozenset[str]:
+        return self.divided[0]
+
+    @property
+    def evaluated_on(self) -> frozenset[str]:
+        return self.divided[1]
+
+
+def test_what_another_stage_trains_on_is_not_held_out() -> None:
+    first: Any = Divided({"a", "b"}, {"c", "d"})
+    second: Any = Divided({"c"}, {"d", "e"})
+    grpo = Objective.preset("grpo")
+    one, two = Recipe("one", grpo), Recipe("two", grpo, adapt=lambda domain: second)
+    domains = Domains(first)
+    assert domains.evaluated_on([one]) == EvaluatedOn(2, 0)
+    assert domains.evaluated_on([two]) == EvaluatedOn(2, 0)
+    assert domains.evaluated_on([one, two]) == EvaluatedOn(3, 1)
