@@ -17,7 +17,7 @@ from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run as run_experiment
 from groupwise.reward import RewardTable
 from groupwise.track import TrackConfig
-from groupwise.training import Recipe, run
+from groupwise.training import Recipe
 
 QUIET = TrackConfig(console="none", rollouts_every=0)
 WIDE: dict[str, Any] = {"prompts_per_step": 8, "group_size": 8}
@@ -81,7 +81,7 @@ def toy(*recipes: Recipe, domain: Callable[[], ToyDomain] = ToyDomain) -> Callab
 
     def train(folder: Path) -> None:
         resolved = {"name": "toy", "seed": 0, "objective": recipes[-1].objective.model_dump(mode="json")}
-        run(replace(job(*recipes, domain=lambda device: domain(), track=QUIET), resolved=resolved), folder)
+        train(replace(job(*recipes, domain=lambda device: domain(), track=QUIET), resolved=resolved), folder)
 
     return train
 

@@ -17,7 +17,7 @@ from groupwise.config import ImportPath
 from groupwise.diagnosis import RULES, Finding, diagnose
 from groupwise.runs import read_run
 from groupwise.track import TrackConfig
-from groupwise.training import resume, run
+from groupwise.training import resume, train
 
 
 def found(planted: Planted, folder: Path) -> list[Finding]:
@@ -67,7 +67,7 @@ def test_a_finding_is_said_while_it_trains_and_not_again_when_it_goes_on(
     )
     called = flat.recipes[0].train.model_copy(update={"callbacks": [ImportPath(f"{__name__}:interrupt_at_30")]})
     stops = replace(flat, recipes=[replace(flat.recipes[0], train=called)])
-    assert run(stops, tmp_path / "run").interrupted
+    assert train(stops, tmp_path / "run").interrupted
     first = capsys.readouterr().out
     assert "step 20: all_flat: 100% of the groups" in first
     assert "! all_flat" in first

@@ -16,7 +16,7 @@ from groupwise.objective.preset import method_names, overlay_names
 from groupwise.records import Rollouts
 from groupwise.reference import EmaReference
 from groupwise.statistics import finish
-from groupwise.training import run
+from groupwise.training import train
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,7 +63,7 @@ def test_two_runs_write_what_the_page_names(tmp_path: Path) -> None:
     second = recipe("plain", "grpo", updates_per_batch=2, minibatches=2, objective={"auxiliary.supervised": 0.1})
     for number, recipes in enumerate(((supervised(), first), (replace(second, reference=EmaReference(decay=0.5)),))):
         folder = tmp_path / str(number)
-        run(job(*recipes), folder)
+        train(job(*recipes), folder)
         rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
         assert unnamed({name for row in rows for name in row}) == set()
         assert all(row["scored_share"] <= 1 for row in rows if "scored_share" in row)

@@ -19,7 +19,7 @@ from tests.training.toy import ToyDomain, job, recipe, supervised
 from groupwise.checkpoint import CheckpointConfig, tree
 from groupwise.reference import PeriodicReference
 from groupwise.schedule import Linear
-from groupwise.training import Job, resume, run
+from groupwise.training import Job, resume, train
 
 DEADLINE_SECONDS = 120
 """No hostile input takes a tenth of that on a quiet machine; the stack of one that does is in the message."""
@@ -104,7 +104,7 @@ def in_a_process(function: Callable[..., Any], *arguments: Any, kill_after: floa
 
 
 def start(path: Path, domain: Any = None) -> None:
-    run(staged_job(domain), path)
+    train(staged_job(domain), path)
 
 
 def go_on(path: Path, domain: Any = None) -> None:

@@ -21,7 +21,8 @@ from groupwise.checkpoint import CheckpointConfig
 from groupwise.domain.protocol import Evaluation, Samples
 from groupwise.streams import Streams
 from groupwise.track import TrackConfig
-from groupwise.training import Job, resume, run, thinning
+from groupwise.training import Job, resume, train
+from groupwise.training.run import thinning
 
 
 class Drawing(ToyDomain):
@@ -60,7 +61,7 @@ def start(path: Path, number: int = 0) -> None:
 
     original = shutil.rmtree
     thinning.shutil.rmtree = fatal  # type: ignore[assignment]
-    run(long_job(), path)
+    train(long_job(), path)
 
 
 def go_on(path: Path) -> None:

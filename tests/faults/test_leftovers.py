@@ -18,7 +18,7 @@ from tests.training.toy import ToyDomain, job, recipe
 from groupwise.checkpoint import CheckpointConfig
 from groupwise.config import ConfigError
 from groupwise.track import Trackers
-from groupwise.training import Job, resume, run
+from groupwise.training import Job, resume, train
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def with_models_and_a_control() -> Job:
 def start(path: Path, place: Any = None, name: str = "", number: int = 0) -> None:
     if place is not None:
         setattr(place, name, fatal(getattr(place, name), number))
-    run(with_models_and_a_control(), path)
+    train(with_models_and_a_control(), path)
 
 
 def go_on(path: Path, place: Any = None, name: str = "", number: int = 0) -> None:
@@ -119,7 +119,7 @@ def test_what_is_not_ours_is_never_taken_for_a_leftover(tmp_path: Path, name: st
     assert in_a_process(before_the_name, path) == -9
     (path / name).write_text("mine")
     with pytest.raises(ConfigError, match="not empty and holds no run"):
-        run(with_models_and_a_control(), path)
+        train(with_models_and_a_control(), path)
     assert (path / name).read_text() == "mine"
 
 

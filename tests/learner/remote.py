@@ -253,7 +253,7 @@ def main(folder: str) -> None:
     from tests.training.toy import job
 
     from groupwise.checkpoint import CheckpointConfig
-    from groupwise.training.run.launch import run
+    from groupwise.training.run.launch import train
 
     class Dying(RemoteToy):
         def sample(self, *arguments: Any, step: int, **options: Any) -> Samples:
@@ -264,4 +264,4 @@ def main(folder: str) -> None:
     process = Process()
     states = Path(folder) / "states"
     every = CheckpointConfig.model_validate({"every": 1})
-    run(job(SIX, domain=lambda device: Dying(process, states), checkpoint=every), Path(folder) / "run")
+    train(job(SIX, domain=lambda device: Dying(process, states), checkpoint=every), Path(folder) / "run")

@@ -23,7 +23,7 @@ from groupwise.streams import Streams
 from groupwise.testing import BrokenLaws, check_domain
 from groupwise.track import read_metrics
 from groupwise.training import Recipe
-from groupwise.training.run.launch import Result, resume, run
+from groupwise.training.run.launch import Result, resume, train
 
 ROOT = Path(__file__).parents[2]
 KL = {"divergence.kind": "k3", "divergence.beta": 0.1}
@@ -57,7 +57,7 @@ def trained(folder: Path, process: Process | None, *stages: Recipe, **rest: Any)
     def build(device: torch.device) -> Any:
         return ToyDomain() if process is None else RemoteToy(process, folder / "states")
 
-    return run(job(*stages, domain=build, **rest), folder / "run")
+    return train(job(*stages, domain=build, **rest), folder / "run")
 
 
 def exported(result: Result) -> dict[str, torch.Tensor]:
@@ -159,7 +159,7 @@ def test_a_run_that_was_interrupted_goes_on_from_its_path(tmp_path: Path, proces
 
     folder = tmp_path / "cut"
     with pytest.raises(RuntimeError, match="the line is cut"):
-        run(job(SIX, domain=lambda device: Fails(process, folder / "states"), checkpoint=EVERY), folder / "run")
+        train(job(SIX, domain=lambda device: Fails(process, folder / "states"), checkpoint=EVERY), folder / "run")
     # Other weights, which the checkpoint has to replace.
     again = resume(
         job(SIX, domain=lambda device: RemoteToy(process, folder / "states", seed=7), checkpoint=EVERY), folder / "run"
@@ -192,7 +192,7 @@ def test_what_it_cannot_give_is_refused_before_anything_is_computed(
     learner = Lacking(process, tmp_path)
     stage = replace(recipe(objective=KL, **train), reference=FrozenReference())
     with pytest.raises(ConfigError) as caught:
-        run(job(stage, domain=build), tmp_path / "run")
+        train(job(stage, domain=build), tmp_path / "run")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
     assert learner.num_steps == 0

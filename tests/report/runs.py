@@ -15,8 +15,7 @@ from groupwise.domain.language.domain import LanguageDomain
 from groupwise.runs import Run, read_run
 from groupwise.streams import Streams
 from groupwise.track import TrackConfig
-from groupwise.training import Job, Recipe
-from groupwise.training import run as train
+from groupwise.training import Job, Recipe, train
 
 TRACK = TrackConfig(console="none", rollouts_every=1, num_rollouts=64)
 

@@ -12,7 +12,7 @@ from tests.training.toy import job, recipe
 from groupwise.config import ConfigError
 from groupwise.runs import Run, read_run
 from groupwise.runs.run import is_number
-from groupwise.training import run as train
+from groupwise.training import train
 
 
 @pytest.fixture(scope="module")

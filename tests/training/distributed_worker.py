@@ -20,7 +20,7 @@ from groupwise.learner.optimiser import trained_parameters
 from groupwise.reward.scoring.table import RewardEvent, RewardTable
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import TrackConfig
-from groupwise.training import run
+from groupwise.training import train
 from groupwise.training.distributed import connect, disconnect
 from groupwise.training.step.collect import collect
 from groupwise.training.step.step import Step
@@ -98,7 +98,7 @@ def updates(folder: Path) -> None:
 
 def whole(folder: Path) -> None:
     chosen = recipe(method="grpo", num_steps=3, evaluate_every=2, prompts_per_step=5)
-    run(job(chosen, track=TrackConfig(console="lines")), folder / "run")
+    train(job(chosen, track=TrackConfig(console="lines")), folder / "run")
 
 
 class Worn(ToyDomain):
@@ -110,12 +110,12 @@ class Worn(ToyDomain):
 
 
 def worn(folder: Path) -> None:
-    run(job(recipe(num_steps=2), domain=lambda device: Worn(), track=TrackConfig(console="lines")), folder / "run")
+    train(job(recipe(num_steps=2), domain=lambda device: Worn(), track=TrackConfig(console="lines")), folder / "run")
 
 
 def memory(folder: Path) -> None:
     chosen = recipe(num_steps=3, prompts_per_step=5)
-    run(
+    train(
         job(chosen, domain=lambda device: Remembering(num_prompts=7), checkpoint=CheckpointConfig(every=1)),
         folder / "run",
     )

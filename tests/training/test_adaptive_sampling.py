@@ -10,7 +10,7 @@ from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.streams import Streams
 from groupwise.track import read_metrics
-from groupwise.training import run
+from groupwise.training import train
 from groupwise.training.adaptive_sampling import AdaptiveSampling
 
 
@@ -50,7 +50,7 @@ def test_training_spends_its_groups_where_there_is_something_to_learn(tmp_path: 
             return 1.0 if index < 6 else float(sum(seen[name].values()) % 2)
 
         stage = recipe(num_steps=40, prompts_per_step=2, rate=0.0001, adaptive_sampling=rule)
-        run(job(stage, domain=lambda device, reward=reward: ToyDomain(reward_of=reward)), tmp_path / name)
+        train(job(stage, domain=lambda device, reward=reward: ToyDomain(reward_of=reward)), tmp_path / name)
         rows = [row for row in read_metrics(tmp_path / name / "metrics.jsonl") if "groups/flat" in row]
         flat[name] = sum(row["groups/flat"] for row in rows) / len(rows)
     assert flat["epochs"] == pytest.approx(0.75)

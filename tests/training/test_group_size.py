@@ -10,7 +10,7 @@ from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.checkpoint import CheckpointConfig
 from groupwise.track import read_metrics
-from groupwise.training import TrainConfig, resume, run
+from groupwise.training import TrainConfig, resume, train
 from groupwise.training.group_size import DynamicGroupSize
 
 
@@ -26,13 +26,13 @@ def test_between_the_shares_nothing_moves_and_bounds_hold() -> None:
 
 def test_a_policy_whose_groups_are_flat_gets_larger_ones_and_one_that_never_is_smaller_ones(tmp_path: Path) -> None:
     rule = {"dynamic_group_size": DynamicGroupSize(minimum=2, maximum=16)}
-    run(
+    train(
         job(recipe(num_steps=4, **rule), domain=lambda device: ToyDomain(reward_of=lambda index, action: 1.0)),
         tmp_path / "flat",
     )
     assert sizes(tmp_path / "flat") == [4, 8, 16, 16]
     calls: list[int] = []
-    run(
+    train(
         job(
             recipe(num_steps=4, **rule),
             domain=lambda device: ToyDomain(reward_of=lambda index, action: float(calls.append(0) or len(calls))),
@@ -46,7 +46,7 @@ def test_a_resumed_run_goes_on_with_the_size_it_had(tmp_path: Path) -> None:
     rule = {"dynamic_group_size": DynamicGroupSize(minimum=2, maximum=16)}
     flat = lambda device: ToyDomain(reward_of=lambda index, action: 1.0)  # noqa: E731
     stage = recipe(num_steps=4, **rule)
-    run(job(stage, domain=flat, checkpoint=CheckpointConfig(every=1)), tmp_path / "run")
+    train(job(stage, domain=flat, checkpoint=CheckpointConfig(every=1)), tmp_path / "run")
     import shutil
 
     for folder in (tmp_path / "run" / "checkpoints").iterdir():

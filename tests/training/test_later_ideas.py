@@ -16,7 +16,7 @@ from groupwise.learner.local import LocalLearner
 from groupwise.reference import EmaReference, FrozenReference, PeriodicReference, QualityGateReference
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.track import read_metrics
-from groupwise.training import run
+from groupwise.training import train
 
 KL: dict[str, Any] = {"divergence.kind": "k3", "divergence.beta": 0.1}
 
@@ -31,7 +31,7 @@ def test_the_mixed_reference_enters_the_loss(tmp_path: Path) -> None:
     """
     kl = {}
     for name, reference in (("frozen", FrozenReference()), ("mixed", PeriodicReference(sync_steps=1, alpha=1.0))):
-        run(job(replace(recipe(objective=KL, num_steps=6), reference=reference)), tmp_path / name)
+        train(job(replace(recipe(objective=KL, num_steps=6), reference=reference)), tmp_path / name)
         kl[name] = rows(tmp_path / name, "kl")
     assert max(kl["mixed"]) < 1e-12
     assert kl["frozen"][-1] > 1e-4
@@ -55,7 +55,7 @@ def test_the_sources_share_of_the_old_reference_is_converted() -> None:
 def test_an_averaging_reference_stays_between_the_start_and_the_policy(tmp_path: Path) -> None:
     distance = {}
     for name, reference in (("frozen", FrozenReference()), ("ema", EmaReference(decay=0.8))):
-        run(job(replace(recipe(objective=KL, num_steps=8), reference=reference)), tmp_path / name)
+        train(job(replace(recipe(objective=KL, num_steps=8), reference=reference)), tmp_path / name)
         distance[name] = rows(tmp_path / name, "reference/distance")
     assert 0 < distance["ema"][-1] < 0.8 * distance["frozen"][-1]
     assert rows(tmp_path / "ema", "reference/mixed") == [1.0] * 8
@@ -74,7 +74,7 @@ def test_the_quality_gate_keeps_a_policy_that_fell_out_of_the_reference(tmp_path
         ("gated", QualityGateReference(sync_steps=1, alpha=1.0, margin=0.0)),
         ("open", PeriodicReference(sync_steps=1, alpha=1.0)),
     ):
-        run(job(replace(stage, reference=reference), domain=spoilt), tmp_path / name)
+        train(job(replace(stage, reference=reference), domain=spoilt), tmp_path / name)
     assert sum(rows(tmp_path / "gated", "reference/refused")) >= 5
     assert sum(rows(tmp_path / "open", "reference/refused")) == 0
     assert rows(tmp_path / "gated", "reference/distance")[-1] > 0.1
@@ -87,7 +87,7 @@ def test_a_dynamic_beta_steers_the_kl(tmp_path: Path) -> None:
     adaptive = {"kind": "adaptive", "initial": 0.001, "target": 0.002, "horizon": 1.0}
     for name, beta in (("constant", {"divergence.beta": 0.001}), ("adaptive", {"divergence.beta": adaptive})):
         stage = recipe(objective={"divergence.kind": "k3", **beta}, num_steps=60, prompts_per_step=8, group_size=8)
-        run(job(stage), tmp_path / name)
+        train(job(stage), tmp_path / name)
         kl[name] = rows(tmp_path / name, "kl")[-1]
     assert kl["adaptive"] < 0.5 * kl["constant"]
 
@@ -95,7 +95,7 @@ def test_a_dynamic_beta_steers_the_kl(tmp_path: Path) -> None:
 def test_an_entropy_bonus_keeps_the_policy_open(tmp_path: Path) -> None:
     entropy = {}
     for coefficient in (0.0, 0.1):
-        run(
+        train(
             job(recipe(objective={"entropy": max(coefficient, 1e-9)}, num_steps=25, rate=0.1)),
             tmp_path / str(coefficient),
         )
@@ -119,7 +119,7 @@ def test_the_pull_keeps_the_policy_near_the_reference(tmp_path: Path) -> None:
     for coefficient in (0.0, 3.0):
         reference = FrozenReference() if coefficient else None
         stage = recipe(objective={} if coefficient else KL, num_steps=15, l2_to_reference=coefficient)
-        run(job(replace(stage, reference=reference)), tmp_path / str(coefficient))
+        train(job(replace(stage, reference=reference)), tmp_path / str(coefficient))
         distance[coefficient] = rows(tmp_path / str(coefficient), "reference/distance")[-1]
     assert distance[3.0] < 0.7 * distance[0.0]
     assert rows(tmp_path / "3.0", "loss_l2")[-1] > 0
@@ -134,4 +134,4 @@ def test_a_pull_to_an_adapter_that_is_switched_off_is_refused(tmp_path: Path) ->
     with pytest.raises(
         ConfigError, match=r'train.l2_to_reference = 0.5: .*write reference = \{ kind = "frozen", adapter = "copy" \}'
     ):
-        run(job(recipe(l2_to_reference=0.5), domain=lambda device: Adapted()), tmp_path / "run")
+        train(job(recipe(l2_to_reference=0.5), domain=lambda device: Adapted()), tmp_path / "run")

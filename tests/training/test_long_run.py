@@ -19,7 +19,7 @@ from tests.training.toy import job, recipe
 from groupwise import load_experiment
 from groupwise.experiment.runner import run as run_experiment
 from groupwise.track import TrackConfig
-from groupwise.training import run
+from groupwise.training import train
 
 FIRST, LAST = 300, 500
 """Steps: by the first, the windows that are kept are full; by the last, what grows shows."""
@@ -57,7 +57,7 @@ def short_series(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_run_holds_as_much_at_its_end_as_when_its_windows_were_full(tmp_path: Path) -> None:
     long = recipe(num_steps=LAST, evaluate_every=10, prompts_per_step=1, group_size=2, callbacks=[f"{__name__}:note"])
-    run(job(long, track=TrackConfig(console="none", keep_records=4)), tmp_path / "run")
+    train(job(long, track=TrackConfig(console="none", keep_records=4)), tmp_path / "run")
     assert growth() < OBJECTS_A_STEP
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.checkpoint import CheckpointConfig
-from groupwise.training import resume, run
+from groupwise.training import resume, train
 from groupwise.training.weight_average import WeightAverage
 
 
@@ -45,7 +45,7 @@ def test_evaluation_and_the_saved_model_take_the_average_and_training_the_weight
         return built[-1]
 
     stage = recipe(num_steps=3, evaluate_every=1, weight_average=WeightAverage(decay=0.5, warm_up=False))
-    run(job(stage, domain=build), tmp_path / "run")
+    train(job(stage, domain=build), tmp_path / "run")
     (domain,) = built
     average = domain.sampled[0]
     # Weights after step 1 and 2 are those that steps 2 and 3 sample with.
@@ -63,7 +63,7 @@ def test_the_average_comes_back_bit_for_bit(tmp_path: Path) -> None:
     import shutil
 
     whole = job(recipe(num_steps=4, weight_average=WeightAverage(decay=0.8)), checkpoint=CheckpointConfig(every=1))
-    run(whole, tmp_path / "run")
+    train(whole, tmp_path / "run")
     expected = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
     for folder in (tmp_path / "run" / "checkpoints").iterdir():
         if folder.name != "step-2":

@@ -49,7 +49,7 @@ def run(
         groupwise.config.errors.ConfigError: 'langage' is neither a shipped experiment nor a file; ...did you mean language?...
     """  # noqa: E501
     from groupwise.checkpoint import is_empty
-    from groupwise.training.run.launch import run as train
+    from groupwise.training.run.launch import train
 
     if not isinstance(experiment, Experiment):
         experiment = load_experiment(experiment, run_code=run_code)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from groupwise.training.config import EarlyStopping, Stage, TrainConfig
     from groupwise.training.job import Job, Recipe
     from groupwise.training.optimiser_config import OptimiserConfig
-    from groupwise.training.run.launch import Result, resume, run
+    from groupwise.training.run.launch import Result, resume, train
 
 _HOMES = {
     "EarlyStopping": "config",
@@ -23,10 +23,10 @@ _HOMES = {
     "Stage": "config",
     "TrainConfig": "config",
     "resume": "run.launch",
-    "run": "run.launch",
+    "train": "run.launch",
 }
 
-__all__ = ["EarlyStopping", "Job", "OptimiserConfig", "Recipe", "Result", "Stage", "TrainConfig", "resume", "run"]
+__all__ = ["EarlyStopping", "Job", "OptimiserConfig", "Recipe", "Result", "Stage", "TrainConfig", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:

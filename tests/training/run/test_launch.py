@@ -25,7 +25,7 @@ from groupwise.processor import processor
 from groupwise.reference import QualityGateReference
 from groupwise.reward.scoring.table import RewardEvent
 from groupwise.track import MetricsFile, TrackConfig, read_metrics
-from groupwise.training import EarlyStopping, resume, run
+from groupwise.training import EarlyStopping, resume, train
 from groupwise.training.run.run_folder import RunFolder, alone
 
 
@@ -41,7 +41,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 def test_the_reward_goes_up_on_a_policy_that_answered_wrongly(tmp_path: Path) -> None:
     path = tmp_path / "run"
     stages = [supervised(num_steps=20), recipe("policy", num_steps=60, prompts_per_step=8, group_size=8)]
-    result = run(job(*stages, domain=lambda device: ToyDomain(num_decisions=1)), path)
+    result = train(job(*stages, domain=lambda device: ToyDomain(num_decisions=1)), path)
     assert result.summary["before"] <= 0.7
     assert result.summary["after"] >= 0.95
     assert json.loads((path / "summary.json").read_text()) == result.summary
@@ -54,7 +54,7 @@ def test_the_reward_goes_up_on_a_policy_that_answered_wrongly(tmp_path: Path) ->
 
 def test_what_a_run_leaves(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    run(job(recipe(num_steps=4, evaluate_every=2), checkpoint=CheckpointConfig(model_every=2, keep_best=False)), path)
+    train(job(recipe(num_steps=4, evaluate_every=2), checkpoint=CheckpointConfig(model_every=2, keep_best=False)), path)
     assert json.loads((path / "config.json").read_text()) == {"name": "toy", "seed": 0}
     started = json.loads((path / "environment.json").read_text())["starts"]
     assert started[0]["seed"] == 0
@@ -84,7 +84,7 @@ def test_what_a_run_leaves(tmp_path: Path) -> None:
 
 
 def test_metrics_are_named_as_elsewhere(tmp_path: Path) -> None:
-    run(job(recipe(num_steps=1, method="grpo", updates_per_batch=2)), tmp_path / "run")
+    train(job(recipe(num_steps=1, method="grpo", updates_per_batch=2)), tmp_path / "run")
     trl = {
         "reward",
         "reward_std",
@@ -108,13 +108,13 @@ def test_metrics_are_named_as_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_holds_something_is_refused_before_anything_is_computed(tmp_path: Path) -> None:
-    run(job(recipe(num_steps=1)), tmp_path / "run")
+    train(job(recipe(num_steps=1)), tmp_path / "run")
     with pytest.raises(ConfigError, match=r"holds a run already; write `groupwise resume .*--out NEW"):
-        run(job(domain=pytest.fail), tmp_path / "run")
+        train(job(domain=pytest.fail), tmp_path / "run")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("do not touch")
     with pytest.raises(ConfigError, match="not empty and holds no run"):
-        run(job(domain=pytest.fail), tmp_path / "other")
+        train(job(domain=pytest.fail), tmp_path / "other")
     with pytest.raises(ConfigError, match="holds no run"):
         resume(job(), tmp_path / "nowhere")
 
@@ -122,17 +122,17 @@ def test_a_folder_that_holds_something_is_refused_before_anything_is_computed(tm
 def test_an_unwritable_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"cannot be written|a file of that name"):
-        run(job(domain=pytest.fail), tmp_path / "file" / "run")
+        train(job(domain=pytest.fail), tmp_path / "file" / "run")
     with pytest.raises(ConfigError, match="a file of that name exists"):
-        run(job(domain=pytest.fail), tmp_path / "file")
+        train(job(domain=pytest.fail), tmp_path / "file")
 
 
 def test_a_warm_up_is_kept_and_used_with_the_same_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stages = [supervised(num_steps=5), recipe("policy", num_steps=2)]
     lines = TrackConfig(console="lines")
-    first = run(job(*stages, track=lines), tmp_path / "a")
+    first = train(job(*stages, track=lines), tmp_path / "a")
     assert "earlier run" not in capsys.readouterr().out
-    second = run(job(*stages, track=lines), tmp_path / "b")
+    second = train(job(*stages, track=lines), tmp_path / "b")
     assert "stage warm_up: the result of an earlier run is used" in capsys.readouterr().out
     assert (tmp_path / "a" / "model" / "model.safetensors").read_bytes() == (
         tmp_path / "b" / "model" / "model.safetensors"
@@ -143,7 +143,7 @@ def test_a_warm_up_is_kept_and_used_with_the_same_result(tmp_path: Path, capsys:
     assert (first.summary["before"], first.summary["after"]) == (second.summary["before"], second.summary["after"])
     for changed in (job(*stages, seed=1, track=lines), job(supervised(num_steps=6), stages[1], track=lines)):
         capsys.readouterr()
-        run(changed, tmp_path / f"c{changed.seed}{changed.recipes[0].train.num_steps}")
+        train(changed, tmp_path / f"c{changed.seed}{changed.recipes[0].train.num_steps}")
         assert "earlier run" not in capsys.readouterr().out
 
 
@@ -151,7 +151,7 @@ def test_controls_start_where_the_policy_started(tmp_path: Path) -> None:
     path = tmp_path / "run"
     stages = [supervised(num_steps=5), recipe("policy", num_steps=6)]
     controls = {"supervised": [supervised("more")], "other": [recipe("slow", rate=1e-9)]}
-    result = run(job(*stages, controls=controls), path)
+    result = train(job(*stages, controls=controls), path)
     control = json.loads((path / "controls" / "supervised" / "summary.json").read_text())
     assert result.summary["baseline"] == control["after"]
     assert control["before"] == result.summary["before"]
@@ -161,7 +161,7 @@ def test_controls_start_where_the_policy_started(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_with_a_checkpoint_and_resume_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
-    run(job(recipe(num_steps=6)), tmp_path / "whole")
+    train(job(recipe(num_steps=6)), tmp_path / "whole")
 
     class Interrupting(ToyDomain):
         def reward(self, samples: Any) -> Any:
@@ -171,7 +171,7 @@ def test_ctrl_c_ends_with_a_checkpoint_and_resume_ends_as_if_nothing_had_happene
             return super().reward(samples)
 
     path = tmp_path / "cut"
-    result = run(job(recipe(num_steps=6), domain=lambda device: Interrupting()), path)
+    result = train(job(recipe(num_steps=6), domain=lambda device: Interrupting()), path)
     assert result.interrupted
     latest = CheckpointStore(path / "checkpoints", CheckpointConfig()).latest()
     assert latest is not None
@@ -183,7 +183,7 @@ def test_ctrl_c_ends_with_a_checkpoint_and_resume_ends_as_if_nothing_had_happene
 
 
 def test_early_stopping_ends_a_stage(tmp_path: Path) -> None:
-    result = run(
+    result = train(
         job(recipe(num_steps=50, rate=1e-12, evaluate_every=2, early_stopping=EarlyStopping(patience=3))),
         tmp_path / "run",
     )
@@ -191,7 +191,7 @@ def test_early_stopping_ends_a_stage(tmp_path: Path) -> None:
 
 
 def test_time_ends_a_stage(tmp_path: Path) -> None:
-    assert run(job(recipe(num_steps=10**6, max_seconds=0.3)), tmp_path / "run").summary["steps"] < 1000
+    assert train(job(recipe(num_steps=10**6, max_seconds=0.3)), tmp_path / "run").summary["steps"] < 1000
 
 
 SEEN: list[tuple[int, float]] = []
@@ -208,7 +208,8 @@ def test_callbacks_see_every_step_and_can_end_a_stage(tmp_path: Path, monkeypatc
     monkeypatch.setitem(__import__("sys").modules, "callback_of_a_user", module)
     SEEN.clear()
     assert (
-        run(job(recipe(num_steps=9, callbacks=["callback_of_a_user:remember"])), tmp_path / "run").summary["steps"] == 3
+        train(job(recipe(num_steps=9, callbacks=["callback_of_a_user:remember"])), tmp_path / "run").summary["steps"]
+        == 3
     )
     assert [step for step, _ in SEEN] == [1, 2, 3]
 
@@ -224,13 +225,13 @@ def test_a_callback_that_raises_is_named_and_the_run_goes_on_without_it(
         r" broken\); mend it"
     )
     with pytest.raises(ValueError, match=named):
-        run(job(broken, checkpoint=CheckpointConfig(every=1)), tmp_path / "run")
+        train(job(broken, checkpoint=CheckpointConfig(every=1)), tmp_path / "run")
     assert resume(job(recipe(num_steps=3)), tmp_path / "run").summary["steps"] == 3
 
 
 def test_the_best_model_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    run(job(recipe(num_steps=20, evaluate_every=1, rate=0.2)), path)
+    train(job(recipe(num_steps=20, evaluate_every=1, rate=0.2)), path)
     scores = [row["eval/accuracy"] for row in rows(path)]
     best = scores.index(max(scores))
     assert best > 0
@@ -243,7 +244,7 @@ def test_the_best_model_is_kept(tmp_path: Path) -> None:
 
 def test_skipped_updates_are_counted_and_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flat = lambda device: ToyDomain(reward_of=lambda index, action: 1.0)  # noqa: E731
-    run(job(recipe(num_steps=8, patience=3), domain=flat, track=TrackConfig(console="lines")), tmp_path / "run")
+    train(job(recipe(num_steps=8, patience=3), domain=flat, track=TrackConfig(console="lines")), tmp_path / "run")
     assert capsys.readouterr().out.count("updates in a row had nothing to learn from") == 1
     assert sum(row.get("updates/skipped", 0) for row in rows(tmp_path / "run")) == 8
 
@@ -259,7 +260,7 @@ def test_what_became_of_data_and_rewards_is_said_once_and_the_domain_is_closed(
             return replace(super().reward(samples), events=(event,))
 
     toy = Worn()
-    run(job(recipe(num_steps=3), domain=lambda device: toy, track=TrackConfig(console="lines")), tmp_path / "run")
+    train(job(recipe(num_steps=3), domain=lambda device: toy, track=TrackConfig(console="lines")), tmp_path / "run")
     printed = capsys.readouterr().out
     assert printed.count("data: 3 prompts are left out") == 1
     assert (
@@ -284,7 +285,7 @@ def test_what_went_wrong_in_an_evaluation_is_counted_and_said_once(
             ]
             return replace(super().evaluate(streams=streams), events=events)
 
-    run(
+    train(
         job(recipe(num_steps=2, evaluate_every=1), domain=lambda device: Worn(), track=TrackConfig(console="lines")),
         tmp_path / "run",
     )
@@ -303,13 +304,13 @@ def test_an_unknown_metric_is_refused_with_the_nearest_before_anything_is_comput
 ) -> None:
     monkeypatch.setattr(ToyDomain, "evaluate", lambda *_, **__: pytest.fail("evaluated"))
     with pytest.raises(ConfigError, match="allowed: accuracy, sampled_accuracy; did you mean accuracy"):
-        run(job(recipe(metric="acuracy")), tmp_path / "run")
+        train(job(recipe(metric="acuracy")), tmp_path / "run")
 
 
 def test_lost_rows_are_named_and_the_run_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run"
     chosen = job(recipe(num_steps=4), checkpoint=CheckpointConfig(every=1), track=TrackConfig(console="lines"))
-    run(chosen, path)
+    train(chosen, path)
     (path / "summary.json").unlink()
     text = (path / "metrics.jsonl").read_text()
     (path / "metrics.jsonl").write_text("".join(text.splitlines(keepends=True)[:3])[:-5])
@@ -321,7 +322,7 @@ def test_lost_rows_are_named_and_the_run_goes_on(tmp_path: Path, capsys: pytest.
 def test_another_number_of_processes_is_said_at_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "run"
     chosen = job(recipe(num_steps=2), track=TrackConfig(console="lines"))
-    run(chosen, path)
+    train(chosen, path)
     store = CheckpointStore(path / "checkpoints", CheckpointConfig())
     latest = store.latest()
     assert latest is not None
@@ -340,7 +341,7 @@ def test_another_torch_or_processor_is_said_at_resume_and_a_spoilt_record_of_sta
 ) -> None:
     path = tmp_path / "run"
     chosen = job(recipe(num_steps=2), track=TrackConfig(console="lines"))
-    run(chosen, path)
+    train(chosen, path)
     record = json.loads((path / "environment.json").read_text())
     record["starts"][0]["versions"]["torch"] = "2.0.0"
     record["starts"][0]["processor"] = "AMD EPYC, AVX2"
@@ -364,7 +365,7 @@ def test_a_configuration_that_was_edited_between_two_starts_is_said(
 ) -> None:
     path = tmp_path / "run"
     chosen = job(recipe(num_steps=2), track=TrackConfig(console="lines"))
-    run(chosen, path)
+    train(chosen, path)
     (path / "summary.json").unlink()
     resume(chosen, path)
     # What is read from the file may state more than the file does.
@@ -387,7 +388,7 @@ def test_a_configuration_that_was_edited_between_two_starts_is_said(
 def test_two_processes_never_train_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "run"
     chosen = job(recipe(num_steps=2))
-    run(chosen, path)
+    train(chosen, path)
     (path / "summary.json").unlink()
     with (
         alone(RunFolder(path)),
@@ -405,7 +406,7 @@ def test_two_processes_never_train_in_one_folder(tmp_path: Path, monkeypatch: py
             seen.append(True)
             return super().evaluate(streams=streams)
 
-    run(job(recipe(num_steps=1), domain=lambda device: Looks()), tmp_path / "other")
+    train(job(recipe(num_steps=1), domain=lambda device: Looks()), tmp_path / "other")
     assert seen == [True, True]
     assert resume(chosen, path).summary["steps"] == 2
 
@@ -427,14 +428,14 @@ def test_under_less_is_better_the_gate_refuses_what_got_worse(tmp_path: Path) ->
     values = [1.0, 0.5, 0.9, 0.4]
     # The gate sees the newest evaluation before the step: 1.0, then 0.5, then 0.9, which is worse by more than the
     # margin.
-    run(job(replace(chosen, reference=gate), domain=lambda device: Measured(values)), tmp_path / "run")
+    train(job(replace(chosen, reference=gate), domain=lambda device: Measured(values)), tmp_path / "run")
     assert [row["reference/mixed"] for row in rows(tmp_path / "run") if row["step"]] == [1.0, 1.0, 0.0]
 
 
 def test_small_gains_add_up_before_early_stopping(tmp_path: Path) -> None:
     values = [0.10, 0.16, 0.22, 0.28, 0.34, 0.34, 0.34, 0.34, 0.34, 0.34]
     chosen = recipe(num_steps=9, evaluate_every=1, early_stopping=EarlyStopping(patience=3, min_gain=0.1))
-    run(job(chosen, domain=lambda device: Measured(values)), tmp_path / "run")
+    train(job(chosen, domain=lambda device: Measured(values)), tmp_path / "run")
     # Gains count at 0.22 and 0.34 (step 4); three evaluations without one end the stage.
     assert rows(tmp_path / "run")[-1]["step"] == 7
 
@@ -466,7 +467,7 @@ def test_a_full_disk_says_what_is_kept_and_resume_goes_on(tmp_path: Path) -> Non
         with pytest.raises(
             StorageError, match=r"no space is left.*step-2 is complete; nothing before step 2 is lost.*groupwise resume"
         ):
-            run(filled, disk / "run")
+            train(filled, disk / "run")
         (disk / "ballast").unlink()
         assert resume(chosen, disk / "run").summary["steps"] == 4
         assert [row["step"] for row in rows(disk / "run")] == [0, 1, 2, 3, 4]
@@ -485,7 +486,7 @@ def test_schedules_of_a_second_stage_start_at_their_start_and_draws_stay_distinc
     first = recipe("first", num_steps=3, updates_per_batch=2, objective={"auxiliary.supervised": 1.0})
     second = recipe("second", num_steps=3, objective={"auxiliary.supervised": fading})
     chosen = job(first, second, domain=lambda device: Shown(), checkpoint=CheckpointConfig(every=1, keep_every=1))
-    run(chosen, tmp_path / "run")
+    train(chosen, tmp_path / "run")
     found = rows(tmp_path / "run")
     assert [row["lambda_sup"] for row in found[1:]] == [1.0, 1.0, 1.0, 1.0, 0.75, 0.5]
     # Two draws are of the check before the first step.
@@ -506,7 +507,7 @@ def test_schedules_of_a_second_stage_start_at_their_start_and_draws_stay_distinc
 def test_a_kept_warm_up_takes_the_state_of_the_stage_that_follows_now(tmp_path: Path) -> None:
     for name, initial in (("a", 0.7), ("b", 0.3)):
         beta = {"kind": "adaptive", "initial": initial, "target": 0.05}
-        run(
+        train(
             job(supervised(num_steps=2), recipe("policy", "grpo", num_steps=1, objective={"divergence.beta": beta})),
             tmp_path / name,
         )
@@ -521,5 +522,5 @@ def test_rows_are_on_the_disk_before_the_checkpoint_that_counts_on_them(
     sync, keep = MetricsFile.sync, CheckpointStore.save
     monkeypatch.setattr(MetricsFile, "sync", lambda file: (calls.append("sync"), sync(file))[1])
     monkeypatch.setattr(CheckpointStore, "save", lambda *args, **rest: (calls.append("save"), keep(*args, **rest))[1])
-    run(job(recipe(num_steps=1)), tmp_path / "run")
+    train(job(recipe(num_steps=1)), tmp_path / "run")
     assert calls == ["sync", "save"] * 2

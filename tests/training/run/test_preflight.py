@@ -136,10 +136,10 @@ def test_settings_of_training_that_contradict(settings: dict[str, Any], match: s
 
 
 def test_cuda_where_there_is_none(tmp_path: Path) -> None:
-    from groupwise.training import run
+    from groupwise.training import train
 
     with pytest.raises(ConfigError, match="PyTorch sees no CUDA device"):
-        run(job(recipe(device="cuda")), tmp_path / "run")
+        train(job(recipe(device="cuda")), tmp_path / "run")
 
 
 def test_reading_the_configuration_needs_no_torch() -> None:

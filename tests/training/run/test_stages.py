@@ -12,14 +12,14 @@ from tests.training.toy import ToyDomain, job, recipe, supervised
 from groupwise.checkpoint import CheckpointConfig, load_tree
 from groupwise.domain.protocol import Evaluation
 from groupwise.track import read_metrics
-from groupwise.training import Recipe, run
+from groupwise.training import Recipe, train
 
 
 @pytest.mark.parametrize(("moments", "counted"), [("kept", 5.0), ("fresh", 2.0)])
 def test_a_stage_begins_with_the_moments_it_asks_for(tmp_path: Path, moments: str, counted: float) -> None:
     policy = recipe(num_steps=2)
     policy = replace(policy, optimiser=policy.optimiser.model_copy(update={"moments": moments}))
-    run(job(supervised(num_steps=3), policy, checkpoint=CheckpointConfig(every=1, keep_last=9)), tmp_path / "run")
+    train(job(supervised(num_steps=3), policy, checkpoint=CheckpointConfig(every=1, keep_last=9)), tmp_path / "run")
     state = load_tree(tmp_path / "run" / "checkpoints" / "step-5")["learner"]["optimiser"]["state"]
     # The parameters that both stages train have been stepped as often as the moments are old.
     assert {float(each["step"]) for each in state.values()} == {counted}
@@ -52,7 +52,7 @@ def held_out(path: Path) -> list[tuple[int, str, float]]:
 
 def test_a_stage_that_is_measured_otherwise_begins_with_a_measurement_of_its_own(tmp_path: Path) -> None:
     job_ = job(supervised(num_steps=3), harder(recipe("last", num_steps=2, rate=0.0), 5.0))
-    summary = run(job_, tmp_path / "run").summary
+    summary = train(job_, tmp_path / "run").summary
     rows = held_out(tmp_path / "run")
     assert [(step, stage) for step, stage, _ in rows] == [(0, "warm_up"), (3, "warm_up"), (3, "last"), (5, "last")]
     # The weights stood still: what differs is the examination alone, and before and after are of the same one.
@@ -61,7 +61,7 @@ def test_a_stage_that_is_measured_otherwise_begins_with_a_measurement_of_its_own
 
 
 def test_settings_that_leave_held_out_numbers_alone_add_no_row(tmp_path: Path) -> None:
-    run(job(supervised(num_steps=3), harder(recipe("last", num_steps=2), 0.0)), tmp_path / "run")
+    train(job(supervised(num_steps=3), harder(recipe("last", num_steps=2), 0.0)), tmp_path / "run")
     assert [(step, stage) for step, stage, _ in held_out(tmp_path / "run")] == [
         (0, "warm_up"),
         (3, "warm_up"),
@@ -71,7 +71,7 @@ def test_settings_that_leave_held_out_numbers_alone_add_no_row(tmp_path: Path) -
 
 def test_before_is_measured_as_the_end_is(tmp_path: Path) -> None:
     easy, hard = recipe("easy", num_steps=2, rate=0.0), harder(recipe("hard", num_steps=2, rate=0.0), 5.0)
-    result = run(job(easy, hard), tmp_path / "run")
+    result = train(job(easy, hard), tmp_path / "run")
     assert result.summary["before"] == result.summary["after"] < -3
     # What is written down of the first stage is its own.
     assert held_out(tmp_path / "run")[0][2] == result.summary["after"] + 5.0
@@ -79,11 +79,11 @@ def test_before_is_measured_as_the_end_is(tmp_path: Path) -> None:
 
 def test_the_best_score_is_not_one_of_another_measure(tmp_path: Path) -> None:
     easy, hard = recipe("easy", num_steps=2, rate=0.0), harder(recipe("hard", num_steps=2, rate=0.0), 5.0)
-    run(job(easy, hard), tmp_path / "run")
+    train(job(easy, hard), tmp_path / "run")
     progress = load_tree(tmp_path / "run" / "checkpoints" / "step-4")["progress"]
     assert (progress["best"], progress["best_step"]) == (progress["score"], 2)
     lower = recipe("lower", num_steps=2, rate=0.0, metric="sampled_accuracy", metric_goal="min")
-    run(job(recipe("higher", num_steps=2, rate=0.0), lower), tmp_path / "goal")
+    train(job(recipe("higher", num_steps=2, rate=0.0), lower), tmp_path / "goal")
     progress = load_tree(tmp_path / "goal" / "checkpoints" / "step-4")["progress"]
     assert (progress["best"], progress["best_step"]) == (progress["latest"]["sampled_accuracy"], 2)
 
@@ -91,7 +91,7 @@ def test_the_best_score_is_not_one_of_another_measure(tmp_path: Path) -> None:
 def test_where_the_measure_changes_the_best_model_is_the_one_that_the_new_measure_begins_with(tmp_path: Path) -> None:
     path = tmp_path / "run"
     falls = recipe("falls", num_steps=4, evaluate_every=1, rate=0.2, metric="accuracy", metric_goal="min")
-    run(job(falls, recipe("rises", num_steps=2, rate=0.0, metric="accuracy"), seed=1), path)
+    train(job(falls, recipe("rises", num_steps=2, rate=0.0, metric="accuracy"), seed=1), path)
     scores = [score for _, stage, score in held_out(path) if stage == "falls"]
     assert scores.index(min(scores)) < 4, "the best model of the first stage is meant to be an earlier one"
     best, final = (load_file(path / name / "model.safetensors") for name in ("best", "model"))
@@ -101,7 +101,7 @@ def test_where_the_measure_changes_the_best_model_is_the_one_that_the_new_measur
 def test_the_model_at_the_end_of_a_stage_is_kept_with_the_others(tmp_path: Path) -> None:
     stages = [supervised(num_steps=4), recipe("policy", num_steps=4)]
     for name in ("computed", "from what was kept"):
-        result = run(
+        result = train(
             job(*[replace(stage, cache=True) for stage in stages], checkpoint=CheckpointConfig(model_every=2, every=3)),
             tmp_path / name,
         )

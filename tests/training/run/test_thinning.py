@@ -15,7 +15,7 @@ from tests.training.toy import job, recipe, supervised
 from groupwise.report.groups import scan
 from groupwise.runs import read_run
 from groupwise.track import TrackConfig
-from groupwise.training import run
+from groupwise.training import train
 from groupwise.training.run.thinning import kept, thin
 
 # Steps with records: regular ones, and those where stages begin and end.
@@ -97,7 +97,7 @@ def test_records_go_with_their_pictures_and_nothing_else_goes(tmp_path: Path) ->
 
 def test_a_run_keeps_its_beginning_its_best_and_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stages = supervised(num_steps=9, evaluate_every=1), recipe(num_steps=40, evaluate_every=1, rate=0.3)
-    result = run(
+    result = train(
         job(*stages, track=TrackConfig(console="lines", rollouts_every=1, num_rollouts=8, keep_records=3)),
         tmp_path / "run",
     )
@@ -117,7 +117,7 @@ def test_a_run_keeps_its_beginning_its_best_and_its_end(tmp_path: Path, capsys: 
 
 
 def test_unset_keeps_all(tmp_path: Path) -> None:
-    run(
+    train(
         job(recipe(num_steps=12), track=TrackConfig(console="none", rollouts_every=1, keep_records=None)),
         tmp_path / "run",
     )

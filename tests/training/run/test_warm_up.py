@@ -16,8 +16,9 @@ from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import job_of
 from groupwise.streams import seed_everything
 from groupwise.track import TrackConfig, depends_on_machine, read_metrics
-from groupwise.training import Job, run, warm_up
+from groupwise.training import Job, train
 from groupwise.training.distributed import World
+from groupwise.training.run import warm_up
 from groupwise.training.run.warm_up import measured_key, warm_up_key
 
 TINY = [
@@ -159,10 +160,10 @@ def test_another_method_with_other_rewards_trains_as_if_it_had_warmed_up_itself(
     }
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "shared"))
     lines = TrackConfig(console="lines")
-    run(job(*stages("first", {"divergence.beta": 0.1}), track=lines), tmp_path / "first")
+    train(job(*stages("first", {"divergence.beta": 0.1}), track=lines), tmp_path / "first")
 
     def second(path: Path) -> Any:
-        return run(job(*stages("second", adaptive, method), domain=lambda device: OtherReward(), track=lines), path)
+        return train(job(*stages("second", adaptive, method), domain=lambda device: OtherReward(), track=lines), path)
 
     capsys.readouterr()
     kept = second(tmp_path / "kept")
@@ -191,6 +192,6 @@ def test_another_method_with_other_rewards_trains_as_if_it_had_warmed_up_itself(
 def test_the_same_rewards_keep_every_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "shared"))
     for name in ("first", "second"):
-        run(job(*stages("first", {})), tmp_path / name)
+        train(job(*stages("first", {})), tmp_path / name)
     assert rows(tmp_path / "first") == rows(tmp_path / "second")
     assert json.loads((tmp_path / "second" / "summary.json").read_text())["before"] is not None

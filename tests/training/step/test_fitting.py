@@ -13,7 +13,8 @@ from tests.training.toy import ToyDomain, job, recipe, supervised, weights
 from groupwise.config import ConfigError
 from groupwise.streams import seed_everything
 from groupwise.track import TrackConfig, read_metrics
-from groupwise.training import TrainConfig, fitting, run
+from groupwise.training import TrainConfig
+from groupwise.training.step import fitting, train
 
 AUTO = {"micro_batch_members": "auto", "memory_limit_gib": 1000.0}
 
@@ -38,7 +39,7 @@ def toy(**settings: Any) -> ToyDomain:
 
 
 def trained(path: Path, domain: ToyDomain, *stages: Any, **track: Any) -> torch.Tensor:
-    run(job(*stages, domain=lambda device: domain, track=TrackConfig(console="lines")), path)
+    train(job(*stages, domain=lambda device: domain, track=TrackConfig(console="lines")), path)
     return weights(domain.module)
 
 

@@ -11,7 +11,7 @@ from tests.training.toy import ToyDomain, job, recipe
 
 from groupwise.checkpoint import CheckpointConfig, CheckpointStore
 from groupwise.track import read_metrics
-from groupwise.training import resume, run
+from groupwise.training import resume, train
 from groupwise.training.adaptive_sampling import AdaptiveSampling
 from groupwise.training.step.reward_history import RewardHistory
 
@@ -45,7 +45,7 @@ def test_the_past_reaches_the_advantages_the_metrics_and_the_checkpoint(tmp_path
         return float((calls[0] - 1) % 2 + (calls[0] - 1) // 8)
 
     stage = recipe(num_steps=3, prompts_per_step=2, objective=TRACKED)
-    run(
+    train(
         job(
             stage,
             domain=lambda device: ToyDomain(num_prompts=2, reward_of=reward),
@@ -74,7 +74,7 @@ def test_a_run_that_was_cut_off_goes_on_with_the_past(tmp_path: Path) -> None:
 
     stage = recipe(num_steps=5, objective=TRACKED, adaptive_sampling=AdaptiveSampling(threshold=0.5))
     whole = job(stage, checkpoint=CheckpointConfig(every=1))
-    run(whole, tmp_path / "whole")
+    train(whole, tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     for folder in (tmp_path / "cut" / "checkpoints").iterdir():
         if folder.name not in ("step-3", "step-4"):

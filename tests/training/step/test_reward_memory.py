@@ -21,7 +21,7 @@ from groupwise.reward import Rewards, RewardTable, UnitTests
 from groupwise.reward.programs.wall import offered
 from groupwise.reward.programs.wall.offered import Wall
 from groupwise.track import read_metrics
-from groupwise.training import run
+from groupwise.training import train
 from groupwise.training.step.reward_memory import seen
 
 
@@ -62,7 +62,7 @@ def test_a_step_is_rewarded_by_what_came_before_it_and_the_memory_is_saved(tmp_p
         toys.append(Remembering())
         return toys[-1]
 
-    run(
+    train(
         job(recipe(num_steps=3, prompts_per_step=2), domain=build, checkpoint=CheckpointConfig(every=1)),
         tmp_path / "run",
     )
@@ -99,7 +99,7 @@ def test_what_this_machine_refuses_a_reward_is_kept_with_every_start(
             super().__init__(2)
             self.rewards = Rewards({"tests": UnitTests()})
 
-    run(job(recipe(num_steps=1, prompts_per_step=2), domain=lambda device: Tested()), tmp_path / "run")
+    train(job(recipe(num_steps=1, prompts_per_step=2), domain=lambda device: Tested()), tmp_path / "run")
     (start,) = json.loads((tmp_path / "run" / "environment.json").read_text())["starts"]
     (remark,) = start["remarks"]
     assert remark.startswith("reward 'tests': namespaces and Landlock are refused (clone: Operation not permitted)")

@@ -72,7 +72,7 @@ class Result:
     after_step: int = 0
 
 
-def run(job: Job, path: Path | str) -> Result:
+def train(job: Job, path: Path | str) -> Result:
     """Trains from the beginning.
 
     Args:
@@ -87,7 +87,7 @@ def run(job: Job, path: Path | str) -> Result:
         StorageError: the disk is full; the message says what is safe.
 
     Example:
-        >>> run(Job("nothing", 0, [], build_domain=None), "runs/nothing")
+        >>> train(Job("nothing", 0, [], build_domain=None), "runs/nothing")
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: stages: there is none; give train.num_steps or at least one stage
     """
