@@ -35,7 +35,7 @@ IMPORTERS = {
     "reward/callable.py": "entry points, through the same door",
     "config/open_kinds.py": "a kind that an installed package brings, by the name of its entry point",
     "reward/images/lpips.py": "a part of torchvision by its own name",
-    "train/distributed.py": "a part of torch by its own name",
+    "training/distributed.py": "a part of torch by its own name",
     "integrations/verl/register.py": "a part of verl by its own name",
     "reward/programs/examination/tester.py": "what a program that is examined returns, in a process behind the wall",
     "reward/programs/examination/plain.py": "modules of types that the file itself lists",
@@ -43,7 +43,7 @@ IMPORTERS = {
     "__init__.py": "rooms of the package",
     "reward/__init__.py": "rooms of the package",
     "experiment/__init__.py": "rooms of the package",
-    "train/__init__.py": "rooms of the package",
+    "training/__init__.py": "rooms of the package",
 }
 """Files that import by name. Another one is a door through which a configuration may run code: give it an `ImportPath`,
 and `user_module`.

@@ -13,6 +13,7 @@ from typing import Any
 from tests.experiment.tiny import TINY
 from tests.training.toy import ToyDomain, job, recipe, supervised
 
+from groupwise import training
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run as run_experiment
 from groupwise.reward import RewardTable
@@ -81,7 +82,7 @@ def toy(*recipes: Recipe, domain: Callable[[], ToyDomain] = ToyDomain) -> Callab
 
     def train(folder: Path) -> None:
         resolved = {"name": "toy", "seed": 0, "objective": recipes[-1].objective.model_dump(mode="json")}
-        train(replace(job(*recipes, domain=lambda device: domain(), track=QUIET), resolved=resolved), folder)
+        training.train(replace(job(*recipes, domain=lambda device: domain(), track=QUIET), resolved=resolved), folder)
 
     return train
 

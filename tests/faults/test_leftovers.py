@@ -72,7 +72,7 @@ def removing(path: Path) -> None:
 
 
 def test_a_control_that_was_set_aside_is_gone_after_a_resume(tmp_path: Path) -> None:
-    from groupwise.training import controls
+    from groupwise.training.run import controls
 
     path = tmp_path / "run"
     assert in_a_process(start, path, controls, "run_stage", 1) == -9
@@ -84,7 +84,7 @@ def test_a_control_that_was_set_aside_is_gone_after_a_resume(tmp_path: Path) -> 
 
 
 def test_what_a_kill_after_the_summary_left_is_gone_after_a_resume(tmp_path: Path) -> None:
-    from groupwise.training import launch
+    from groupwise.training.run import launch
 
     path = tmp_path / "run"
     assert in_a_process(start, path, launch, "write_json", 2) == -9

@@ -168,7 +168,7 @@ def test_a_run_that_was_interrupted_goes_on_from_its_path(tmp_path: Path, proces
 
 
 @pytest.mark.parametrize(
-    ("train", "lacks", "words"),
+    ("changes", "lacks", "words"),
     [
         ({"weight_average": {}}, "mixing", "train.weight_average: the learner Lacking is not one that mixes"),
         ({"weight_average": {}}, "copies", "train.weight_average: the learner Lacking is not one that keeps a second"),
@@ -179,7 +179,7 @@ def test_a_run_that_was_interrupted_goes_on_from_its_path(tmp_path: Path, proces
     ],
 )
 def test_what_it_cannot_give_is_refused_before_anything_is_computed(
-    train: dict[str, Any], lacks: str, words: str, tmp_path: Path, process: Process
+    changes: dict[str, Any], lacks: str, words: str, tmp_path: Path, process: Process
 ) -> None:
     class Lacking(RemoteLearner):
         offers = RemoteLearner.offers - {lacks}
@@ -190,7 +190,7 @@ def test_what_it_cannot_give_is_refused_before_anything_is_computed(
         return domain
 
     learner = Lacking(process, tmp_path)
-    stage = replace(recipe(objective=KL, **train), reference=FrozenReference())
+    stage = replace(recipe(objective=KL, **changes), reference=FrozenReference())
     with pytest.raises(ConfigError) as caught:
         train(job(stage, domain=build), tmp_path / "run")
     assert words in str(caught.value)

@@ -111,7 +111,7 @@ def test_processes_and_code_make_another(plain: tuple[str, str], monkeypatch: py
     assert {
         "domain/language/domain.py",
         "causal_lm/scoring.py",
-        "train/update.py",
+        "training/step/update.py",
         "objective/loss.py",
         "schedule",
     } <= set(read)

@@ -13,8 +13,8 @@ from tests.training.toy import ToyDomain, job, recipe, supervised, weights
 from groupwise.config import ConfigError
 from groupwise.streams import seed_everything
 from groupwise.track import TrackConfig, read_metrics
-from groupwise.training import TrainConfig
-from groupwise.training.step import fitting, train
+from groupwise.training import TrainConfig, train
+from groupwise.training.step import fitting
 
 AUTO = {"micro_batch_members": "auto", "memory_limit_gib": 1000.0}
 

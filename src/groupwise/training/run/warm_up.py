@@ -35,23 +35,13 @@ from groupwise.training.job import Recipe
 # What accumulates and applies the gradient of a supervised term, beside the domain's own code. Slots of the objective
 # take no part in it.
 _CODE = (
-    *(
-        f"train/{name}.py"
-        for name in (
-            "distributed",
-            "fitting",
-            "loop",
-            "micro_batches",
-            "stages",
-            "step",
-            "update",
-        )
-    ),
-    *(f"train/{name}.py" for name in ("weight_average", "warm_up")),
+    *(f"training/run/{name}.py" for name in ("loop", "stages", "warm_up")),
+    *(f"training/step/{name}.py" for name in ("fitting", "micro_batches", "step", "update")),
+    *(f"training/{name}.py" for name in ("distributed", "weight_average")),
     *(f"objective/{name}.py" for name in ("acted", "batch", "loss", "objective", "plan")),
     *("records.py", "schedule", "statistics.py", "streams.py", "learner"),
 )
-_NOT_THE_DOMAINS = ("objective", "schedule", "train", "experiment", "cli", "config", "checkpoint", "processes.py")
+_NOT_THE_DOMAINS = ("objective", "schedule", "training", "experiment", "cli", "config", "checkpoint", "processes.py")
 
 # What such a stage reads of its `train` table. Early stopping looks at the numbers of evaluations, and so at all that
 # they depend on.
