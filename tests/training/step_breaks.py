@@ -22,8 +22,8 @@ from groupwise.objective.aggregate.member_mean import MemberMean
 from groupwise.objective.correction.truncate import Truncate
 from groupwise.records import Loss, Scored
 from groupwise.reference.policy import ReferencePolicy
-from groupwise.training.step import collect, update
 from groupwise.training.optimiser_config import OptimiserConfig
+from groupwise.training.step import collect, update
 from groupwise.training.step.step import Step
 
 Patch = pytest.MonkeyPatch
