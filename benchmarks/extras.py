@@ -4,8 +4,8 @@
     python benchmarks/extras.py --only language
 
 Every environment is made in a temporary folder and removed. `size` and `packages` are of the whole environment without
-pip; `beyond torch` is what `import groupwise` and its first use take after `import torch`. The table is
-`results/extras.md`.
+pip; `beyond torch` is what `import groupwise` and its first use take after `import torch`, in CPU seconds, which other work
+on the machine lengthens least. The table is `results/extras.md`.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ USES = {
 """One small use of each extra."""
 SECONDS = """
 import json, time
-start = time.perf_counter()
+start = time.process_time()
 import torch
-before = time.perf_counter()
+before = time.process_time()
 from groupwise import Objective, Rollouts, Scored
 Objective.preset("grpo")
-print(json.dumps([before - start, time.perf_counter() - before]))
+print(json.dumps([before - start, time.process_time() - before]))
 """
 
 
@@ -60,10 +60,11 @@ def main() -> int:
         print(row, flush=True)
         if error:
             print(error, file=sys.stderr)
-    columns = ("extra", "packages beside this one", "MB", "import torch, s", "groupwise beyond torch, s", "its use")
+    columns = ("extra", "packages beside this one", "MB", "import torch, CPU s", "groupwise beyond torch, CPU s", "its use")
     head = "| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|"
     if not asked.only:
-        TABLE.write_text(f"# Extras, each alone\n\nWritten by `make extras`.\n\n{head}\n" + "\n".join(rows) + "\n")
+        build = "Written by `make extras`, with the PyTorch that pip finds here; its CUDA build is some gigabytes larger."
+        TABLE.write_text(f"# Extras, each alone\n\n{build}\n\n{head}\n" + "\n".join(rows) + "\n")
         print(f"written to {TABLE}")
     return int(failed)
 
