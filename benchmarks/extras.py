@@ -4,8 +4,8 @@
     python benchmarks/extras.py --only language
 
 Every environment is made in a temporary folder and removed. `size` and `packages` are of the whole environment without
-pip; `beyond torch` is what `import groupwise` and its first use take after `import torch`, in CPU seconds, which other work
-on the machine lengthens least. The table is `results/extras.md`.
+pip; `beyond torch` is what `import groupwise` and its first use take after `import torch`, in CPU seconds, which other
+work on the machine lengthens least. The table is `results/extras.md`.
 """
 
 from __future__ import annotations
@@ -60,10 +60,15 @@ def main() -> int:
         print(row, flush=True)
         if error:
             print(error, file=sys.stderr)
-    columns = ("extra", "packages beside this one", "MB", "import torch, CPU s", "groupwise beyond torch, CPU s", "its use")
+    columns = (
+        *("extra", "packages beside this one", "MB"),
+        *("import torch, CPU s", "groupwise beyond torch, CPU s", "its use"),
+    )
     head = "| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|"
     if not asked.only:
-        build = "Written by `make extras`, with the PyTorch that pip finds here; its CUDA build is some gigabytes larger."
+        build = (
+            "Written by `make extras`, with the PyTorch that pip finds here; its CUDA build is some gigabytes larger."
+        )
         TABLE.write_text(f"# Extras, each alone\n\n{build}\n\n{head}\n" + "\n".join(rows) + "\n")
         print(f"written to {TABLE}")
     return int(failed)
