@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from groupwise.causal_lm.draw import draw, kept, uniforms
+from groupwise.causal_lm.draw import draw, truncation_mask, uniforms
 
 
 def test_splitmix_matches_its_published_first_output():
@@ -41,11 +41,11 @@ def test_draw_follows_the_masses_and_never_takes_a_zero():
 
 def test_top_k_and_top_p_by_hand():
     log_p = torch.tensor([[0.1, 0.4, 0.2, 0.3]]).log()
-    assert kept(log_p, 2, 1.0).tolist() == [[False, True, False, True]]
-    assert kept(log_p, 0, 0.71).tolist() == [[False, True, True, True]]
-    assert kept(log_p, 0, 0.69).tolist() == [[False, True, False, True]]
+    assert truncation_mask(log_p, 2, 1.0).tolist() == [[False, True, False, True]]
+    assert truncation_mask(log_p, 0, 0.71).tolist() == [[False, True, True, True]]
+    assert truncation_mask(log_p, 0, 0.69).tolist() == [[False, True, False, True]]
     # top-p acts on what top-k left: .4 / .7 = .571
-    assert kept(log_p, 2, 0.57).tolist() == [[False, True, False, False]]
-    assert kept(log_p, 1, 1e-9).sum() == 1
-    assert kept(log_p, 0, 1.0) is None
-    assert kept(log_p, 4, 1.0) is None
+    assert truncation_mask(log_p, 2, 0.57).tolist() == [[False, True, False, False]]
+    assert truncation_mask(log_p, 1, 1e-9).sum() == 1
+    assert truncation_mask(log_p, 0, 1.0) is None
+    assert truncation_mask(log_p, 4, 1.0) is None

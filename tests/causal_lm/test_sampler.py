@@ -7,7 +7,7 @@ import torch
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig
-from groupwise.causal_lm.draw import DistributionError, kept
+from groupwise.causal_lm.draw import DistributionError, truncation_mask
 from groupwise.causal_lm.sampler import sample
 from groupwise.config import ConfigError
 
@@ -91,7 +91,7 @@ def test_truncated_sampling_records_both_distributions(model_of, truncation):
     differs = False
     for member, tokens in enumerate(out.token_lists()):
         log_p = rescored(model, PROMPTS[member // 3], tokens, 1.5)
-        keep = kept(log_p, truncation.get("top_k", 0), truncation.get("top_p", 1.0))
+        keep = truncation_mask(log_p, truncation.get("top_k", 0), truncation.get("top_p", 1.0))
         left = torch.log_softmax(log_p.masked_fill(~keep, float("-inf")), -1)
         pick = torch.tensor(tokens)[:, None]
         torch.testing.assert_close(out.log_prob[member, : len(tokens)], log_p.gather(1, pick)[:, 0], rtol=0, atol=1e-10)

@@ -21,7 +21,7 @@ from groupwise.config import ConfigError
 
 _SCALES = ("logits_scaling", "logit_scale", "lm_head_multiplier", "output_multiplier", "logits_mup_width_multiplier")
 _CAPS = ("final_logit_softcapping", "logits_soft_cap", "output_logit_soft_cap")
-_LOUD = 100.0
+_CAP_SHOWING_LOGIT = 100.0
 """Logits this large show any cap that a model family uses."""
 
 
@@ -80,7 +80,7 @@ class Backbone:
         self.body: nn.Module = body
         if hasattr(body, "warn_if_padding_and_no_attention_mask"):
             # GPT-2 takes an end token that was sampled for padding, and looks for it at every step.
-            body.warn_if_padding_and_no_attention_mask = _say_nothing
+            body.warn_if_padding_and_no_attention_mask = _no_warning
         self.head: nn.Linear = head
         self.config: Any = inner.config
         # What forward takes is read through peft's and accelerate's wrappers from the class itself.
@@ -99,7 +99,7 @@ class Backbone:
 
     @property
     def takes_position_ids(self) -> bool:
-        """Whether positions are given; otherwise the model derives them from the attention mask."""
+        """The model takes the positions of tokens; otherwise it derives them from the attention mask."""
         return self._positions
 
     @property
@@ -108,8 +108,8 @@ class Backbone:
         return getattr(self.config, "max_position_embeddings", None)
 
     def hidden(self, input_ids: Tensor, **inputs: Any) -> Tensor:
-        """Hidden states before the head, ``[B, L, H]``. `inputs` as the body takes them; ``None`` and positions it does
-        not take are left out.
+        """Computes the hidden states before the head, ``[B, L, H]``. `inputs` as the body takes them; ``None`` and
+        positions that the body does not take are left out.
         """
         return self.forward(input_ids, **inputs).last_hidden_state
 
@@ -124,8 +124,8 @@ class Backbone:
 
     @torch.no_grad()
     def logits(self, hidden: Tensor, temperature: float = 1.0, weight: Tensor | None = None) -> Tensor:
-        """Detached ``[N, V]`` logits of `hidden [N, H]` over the temperature, fp32 (fp64), for a few positions;
-        `weight` may be the head's in another dtype.
+        """Computes the detached ``[N, V]`` logits of `hidden [N, H]` over the temperature, fp32 (fp64), for a few
+        positions; `weight` may be the head's in another dtype.
         """
         dtype = torch.float64 if hidden.dtype == torch.float64 else torch.float32
         shape = HeadShape(temperature, self.softcap, self.scale)
@@ -133,7 +133,7 @@ class Backbone:
             return shape.logits(hidden, self.head.weight if weight is None else weight, self.head.bias, dtype)
 
     def scores(self, hidden: Tensor, target: Tensor, requires: frozenset[str], temperature: float) -> dict[str, Tensor]:
-        """`groupwise.causal_lm.head.token_scores` with this model's head."""
+        """Calls `groupwise.causal_lm.head.token_scores` with this model's head."""
         return token_scores(
             hidden,
             self.head.weight,
@@ -153,7 +153,7 @@ class Backbone:
         requires: frozenset[str],
         temperature: float,
     ) -> tuple[dict[str, Tensor], Tensor]:
-        """`groupwise.causal_lm.head.token_scores_backward` with this model's head."""
+        """Calls `groupwise.causal_lm.head.token_scores_backward` with this model's head."""
         return token_scores_backward(
             hidden,
             self.head.weight,
@@ -168,8 +168,8 @@ class Backbone:
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
-        """Eval mode without gradient; every module's own mode is restored. Weights do not change inside, so autocast
-        casts them once, not at every token.
+        """Switches to eval mode without gradient, and restores every module's own mode at the end. Weights do not
+        change inside, so autocast casts them once, not at every token.
         """
         training = [module for module in self.model.modules() if module.training]
         if training:
@@ -183,14 +183,14 @@ class Backbone:
 
     @torch.no_grad()
     def _check_causal(self, name: str) -> None:
-        """Refuses an encoder. Tried, not looked up: families with both kinds differ by a setting alone."""
+        """Refuses an encoder. The model is tried, because families with both kinds differ by a setting alone."""
         ids = torch.arange(min(8, self.config.vocab_size), device=self.device).unsqueeze(0)
-        other = torch.cat([ids[:, :-1], torch.zeros_like(ids[:, -1:])], 1)
+        changed_ids = torch.cat([ids[:, :-1], torch.zeros_like(ids[:, -1:])], 1)
         with self.evaluating(), torch.autocast(self.device.type, enabled=False):
-            first, second = (self.hidden(each, use_cache=False)[0, :-1] for each in (ids, other))
+            states, changed_states = (self.hidden(tokens, use_cache=False)[0, :-1] for tokens in (ids, changed_ids))
         # A causal model computes the same numbers twice; only experts may be multiplied in groups of another size.
-        tolerance = 2e-2 if first.dtype.itemsize < 4 else 1e-4
-        if len(first) and bool((first - second).abs().max() > tolerance * first.abs().max()):
+        tolerance = 2e-2 if states.dtype.itemsize < 4 else 1e-4
+        if len(states) and bool((states - changed_states).abs().max() > tolerance * states.abs().max()):
             raise ConfigError(
                 f"{name} is an encoder: what it says of a token depends on the tokens after it, so that no text can be"
                 " sampled from it token by token; train a decoder-only causal language model, such as"
@@ -200,7 +200,7 @@ class Backbone:
     def _find_shape(self) -> None:
         ids = torch.arange(min(8, self.config.vocab_size), device=self.device).unsqueeze(0)
         with self.evaluating(), torch.autocast(self.device.type, enabled=False):
-            expected = self._own_logits(ids, 1.0)
+            expected = self._model_logits(ids, 1.0)
             if not bool(expected.isfinite().all()):
                 raise ConfigError(
                     f"{type(self.model).__name__} gives logits that are NaN or infinite: its weights are damaged, or"
@@ -208,8 +208,8 @@ class Backbone:
                 )
             hidden = self.hidden(ids, use_cache=False)[0]
             # Small logits do not show a cap, so the head is also given hidden states that are long enough.
-            loud = max(1.0, _LOUD / max(expected.abs().max().item(), 1e-6))
-            trials = [(hidden, expected), (hidden * loud, self._own_logits(ids, loud))]
+            factor = max(1.0, _CAP_SHOWING_LOGIT / max(expected.abs().max().item(), 1e-6))
+            trials = [(hidden, expected), (hidden * factor, self._model_logits(ids, factor))]
             for scale, softcap in self._candidates():
                 self.scale, self.softcap = scale, softcap
                 if all(_near(self.logits(states), logits, hidden.dtype) for states, logits in trials):
@@ -220,8 +220,8 @@ class Backbone:
             f" {', '.join((*_CAPS, *_SCALES))})"
         )
 
-    def _own_logits(self, ids: Tensor, factor: float) -> Tensor:
-        """The model's own logits, its head's input multiplied by `factor`."""
+    def _model_logits(self, ids: Tensor, factor: float) -> Tensor:
+        """Computes the logits with the whole model, the input of its head multiplied by `factor`."""
         hook = self.head.register_forward_pre_hook(lambda module, inputs: (inputs[0] * factor,))
         try:
             logits = self.model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False).logits[0]
@@ -239,14 +239,16 @@ class Backbone:
         return [(scale, softcap) for softcap in [*caps, None] for scale in scales]
 
 
-def _near(found: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
+def _near(logits: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
     tolerance = (2e-2 if dtype.itemsize < 4 else 1e-4) * max(expected.abs().max().item(), 1e-6)
-    return (found - expected).abs().max().item() <= tolerance
+    return (logits - expected).abs().max().item() <= tolerance
 
 
 @contextmanager
 def _casting_once(device_type: str) -> Iterator[None]:
-    """Where autocast is on: its cache of cast weights is used inside the block, and nothing older or younger."""
+    """Lets autocast, where it is on, cache its casts of weights inside the block; casts from before the block are not
+    used, and those of the block not after it.
+    """
     if not torch.is_autocast_enabled(device_type):
         yield
         return
@@ -259,5 +261,7 @@ def _casting_once(device_type: str) -> Iterator[None]:
         torch.clear_autocast_cache()
 
 
-def _say_nothing(*_: Any) -> None:
-    """In place of a warning that is wrong here: what is padded is masked, or never read."""
+def _no_warning(*_: Any) -> None:
+    """Replaces GPT-2's warning about padding without an attention mask, which is wrong here: padded positions are
+    masked or never read.
+    """

@@ -42,14 +42,14 @@ class RoomyLayer(DynamicLayer):
 
 
 def filled(states: Tensor | None) -> Tensor:
-    """A layer's states after a forward pass."""
+    """Returns a layer's states after a forward pass."""
     assert states is not None, "the cache is used before the prompts were forwarded"
     return states
 
 
 def with_room(states: Tensor, repeats: int, extra: int) -> Tensor:
-    """``[P, heads, n, dim]`` once for each of `repeats` members and with `extra` empty slots: ``[P repeats, heads, n +
-    extra, dim]``.
+    """Copies ``[P, heads, n, dim]`` once for each of `repeats` members and adds `extra` empty slots: ``[P repeats,
+    heads, n + extra, dim]``.
     """
     members, heads, length, dim = states.shape
     buffer = states.new_empty(members * repeats, heads, length + extra, dim)
@@ -58,12 +58,12 @@ def with_room(states: Tensor, repeats: int, extra: int) -> Tensor:
 
 
 def prompt_cache(config: Any) -> DynamicCache:
-    """An empty cache for the prompts, with the layer kinds of the model."""
+    """Makes an empty cache for the prompts, with the layer kinds of the model."""
     return DynamicCache(config=config)
 
 
 def expand(cache: DynamicCache, repeats: int, extra: int) -> bool:
-    """Give every prompt `repeats` members and room for `extra` tokens, in place.
+    """Gives every prompt `repeats` members and room for `extra` tokens, in place.
 
     Returns:
         Whether every layer is full attention, so that a ready-made mask is right for all of them.
@@ -79,8 +79,8 @@ def expand(cache: DynamicCache, repeats: int, extra: int) -> bool:
 
 
 def keeps_keys(cache: DynamicCache) -> bool:
-    """Whether every layer of a cache that was used holds keys and values, and nothing else; a state-space layer holds a
-    state, some beside keys and values.
+    """Tests that every layer of a used cache holds keys and values, and nothing else. A state-space layer holds a
+    state, in some models beside keys and values.
     """
     return bool(cache.layers) and all(
         isinstance(layer, DynamicLayer) and layer.keys is not None and not hasattr(layer, "recurrent_states")
@@ -89,12 +89,12 @@ def keeps_keys(cache: DynamicCache) -> bool:
 
 
 def full_layers(cache: DynamicCache) -> list[DynamicLayer]:
-    """The layers that keep every token; all of them, or an empty list where one does not."""
+    """Lists the layers that keep every token: all layers of the cache, or none where one layer keeps fewer."""
     layers = [layer for layer in cache.layers if type(layer) is DynamicLayer]
     return layers if len(layers) == len(cache.layers) else []
 
 
 def select(cache: DynamicCache, rows: Tensor) -> None:
-    """Keep the members `rows`, in that order."""
+    """Keeps the members `rows`, in that order."""
     for layer in cache.layers:
         layer.batch_select_indices(rows)  # type: ignore[union-attr]

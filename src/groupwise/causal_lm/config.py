@@ -1,4 +1,4 @@
-"""How a causal language model is loaded and how it is sampled. Imports neither torch nor transformers."""
+"""The configuration of a causal language model and of sampling from it. Imports neither torch nor transformers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LoraConfig(Config):
 
 @final
 class CausalLMConfig(Config):
-    """Which causal language model is loaded, and how.
+    """The causal language model to load: its folder, dtype, attention and adapter.
 
     Args:
         path: a local folder or a hub id.
@@ -61,7 +61,7 @@ class CausalLMConfig(Config):
 
 @final
 class SamplingConfig(Config):
-    """How completions are drawn.
+    """The settings of a draw: temperature, truncation, limits and stop texts.
 
     Args:
         max_new_tokens: limit on the tokens of a member, those of an environment included.
@@ -102,7 +102,7 @@ class SmallModelConfig(Config):
     """The shape of a Qwen3-style model that starts from random weights.
 
     Args:
-        hidden_size: width.
+        hidden_size: width of the residual stream.
         intermediate_size: width of the gated feed-forward layer.
         num_layers: decoder layers.
         num_heads: query heads.
@@ -187,7 +187,7 @@ class VllmEngine(Config):
             are those after temperature, top-k and top-p. Without, only temperature 1 and no truncation can be used,
             where both are the same.
         concurrency: requests under way at once.
-        timeout_seconds: for one completion.
+        timeout_seconds: longest wait for one completion.
         num_retries: how often a request that failed is sent again.
     """
 

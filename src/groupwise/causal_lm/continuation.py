@@ -1,10 +1,10 @@
-"""The log-probability of given continuations of given prompts, many at a time.
+"""The log-probability of continuations after prompts, many at a time.
 
     log P(continuation | prompt) = sum_t log p(continuation_t | prompt, continuation_<t)        in nats
 
-What rows begin with alike is forwarded once, where the model allows it (`groupwise.causal_lm.packing`): a prompt for
-all of its continuations, or, where that saves more, what several prompts begin with (the same demonstrations before
-different queries).
+Tokens that several rows begin with are forwarded once, where the model allows it (`groupwise.causal_lm.packing`): a
+prompt for all of its continuations, or, where that saves more, the common beginning of several prompts (the same
+demonstrations before different queries).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ Ids = Sequence[int]
 def continuation_log_probs(
     backbone: Backbone, prompts: Sequence[Ids], continuations: Sequence[Sequence[Ids]], *, batch_tokens: int = 16384
 ) -> list[list[float]]:
-    """`log P(continuation | prompt)`, without gradient and without dropout, at temperature 1.
+    """Computes `log P(continuation | prompt)`, without gradient and without dropout, at temperature 1.
 
     Args:
         backbone: the model, taken apart.
         prompts: token ids, N of them, none empty.
-        continuations: of each prompt, token ids; an empty one has log-probability 0.
+        continuations: lists of token ids for each prompt; an empty continuation has log-probability 0.
         batch_tokens: about as many tokens go through the model at once; a longer prompt goes alone.
 
     Returns:
-        Of each prompt, one number a continuation, in nats, summed in fp64.
+        A list for each prompt, one number a continuation, in nats, summed in fp64.
 
     Raises:
         ValueError: not as many lists of continuations as prompts, or an empty prompt.
@@ -43,28 +43,35 @@ def continuation_log_probs(
         >>> backbone = Backbone(
         ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
         ... )
-        >>> ((both, empty),) = continuation_log_probs(backbone, [[3, 4]], [[[3, 1], []]])
-        >>> both < 0, empty
+        >>> ((scored, empty),) = continuation_log_probs(backbone, [[3, 4]], [[[3, 1], []]])
+        >>> scored < 0, empty
         (True, 0.0)
     """
     if len(prompts) != len(continuations):
         raise ValueError(
             f"{len(prompts)} prompts and {len(continuations)} lists of continuations; give one list a prompt"
         )
-    found = [[0.0] * len(own) for own in continuations]
-    asked = [row for row, own in enumerate(continuations) if any(map(len, own))]
+    log_probs = [[0.0] * len(options) for options in continuations]
+    scored_rows = [row for row, options in enumerate(continuations) if any(map(len, options))]
     with backbone.evaluating():
         packs = packing.can_pack(backbone)
-        for batch in _batches(asked, prompts, continuations, batch_tokens):
-            places = [(row, number) for row in batch for number, own in enumerate(continuations[row]) if len(own)]
+        for batch in _batches(scored_rows, prompts, continuations, batch_tokens):
+            places = [
+                (row, number)
+                for row in batch
+                for number, continuation in enumerate(continuations[row])
+                if len(continuation)
+            ]
             pairs = [(prompts[row], continuations[row][number]) for row, number in places]
             for (row, number), total in zip(places, (_packed if packs else _padded)(backbone, pairs), strict=True):
-                found[row][number] = total
-    return found
+                log_probs[row][number] = total
+    return log_probs
 
 
 def _packed(backbone: Backbone, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
-    """Of pairs of prompt and continuation, sorted by prompt: side by side, and what is shared once."""
+    """Sums the log-probs of pairs of prompt and continuation, sorted by prompt, in one row without padding; tokens that
+    pairs share at their beginning are forwarded once.
+    """
     distinct = list({id(prompt): prompt for prompt, _ in pairs}.values())
     counts = Counter(id(prompt) for prompt, _ in pairs)
     shared = dict(
@@ -72,8 +79,8 @@ def _packed(backbone: Backbone, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]
     )
     # Continuations of one prompt hold one list of what they share, which is then recognised without being read.
     heads = {id(prompt): list(prompt[: shared[id(prompt)]]) for prompt in distinct}
-    tails = [[*prompt[shared[id(prompt)] :], *own] for prompt, own in pairs]
-    start = torch.tensor([len(tail) - len(own) for tail, (_, own) in zip(tails, pairs, strict=True)])
+    tails = [[*prompt[shared[id(prompt)] :], *continuation] for prompt, continuation in pairs]
+    start = torch.tensor([len(tail) - len(continuation) for tail, (_, continuation) in zip(tails, pairs, strict=True)])
     length = torch.tensor([len(tail) for tail in tails])
     steps = torch.arange(int(length.max()))
     tokens = torch.tensor([[*tail, *[0] * (len(steps) - len(tail))] for tail in tails])
@@ -85,19 +92,19 @@ def _packed(backbone: Backbone, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]
 
 
 def _padded(backbone: Backbone, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]:
-    """The same in rows that are padded on the right, where nothing looks; continuations that differ in their last token
-    alone share one.
+    """Sums the log-probs of the pairs in rows that are padded on the right. Continuations of a prompt that differ in
+    their last token alone share one row.
     """
     rows: dict[tuple[int, ...], int] = {}
     member, place, target, owner = [], [], [], []
-    for number, (prompt, own) in enumerate(pairs):
+    for number, (prompt, continuation) in enumerate(pairs):
         if not len(prompt):
             raise ValueError("a prompt has no tokens, so nothing predicts what follows; give every prompt at least one")
-        row = rows.setdefault((*prompt, *own[:-1]), len(rows))
-        member += [row] * len(own)
-        place += range(len(prompt) - 1, len(prompt) - 1 + len(own))
-        target += own
-        owner += [number] * len(own)
+        row = rows.setdefault((*prompt, *continuation[:-1]), len(rows))
+        member += [row] * len(continuation)
+        place += range(len(prompt) - 1, len(prompt) - 1 + len(continuation))
+        target += continuation
+        owner += [number] * len(continuation)
     width = max(map(len, rows))
     ids = torch.tensor([[*row, *[row[0]] * (width - len(row))] for row in rows], device=backbone.device)
     hidden = backbone.hidden(
@@ -114,7 +121,8 @@ def _padded(backbone: Backbone, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]
 
 
 def shared_prefixes(prompts: Sequence[Ids], counts: Sequence[int]) -> list[int]:
-    """How many tokens of each prompt are forwarded once for all that begin with them; prompts in lexicographic order.
+    """Counts the tokens of each prompt that are forwarded once for all prompts that begin with them; prompts in
+    lexicographic order.
 
     A group of prompts with the common prefix `c` costs `c + sum_i count_i (length_i - c)` tokens: what stands behind
     the prefix is forwarded with every continuation. A prompt by itself shares all of its own. Neighbours join while
@@ -122,7 +130,7 @@ def shared_prefixes(prompts: Sequence[Ids], counts: Sequence[int]) -> list[int]:
 
     Args:
         prompts: token ids, sorted.
-        counts: continuations of each.
+        counts: number of continuations of each prompt.
 
     Example:
         >>> shared_prefixes([[1, 2, 3, 4], [1, 2, 3, 5], [7, 8]], [1, 1, 1])
@@ -130,7 +138,7 @@ def shared_prefixes(prompts: Sequence[Ids], counts: Sequence[int]) -> list[int]:
         >>> shared_prefixes([[1, 2, 3, 4], [1, 2, 3, 5]], [9, 9])
         [4, 4]
     """
-    found: list[int] = []
+    shared_lengths: list[int] = []
     members, common, cost, total, continuations = 0, 0, 0, 0, 0
     for place, (prompt, count) in enumerate(zip(prompts, counts, strict=True)):
         joined = min(common, _common(prompts[place - 1], prompt)) if members else 0
@@ -139,14 +147,14 @@ def shared_prefixes(prompts: Sequence[Ids], counts: Sequence[int]) -> list[int]:
         if joined and together < cost + len(prompt):
             members, common, cost, total, continuations = members + 1, joined, together, new_total, new_continuations
         else:
-            found += [common] * members
+            shared_lengths += [common] * members
             members, common, cost, total, continuations = 1, len(prompt), len(prompt), count * len(prompt), count
-    return found + [common] * members
+    return shared_lengths + [common] * members
 
 
-def _common(one: Ids, other: Ids) -> int:
+def _common(left: Ids, right: Ids) -> int:
     count = 0
-    for a, b in zip(one, other, strict=False):
+    for a, b in zip(left, right, strict=False):
         if a != b:
             break
         count += 1
@@ -156,14 +164,16 @@ def _common(one: Ids, other: Ids) -> int:
 def _batches(
     rows: Sequence[int], prompts: Sequence[Ids], continuations: Sequence[Sequence[Ids]], batch_tokens: int
 ) -> Iterator[list[int]]:
-    """Rows that go through the model together; those that begin alike come after each other."""
+    """Yields rows that go through the model together; prompts with a common beginning follow each other."""
     batch: list[int] = []
     used = 0
     for row in sorted(rows, key=lambda row: list(prompts[row])):
         length = len(prompts[row])
         # The last token of a continuation is never an input, so that one of a single token costs nothing beside its
         # prompt.
-        cost = length + sum(length + len(own) - 1 for own in continuations[row] if len(own) > 1)
+        cost = length + sum(
+            length + len(continuation) - 1 for continuation in continuations[row] if len(continuation) > 1
+        )
         if batch and used + cost > batch_tokens:
             yield batch
             batch, used = [], 0

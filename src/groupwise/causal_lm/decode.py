@@ -1,4 +1,5 @@
-"""One token further for every member of a batch: hidden states of the next position from the cache of all before it.
+"""One decoding step for every member of a batch: the hidden states of the next position from the cache of all positions
+before it.
 
 Two ways with one result: through the model itself, for any family, or `groupwise.causal_lm.fused` for the plain rotary
 family, whose cost for a small model is not arithmetic but the number of operations a token.
@@ -20,11 +21,11 @@ class Decoder(Protocol):
     """Holds the cache of the members in the batch."""
 
     def step(self, token: Tensor, position: Tensor) -> Tensor:
-        """Feed ``token [b]`` at ``position [b]``; hidden states before the head, ``[b, H]``."""
+        """Feeds ``token [b]`` at ``position [b]`` and returns the hidden states before the head, ``[b, H]``."""
         ...
 
     def select(self, rows: Tensor) -> None:
-        """Keep the members `rows`, in that order."""
+        """Keeps the members `rows`, in that order."""
         ...
 
 
@@ -70,7 +71,8 @@ class ModelDecoder:
 
 
 def prefill(backbone: Backbone, ids: Tensor, lengths: Tensor, repeats: int, extra: int) -> tuple[Tensor, Decoder]:
-    """Forward each prompt once; hidden states of its last token and a decoder, both once a member.
+    """Forwards each prompt once and returns the hidden states of its last token and a decoder, both repeated for each
+    member.
 
     Args:
         backbone: the model.

@@ -1,5 +1,5 @@
-"""One token a member from its distribution, by one uniform number a token: what a member draws depends on its own seed
-and nothing else.
+"""Draws of one token a member, by one uniform number a token: a member's tokens depend on its own seed and nothing
+else.
 
 The uniform of decision t of a member with seed s is a counter-based hash of (s, t) (splitmix64), so no generator is
 kept, and neighbours, order and batch size cannot reach it. The token is the first whose cumulative probability, in the
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 class DistributionError(RuntimeError):
-    """The model gave no distribution to draw from: NaN or infinite numbers.
+    """The model gave no distribution to draw from: its numbers are NaN or infinite.
 
     Args:
         num_broken, num_members: how many, and of how many.
@@ -36,7 +36,7 @@ class DistributionError(RuntimeError):
 
 
 def check_finite(log_prob: Tensor, members: Sequence[int], group_size: int) -> None:
-    """Name the first member whose log-probs are not finite.
+    """Refuses log-probs that are not finite, naming the first such member.
 
     Args:
         log_prob: ``[B, T]`` nats.
@@ -49,9 +49,9 @@ def check_finite(log_prob: Tensor, members: Sequence[int], group_size: int) -> N
     broken = ~log_prob.isfinite()
     rows = broken.any(1).nonzero().squeeze(1).tolist()
     if rows:
-        first = min(rows, key=lambda row: members[row])
+        first_row = min(rows, key=lambda row: members[row])
         raise DistributionError(
-            len(rows), len(log_prob), divmod(members[first], group_size), int(broken[first].int().argmax())
+            len(rows), len(log_prob), divmod(members[first_row], group_size), int(broken[first_row].int().argmax())
         )
 
 
@@ -65,7 +65,7 @@ def _mix(x: np.ndarray) -> np.ndarray:
 
 
 def uniforms(seeds: Sequence[int], num: int) -> Tensor:
-    """``[B, num]`` fp64 uniforms strictly between 0 and 1; row b is a function of ``seeds[b]``.
+    """Computes ``[B, num]`` fp64 uniforms strictly between 0 and 1; row b is a function of ``seeds[b]``.
 
     Args:
         seeds: one integer a member; taken modulo 2^64.
@@ -84,8 +84,8 @@ def uniforms(seeds: Sequence[int], num: int) -> Tensor:
     return torch.from_numpy(((_mix(start + steps) >> np.uint64(16)).astype(np.float64) + 0.5) * 2.0**-48)
 
 
-def kept(log_prob: Tensor, top_k: int, top_p: float) -> Tensor | None:
-    """``[B, V]`` bool: the tokens that top-k, then top-p on what it leaves, keep; ``None`` when that is all.
+def truncation_mask(log_prob: Tensor, top_k: int, top_p: float) -> Tensor | None:
+    """Marks the tokens that top-k, then top-p on the rest of top-k, leave: ``[B, V]`` bool; ``None`` when all are left.
 
     Args:
         log_prob: ``[B, V]`` log-probs, nats.
@@ -93,7 +93,7 @@ def kept(log_prob: Tensor, top_k: int, top_p: float) -> Tensor | None:
         top_p: mass of the smallest set of most likely tokens, 1 for all.
 
     Example:
-        >>> kept(torch.tensor([[0.5, 0.3, 0.2]]).log(), 0, 0.7).tolist()
+        >>> truncation_mask(torch.tensor([[0.5, 0.3, 0.2]]).log(), 0, 0.7).tolist()
         [[True, True, False]]
 
     The most likely token is always kept.
@@ -111,7 +111,7 @@ def kept(log_prob: Tensor, top_k: int, top_p: float) -> Tensor | None:
 
 
 def draw(probability: Tensor, uniform: Tensor) -> Tensor:
-    """Token ids ``[B]``: the first index whose cumulative mass exceeds ``uniform`` of the total.
+    """Draws token ids ``[B]``: the first index whose cumulative mass exceeds ``uniform`` of the total.
 
     Args:
         probability: ``[B, V]`` non-negative masses, not all zero; they need not sum to 1.

@@ -1,4 +1,4 @@
-"""What is said of a mixture of experts: its router learns from the objective alone."""
+"""The remark on a mixture of experts: its router learns from the objective alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_exp
 
 
 def router_remark(config: Any) -> str:
-    """A sentence on the loss that other trainers add for the router; empty for a model without experts.
+    """Writes a sentence on the loss that other trainers add for the router; empty for a model without experts.
 
     The loss that balances the experts' load is of the whole batch's shares, not a sum over tokens, so that it would
     depend on how a batch is cut into passes.
@@ -26,13 +26,13 @@ def router_remark(config: Any) -> str:
     if not counts:
         return ""
     coefficient = getattr(text, "router_aux_loss_coef", None)
-    named = (
+    coefficient_note = (
         f" (router_aux_loss_coef = {coefficient:g} in its config.json has no effect)"
         if isinstance(coefficient, int | float) and coefficient
         else ""
     )
     return (
         f"model: a mixture of {counts[0]} experts, whose router learns from the objective alone: no loss that balances"
-        f" the experts' load is added{named}; for one train with TRL's trainer and this objective, or leave the routers"
-        " as they are with LoRA on the attention's layers (domain.model.lora)"
+        f" the experts' load is added{coefficient_note}; for one train with TRL's trainer and this objective, or leave"
+        " the routers as they are with LoRA on the attention's layers (domain.model.lora)"
     )

@@ -69,7 +69,7 @@ class FusedDecoder:
 
     @staticmethod
     def serves(backbone: Backbone) -> bool:
-        """Whether this model's step is the one written here, and the copy of its weights small."""
+        """Tests that the step written here is this model's own, and that the copy of its weights is small."""
         return (
             is_plain_rotary(backbone)
             and sum(parameter.numel() for parameter in backbone.body.parameters()) <= _MOST_PARAMETERS
@@ -78,13 +78,19 @@ class FusedDecoder:
     def step(self, token: Tensor, position: Tensor) -> Tensor:
         x = functional.embedding(token, self.embedding)
         # Without padding all members stand at the same position.
-        at = position if self.bias is not None else position[:1]
-        cos, sin = self.cos[at], self.sin[at]
+        positions = position if self.bias is not None else position[:1]
+        cos, sin = self.cos[positions], self.sin[positions]
         self.seen += 1
         bias = None if self.bias is None else self.bias[:, :, : self.seen]
         for layer, (keys, values) in zip(self.layers, self.caches, strict=True):
             x = self._attend(
-                layer, x, cos * layer.turned, sin * layer.turned.roll(self.head_dim // 2, -1), keys, values, bias
+                layer,
+                x,
+                cos * layer.head_scale,
+                sin * layer.head_scale.roll(self.head_dim // 2, -1),
+                keys,
+                values,
+                bias,
             )
             gate, up = functional.linear(self._unit(x), layer.gate_up, layer.gate_up_bias).chunk(2, -1)
             x = torch.addmm(
@@ -93,7 +99,7 @@ class FusedDecoder:
         return self._unit(x).mul_(self.norm)
 
     def _unit(self, x: Tensor) -> Tensor:
-        """``x / sqrt(mean x^2 + eps)``: an RMS norm without its weight."""
+        """Divides by the root of the mean square, ``x / sqrt(mean x^2 + eps)``: an RMS norm without its weight."""
         return x * torch.linalg.vecdot(x, x).div_(x.shape[-1]).add_(self.eps).rsqrt_().unsqueeze(-1)
 
     def _attend(
@@ -124,12 +130,12 @@ class FusedDecoder:
 
 
 def is_plain_rotary(backbone: Backbone) -> bool:
-    """Whether a model is of the family written out here: its class, fp32 weights as they were loaded, no adapter, no
+    """Tests that a model is of the family written out here: its class, fp32 weights as they were loaded, no adapter, no
     autocast, full attention, no hooks.
     """
     body: Any = backbone.body
     config = backbone.config
-    if type(body) not in (LlamaModel, Qwen2Model, Qwen3Model) or backbone.model is not _owner(backbone):
+    if type(body) not in (LlamaModel, Qwen2Model, Qwen3Model) or backbone.model is not _unwrapped_model(backbone):
         return False
     if torch.is_autocast_enabled(backbone.device.type) or body.embed_tokens.weight.dtype != torch.float32:
         return False
@@ -155,21 +161,25 @@ class _Layer:
 
     def __init__(self, layer: Any, query_heads: int, key_heads: int) -> None:
         attention, mlp = layer.self_attn, layer.mlp
-        self.qkv, self.qkv_bias = _beside(layer.input_layernorm, attention.q_proj, attention.k_proj, attention.v_proj)
-        self.gate_up, self.gate_up_bias = _beside(layer.post_attention_layernorm, mlp.gate_proj, mlp.up_proj)
+        self.qkv, self.qkv_bias = _joined_projections(
+            layer.input_layernorm, attention.q_proj, attention.k_proj, attention.v_proj
+        )
+        self.gate_up, self.gate_up_bias = _joined_projections(
+            layer.post_attention_layernorm, mlp.gate_proj, mlp.up_proj
+        )
         self.out, self.out_bias = attention.o_proj.weight.t(), attention.o_proj.bias
         self.down, self.down_bias = mlp.down_proj.weight.t(), mlp.down_proj.bias
         self.normed = hasattr(attention, "q_norm")
         ones = self.qkv.new_ones(attention.head_dim)
         query, key = (attention.q_norm.weight, attention.k_norm.weight) if self.normed else (ones, ones)
-        self.turned = torch.cat([(query * attention.scaling).expand(query_heads, -1), key.expand(key_heads, -1)])
+        self.head_scale = torch.cat([(query * attention.scaling).expand(query_heads, -1), key.expand(key_heads, -1)])
 
 
-def _beside(norm: Any, *projections: Any) -> tuple[Tensor, Tensor | None]:
+def _joined_projections(norm: Any, *projections: Any) -> tuple[Tensor, Tensor | None]:
     weight = torch.cat([p.weight for p in projections]).mul_(norm.weight)
     return weight, None if projections[0].bias is None else torch.cat([p.bias for p in projections])
 
 
-def _owner(backbone: Backbone) -> Any:
-    """The model itself when nothing wraps it."""
+def _unwrapped_model(backbone: Backbone) -> Any:
+    """Returns the model that the body belongs to where nothing wraps it, otherwise None."""
     return backbone.model if getattr(backbone.model, "model", None) is backbone.body else None

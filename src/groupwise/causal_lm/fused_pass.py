@@ -55,20 +55,20 @@ class _Rotation(torch.autograd.Function):
 
 
 def serves(backbone: Backbone) -> bool:
-    """Whether this model's training pass is the one written here: the family of `groupwise.causal_lm.fused`, and no
-    dropout in attention now.
+    """Tests that the training pass written here is this model's own: the family of `groupwise.causal_lm.fused`, and no
+    dropout in attention at the moment.
     """
     body: Any = backbone.body
     return is_plain_rotary(backbone) and not (body.training and body.layers[0].self_attn.attention_dropout)
 
 
 def states(backbone: Backbone, ids: Tensor, position: Tensor, attend: Attend) -> Tensor:
-    """Hidden states before the head, ``[N, H]``, with gradient.
+    """Computes the hidden states before the head, ``[N, H]``, with gradient.
 
     Args:
         backbone: a model that this `serves`.
         ids: ``[N]`` tokens.
-        position: ``[N]`` of each.
+        position: ``[N]`` position of each token.
         attend: called with the attention module, query ``[N, heads, dim]``, key and value; gives ``[N, heads, dim]``.
     """
     body: Any = backbone.body

@@ -23,7 +23,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from groupwise.causal_lm.tile import Coefficients, HeadShape, Running, backpropagate, blocks, compute_dtype, held
+from groupwise.causal_lm.tile import (
+    Coefficients,
+    HeadShape,
+    Running,
+    backpropagate,
+    blocks,
+    compute_dtype,
+    product_dtype,
+)
 
 FIELDS = ("log_prob", "entropy", "score_norm")
 DEFAULT_MEMORY_BYTES = 192 * 2**20
@@ -46,7 +54,7 @@ class _TokenScores(torch.autograd.Function):
             running = Running(num, requires, hidden, dtype)
             tiles = hidden.new_empty(2, min(tile_rows, num) * block_size, dtype=dtype)
             for block in blocks(vocabulary, block_size):
-                w, b = weight[block].to(held(weight, dtype)), None if bias is None else bias[block]
+                w, b = weight[block].to(product_dtype(weight, dtype)), None if bias is None else bias[block]
                 for rows in blocks(num, tile_rows):
                     u, scratch = _views(tiles, rows, block)
                     u = shape.logits(hidden[rows], w, b, dtype, out=u)
@@ -74,7 +82,7 @@ class _TokenScores(torch.autograd.Function):
             grad_bias = torch.empty_like(bias) if need_bias else None
             tiles = hidden.new_empty(2, min(tile_rows, num) * block_size, dtype=dtype)
             for block in blocks(vocabulary, block_size):
-                w, b = weight[block].to(held(weight, dtype)), None if bias is None else bias[block]
+                w, b = weight[block].to(product_dtype(weight, dtype)), None if bias is None else bias[block]
                 block_weight = None if grad_weight is None else torch.zeros_like(w, dtype=dtype)
                 block_bias = None if grad_bias is None else grad_bias.new_zeros(block.stop - block.start, dtype=dtype)
                 for rows in blocks(num, tile_rows):
@@ -141,7 +149,7 @@ def token_scores(
     scale: float = 1.0,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
 ) -> dict[str, Tensor]:
-    """Scores of drawn tokens, with gradient, in memory that does not grow with the vocabulary.
+    """Scores drawn tokens, with gradient, in memory that does not grow with the vocabulary.
 
         log_prob = u_y - logsumexp(u),   u = cap tanh(scale (W h + b) / cap) / temperature
 
@@ -172,9 +180,9 @@ def token_scores(
     its gradient.
     """
     requires = _checked(hidden, weight, target, requires, temperature, softcap)
-    item = compute_dtype(hidden, weight).itemsize
+    element_bytes = compute_dtype(hidden, weight).itemsize
     block = min(_BLOCK_TOKENS, weight.shape[0])
-    tile_rows = max(1, min(_TILE_ELEMENTS, memory_bytes // (2 * item)) // block)
+    tile_rows = max(1, min(_TILE_ELEMENTS, memory_bytes // (2 * element_bytes)) // block)
     outputs = _TokenScores.apply(
         hidden, weight, bias, target, HeadShape(temperature, softcap, scale), requires, tile_rows
     )
@@ -195,7 +203,7 @@ def token_scores_backward(
     scale: float = 1.0,
     memory_bytes: int = DEFAULT_MEMORY_BYTES,
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """Scores and gradients in one pass, for cotangents that are known before it; adds to ``weight.grad`` and
+    """Computes scores and gradients in one pass, for cotangents that are known before it; adds to ``weight.grad`` and
     ``bias.grad``.
 
         grad_hidden = d (sum_field sum_n cotangent_n field_n) / d hidden
@@ -238,16 +246,16 @@ def token_scores_backward(
     grad_bias, finish_bias = _accumulator(bias, dtype)
     scores = {name: hidden.new_empty(num, dtype=dtype) for name in FIELDS if name in requires}
     with torch.autocast(hidden.device.type, enabled=False):
-        kept = [
+        logit_buffers = [
             hidden.new_empty(chunk_rows * (block.stop - block.start), dtype=dtype)
             for block in blocks(vocabulary, block_size)
         ]
         scratch = hidden.new_empty(chunk_rows * block_size, dtype=dtype)
         for rows in blocks(num, chunk_rows):
             n = rows.stop - rows.start
-            h, y, everything = hidden[rows].to(held(hidden, dtype)), target[rows], slice(0, n)
+            h, y, all_rows = hidden[rows].to(product_dtype(hidden, dtype)), target[rows], slice(0, n)
             running = Running(n, requires, hidden, dtype)
-            for buffer, block in zip(kept, blocks(vocabulary, block_size), strict=True):
+            for buffer, block in zip(logit_buffers, blocks(vocabulary, block_size), strict=True):
                 width = block.stop - block.start
                 u = shape.logits(
                     h,
@@ -256,7 +264,7 @@ def token_scores_backward(
                     dtype,
                     out=buffer[: n * width].view(n, width),
                 )
-                running.add(everything, u, y, block.start, scratch[: n * width].view(n, width))
+                running.add(all_rows, u, y, block.start, scratch[: n * width].view(n, width))
             chunk = running.scores(requires)
             for name, value in chunk.items():
                 scores[name][rows] = value
@@ -264,12 +272,10 @@ def token_scores_backward(
                 running.lse,
                 Coefficients.of({name: g[rows].to(dtype) for name, g in cotangents.items()}, running, chunk),
             )
-            for buffer, block in zip(kept, blocks(vocabulary, block_size), strict=True):
+            for buffer, block in zip(logit_buffers, blocks(vocabulary, block_size), strict=True):
                 width = block.stop - block.start
                 u = buffer[: n * width].view(n, width)
-                g = coefficients.gradient(
-                    everything, u, lse, y, block.start, shape, scratch[: n * width].view(n, width)
-                )
+                g = coefficients.gradient(all_rows, u, lse, y, block.start, shape, scratch[: n * width].view(n, width))
                 block_weight = None if grad_weight is None else grad_weight[block]
                 backpropagate(
                     g,
@@ -287,8 +293,8 @@ def token_scores_backward(
 
 
 def _accumulator(parameter: Tensor | None, dtype: torch.dtype) -> tuple[Tensor | None, Callable[[], None]]:
-    """Where a gradient is summed: ``.grad`` itself, or beside it in `dtype` where ``.grad`` is too coarse to add chunk
-    after chunk.
+    """Chooses where a gradient is summed: ``.grad`` itself, or a tensor beside it in `dtype` where ``.grad`` is too
+    coarse to add chunk after chunk. Also returns the function that ends the sum.
     """
     if parameter is None or not parameter.requires_grad:
         return None, lambda: None

@@ -1,6 +1,4 @@
-"""From a folder or hub id to a model with its tokenizer, and back to a plain folder that transformers loads
-anywhere.
-"""
+"""Loads a model with its tokenizer from a folder or hub id, and saves a plain folder that transformers loads."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ class LoadedLM:
 
 
 def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM:
-    """Load what `config` names.
+    """Loads the model that `config` names.
 
     Args:
         config: folder or hub id, dtype, adapter.
@@ -99,10 +97,10 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
             f"path = {config.path!r}: transformers cannot load a causal language model from it: {_first_line(error)}"
         ) from error
     if missing := sorted(report["missing_keys"]):
-        shown = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
+        missing_sample = ", ".join(missing[:3]) + (", ..." if len(missing) > 3 else "")
         raise ConfigError(
-            f"path = {config.path!r}: its weights lack {len(missing)} tensors ({shown}); they would be random. Save the"
-            " whole model into the folder"
+            f"path = {config.path!r}: its weights lack {len(missing)} tensors ({missing_sample}); they would be random."
+            " Save the whole model into the folder"
         )
     fit_tokenizer(tokenizer, model, config.path)
     model = model.to(device)
@@ -113,8 +111,8 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
 
 
 def check_folder(path: str) -> None:
-    """Refuse a local folder that cannot hold a causal LM, saying which file is missing. A name that is no local path is
-    left to the hub.
+    """Refuses a local folder that cannot hold a causal LM, saying which file is missing. A name that is no local path
+    is left to the hub.
 
     Raises:
         ConfigError: as `load`.
@@ -162,33 +160,33 @@ def check_folder(path: str) -> None:
 
 
 def _check_kind(config: CausalLMConfig) -> None:
-    """Refuses what its configuration says is no decoder-only language model, before any weight is read."""
+    """Refuses a model whose configuration says that it is no decoder-only language model, before any weight is read."""
     try:
-        told = AutoConfig.from_pretrained(config.path, revision=config.revision or "main", **_NO_CODE)
+        model_config = AutoConfig.from_pretrained(config.path, revision=config.revision or "main", **_NO_CODE)
     except Exception as error:  # what is wrong with the folder is said where the model itself is loaded
         if is_out_of_memory(error):
             raise
         return
     use = "Groupwise trains decoder-only causal language models; give one, such as Qwen/Qwen2.5-0.5B"
-    if getattr(told, "is_encoder_decoder", False):
+    if getattr(model_config, "is_encoder_decoder", False):
         raise ConfigError(
             f"path = {config.path!r}: its config.json says is_encoder_decoder = true (model_type ="
-            f" {told.model_type!r}): the prompt is read by an encoder, and {use}"
+            f" {model_config.model_type!r}): the prompt is read by an encoder, and {use}"
         )
-    if type(told) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+    if type(model_config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise ConfigError(
-            f"path = {config.path!r}: transformers has no causal language model of model_type = {told.model_type!r},"
-            f" which its config.json names; {use}"
+            f"path = {config.path!r}: transformers has no causal language model of model_type ="
+            f" {model_config.model_type!r}, which its config.json names; {use}"
         )
 
 
 def _check_hub(path: str) -> None:
-    """A hub that does not answer is an error at once, not after half a minute of others' attempts."""
+    """Refuses a hub that does not answer at once, instead of half a minute of retries in the libraries below."""
     try:
-        kept = try_to_load_from_cache(path, "config.json")
+        cached_file = try_to_load_from_cache(path, "config.json")
     except ValueError:  # no name of the hub: transformers says so
         return
-    if constants.HF_HUB_OFFLINE or isinstance(kept, str):
+    if constants.HF_HUB_OFFLINE or isinstance(cached_file, str):
         return
     try:
         httpx.head(constants.ENDPOINT, timeout=10)
@@ -200,7 +198,7 @@ def _check_hub(path: str) -> None:
 
 
 def load_tokenizer(path: str, revision: str | None = None) -> Any:
-    """The tokenizer of a folder or hub id.
+    """Loads the tokenizer of a folder or hub id.
 
     Raises:
         ConfigError: it cannot be loaded.
@@ -210,12 +208,14 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
     except Exception as error:  # a stranger's files: the readers of tokenizers raise whatever they meet
         if is_out_of_memory(error):
             raise
-        where = "" if Path(path).is_dir() else "there is no such folder here, and as a name on the hub "
-        raise ConfigError(f"path = {path!r}: {where}its tokenizer cannot be loaded: {_first_line(error)}") from error
+        path_note = "" if Path(path).is_dir() else "there is no such folder here, and as a name on the hub "
+        raise ConfigError(
+            f"path = {path!r}: {path_note}its tokenizer cannot be loaded: {_first_line(error)}"
+        ) from error
 
 
 def fit_tokenizer(tokenizer: Any, model: Any, path: str = "") -> None:
-    """Give the tokenizer an end token (from the model's configuration, if need be) and a pad token (the end token, if
+    """Gives the tokenizer an end token (from the model's configuration, if need be) and a pad token (the end token, if
     need be).
 
     The pad token never reaches a loss: padding is outside the mask and outside attention.
@@ -240,13 +240,13 @@ def fit_tokenizer(tokenizer: Any, model: Any, path: str = "") -> None:
             "use the model's own tokenizer, or model.resize_token_embeddings(len(tokenizer)) and save again"
         )
     if tokenizer.eos_token_id is None:
-        named = [
+        end_tokens = [
             getattr(source, "eos_token_id", None)
             for source in (getattr(model, "generation_config", None), model.config)
         ]
         ids = [
             i
-            for value in named
+            for value in end_tokens
             for i in (value if isinstance(value, list | tuple) else [value])
             if isinstance(i, int) and 0 <= i < len(tokenizer)
         ]
@@ -261,8 +261,8 @@ def fit_tokenizer(tokenizer: Any, model: Any, path: str = "") -> None:
 
 
 def _without_dropout(model: nn.Module) -> None:
-    """Rates of zero, in dropout layers and where a layer keeps its rate as a number; the configuration that is saved
-    stays as it was.
+    """Sets the rates to zero, in dropout layers and where a layer keeps its rate as a number; the configuration that is
+    saved stays as it was.
     """
     for module in model.modules():
         if isinstance(module, nn.Dropout):
@@ -273,7 +273,7 @@ def _without_dropout(model: nn.Module) -> None:
 
 
 def add_lora(model: nn.Module, config: LoraConfig) -> nn.Module:
-    """The model with an adapter on the named layers; only the adapter is trained.
+    """Puts an adapter on the named layers of a model; only the adapter is trained.
 
     Raises:
         ConfigError: target modules that the model does not have.
@@ -309,7 +309,7 @@ def add_lora(model: nn.Module, config: LoraConfig) -> nn.Module:
 
 
 def save(model: Any, tokenizer: Any, folder: str | Path, *, merge: bool = True) -> None:
-    """Write a plain transformers folder (safetensors, tokenizer), which ``AutoModelForCausalLM.from_pretrained`` loads
+    """Writes a plain transformers folder (safetensors, tokenizer), which ``AutoModelForCausalLM.from_pretrained`` loads
     without Groupwise.
 
     Args:
@@ -341,13 +341,13 @@ def save(model: Any, tokenizer: Any, folder: str | Path, *, merge: bool = True) 
 
 @contextmanager
 def without_progress_bars() -> Iterator[None]:
-    """transformers draws a bar for every file; ours is the only one on the screen."""
-    shown = logging.is_progress_bar_enabled()
+    """Hides the bars that transformers draws for every file, so that only the run's own bar is on the screen."""
+    were_enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if were_enabled:
             logging.enable_progress_bar()
 
 

@@ -52,13 +52,17 @@ class _Rectangle:
         self.places = self.filled.view(-1).nonzero().squeeze(1)
 
     def padded(self, packed: Tensor) -> Tensor:
-        """``[n, ...]`` as ``[rows, width, ...]``, 0 where nothing is."""
-        places, rest = self.num_rows * self.width, packed.shape[1:]
-        whole = packed if len(packed) == places else packed.new_zeros(places, *rest).index_copy(0, self.places, packed)
-        return whole.view(self.num_rows, self.width, *rest)
+        """Returns ``[n, ...]`` as ``[rows, width, ...]``, 0 in the padding."""
+        places, trailing_shape = self.num_rows * self.width, packed.shape[1:]
+        padded_rows = (
+            packed
+            if len(packed) == places
+            else packed.new_zeros(places, *trailing_shape).index_copy(0, self.places, packed)
+        )
+        return padded_rows.view(self.num_rows, self.width, *trailing_shape)
 
     def packed(self, padded: Tensor) -> Tensor:
-        """``[rows, width, ...]`` as ``[n, ...]``."""
+        """Returns ``[rows, width, ...]`` without its padding, ``[n, ...]``."""
         flat = padded.flatten(0, 1)
         return flat if len(flat) == len(self.places) else _Pick.apply(flat, self.places)  # type: ignore[no-any-return]
 
@@ -66,7 +70,7 @@ class _Rectangle:
 @final
 @dataclass(frozen=True)
 class _Packing:
-    """Where what stands in the row.
+    """The layout of a packed row: where its prompts and completions lie, and which tokens a completion sees.
 
     Args:
         prompts, completions: their rectangles; completions without the last token, which is never an input.
@@ -80,26 +84,26 @@ class _Packing:
     visible: Tensor
 
     def attend(self, module: Any, query: Tensor, key: Tensor, value: Tensor, **settings: Any) -> Tensor:
-        """``[N, heads, dim]`` in and out."""
+        """Attends within prompts, and from completions to their prompt and themselves; all ``[N, heads, dim]``."""
         split = len(self.prompts.places)
         rows = (query, key, value)
-        asked, keys, values = (self.prompts.padded(row[:split]) for row in rows)
-        first = _sdpa(module, asked, keys, values, None, settings)
+        queries, keys, values = (self.prompts.padded(row[:split]) for row in rows)
+        prompt_output = _sdpa(module, queries, keys, values, None, settings)
         if len(rows[0]) == split:
-            return self.prompts.packed(first)
-        asked, own_keys, own_values = (self.completions.padded(row[split:]) for row in rows)
+            return self.prompts.packed(prompt_output)
+        queries, own_keys, own_values = (self.completions.padded(row[split:]) for row in rows)
         keys, values = (
-            torch.cat([of_prompt.index_select(0, self.member), own], 1)
-            for of_prompt, own in ((keys, own_keys), (values, own_values))
+            torch.cat([prompt_states.index_select(0, self.member), completion_states], 1)
+            for prompt_states, completion_states in ((keys, own_keys), (values, own_values))
         )
-        rest = _sdpa(module, asked, keys, values, self.visible, settings)
-        return torch.cat([self.prompts.packed(first), self.completions.packed(rest)])
+        completion_output = _sdpa(module, queries, keys, values, self.visible, settings)
+        return torch.cat([self.prompts.packed(prompt_output), self.completions.packed(completion_output)])
 
 
 def _sdpa(
     module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, settings: dict[str, Any]
 ) -> Tensor:
-    """``[rows, width, heads, dim]`` in and out."""
+    """Calls the attention of transformers on ``[rows, width, heads, dim]``, and returns the same shape."""
     return sdpa_attention_forward(
         module,
         query.transpose(1, 2),
@@ -128,16 +132,16 @@ def _attention(
 ) -> tuple[Tensor, None]:
     if any(extra is not None for extra in (softcap, position_bias, s_aux)):
         raise NotImplementedError("attention with a cap, a bias or sinks is left to the model")
-    asked, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))
-    return packing.attend(module, asked, keys, values, dropout=dropout, scaling=scaling).unsqueeze(0), None
+    queries, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))
+    return packing.attend(module, queries, keys, values, dropout=dropout, scaling=scaling).unsqueeze(0), None
 
 
 AttentionInterface.register(_NAME, _attention)
 
 
 def can_pack(backbone: Backbone) -> bool:
-    """Whether the model's layers allow it: full attention everywhere, through the interface. The first time it is tried
-    against the model's own padded pass.
+    """Tests that the model's layers allow packing: full attention in every layer, through the interface of
+    transformers. The first call compares a packed pass with the model's own padded pass.
     """
     config = backbone.config
     if not backbone.takes_position_ids or config._attn_implementation != "sdpa":
@@ -158,22 +162,22 @@ def _agrees(backbone: Backbone) -> bool:
     fed = torch.tensor([3, 1, 2], device=backbone.device)
     with backbone.evaluating(), torch.autocast(backbone.device.type, enabled=False):
         try:
-            ours, place = hidden(backbone, prompts, tokens, fed)
+            packed_states, place = hidden(backbone, prompts, tokens, fed)
         except (TypeError, ValueError, RuntimeError, NotImplementedError):
             return False
         for row, (prompt, count) in enumerate(zip(prompts, fed.tolist(), strict=True)):
             ids = torch.cat([torch.tensor(prompt, device=backbone.device), tokens[row, :count]]).unsqueeze(0)
-            theirs = backbone.hidden(
+            padded_states = backbone.hidden(
                 ids, position_ids=torch.arange(ids.shape[1], device=ids.device).unsqueeze(0), use_cache=False
             )[0, len(prompt) - 1 :]
-            tolerance = (2e-2 if theirs.dtype.itemsize < 4 else 1e-4) * theirs.abs().max().clamp_min(1e-6)
-            if not bool(((ours[place[row, : count + 1]] - theirs).abs() <= tolerance).all()):
+            tolerance = (2e-2 if padded_states.dtype.itemsize < 4 else 1e-4) * padded_states.abs().max().clamp_min(1e-6)
+            if not bool(((packed_states[place[row, : count + 1]] - padded_states).abs() <= tolerance).all()):
                 return False
     return True
 
 
 def hidden(backbone: Backbone, prompts: Sequence[Sequence[int]], tokens: Tensor, fed: Tensor) -> tuple[Tensor, Tensor]:
-    """Hidden states of all tokens and where to find those that predict a completion.
+    """Computes the hidden states of all tokens, and the places of those that predict a completion.
 
     Args:
         backbone: a model that `can_pack`.
@@ -188,22 +192,25 @@ def hidden(backbone: Backbone, prompts: Sequence[Sequence[int]], tokens: Tensor,
     device = tokens.device
     # Members of a group hold the same list, which is read once.
     distinct = {id(prompt): tuple(prompt) for prompt in prompts}
-    number = {prompt: index for index, prompt in enumerate(dict.fromkeys(distinct.values()))}
-    member = torch.tensor([number[distinct[id(prompt)]] for prompt in prompts], device=device)
-    lengths = torch.tensor([len(prompt) for prompt in number], device=device)
-    first, rest = _Rectangle(lengths), _Rectangle(fed)
-    columns, steps = torch.arange(first.width, device=device), torch.arange(rest.width, device=device)
-    in_prompt = (columns < lengths[member].unsqueeze(1)).unsqueeze(1).expand(-1, rest.width, -1)
+    place_of = {prompt: index for index, prompt in enumerate(dict.fromkeys(distinct.values()))}
+    member = torch.tensor([place_of[distinct[id(prompt)]] for prompt in prompts], device=device)
+    lengths = torch.tensor([len(prompt) for prompt in place_of], device=device)
+    prompt_rows, completion_rows = _Rectangle(lengths), _Rectangle(fed)
+    columns, steps = torch.arange(prompt_rows.width, device=device), torch.arange(completion_rows.width, device=device)
+    in_prompt = (columns < lengths[member].unsqueeze(1)).unsqueeze(1).expand(-1, completion_rows.width, -1)
     in_completion = (steps <= steps.unsqueeze(1)).expand(len(prompts), -1, -1)
-    packing = _Packing(first, rest, member, torch.cat([in_prompt, in_completion], -1).unsqueeze(1))
+    packing = _Packing(prompt_rows, completion_rows, member, torch.cat([in_prompt, in_completion], -1).unsqueeze(1))
     ids = torch.cat(
         [
-            torch.tensor([token for prompt in number for token in prompt], device=device),
-            tokens[:, : rest.width][rest.filled],
+            torch.tensor([token for prompt in place_of for token in prompt], device=device),
+            tokens[:, : completion_rows.width][completion_rows.filled],
         ]
     )
     position = torch.cat(
-        [columns.expand(len(number), -1)[first.filled], (lengths[member].unsqueeze(1) + steps)[rest.filled]]
+        [
+            columns.expand(len(place_of), -1)[prompt_rows.filled],
+            (lengths[member].unsqueeze(1) + steps)[completion_rows.filled],
+        ]
     )
     if fused_pass.serves(backbone):
         states = fused_pass.states(
@@ -214,16 +221,16 @@ def hidden(backbone: Backbone, prompts: Sequence[Sequence[int]], tokens: Tensor,
             states = backbone.hidden(
                 ids.unsqueeze(0), position_ids=position.unsqueeze(0), use_cache=False, packing=packing
             )[0]
-    place = torch.zeros_like(rest.filled, dtype=torch.long)
-    place[rest.filled] = torch.arange(len(first.places), len(ids), device=device)
+    place = torch.zeros_like(completion_rows.filled, dtype=torch.long)
+    place[completion_rows.filled] = torch.arange(len(prompt_rows.places), len(ids), device=device)
     return states, torch.cat([(lengths.cumsum(0) - 1)[member].unsqueeze(1), place], 1)
 
 
 @contextmanager
 def _packed_attention(config: Any) -> Iterator[None]:
-    before = config._attn_implementation
+    previous = config._attn_implementation
     config._attn_implementation = _NAME
     try:
         yield
     finally:
-        config._attn_implementation = before
+        config._attn_implementation = previous

@@ -18,7 +18,7 @@ from torch import Tensor
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig
 from groupwise.causal_lm.decode import Decoder, prefill
-from groupwise.causal_lm.draw import check_finite, draw, kept, uniforms
+from groupwise.causal_lm.draw import check_finite, draw, truncation_mask, uniforms
 from groupwise.causal_lm.stop import Stops
 from groupwise.config import ConfigError
 
@@ -32,7 +32,8 @@ _LEAVE_SHARE = 1 / 8
 @final
 @dataclass(frozen=True)
 class Completions:
-    """What was sampled. ``B = prompts x group size`` members in the order of the prompts; ``T`` the longest completion.
+    """The sampled completions. ``B = prompts x group size`` members in the order of the prompts; ``T`` the longest
+    completion.
 
     Args:
         tokens: ``[B, T]`` long, 0 beyond a member's length.
@@ -41,8 +42,8 @@ class Completions:
         length: ``[B]`` tokens of each member, the environment's included.
         log_prob: ``[B, T]`` nats under the full distribution at the sampling temperature; 0 where the mask is false.
         behaviour_log_prob: ``[B, T]`` nats under what top-p and top-k left; ``None`` when nothing was left out.
-        entropy: ``[B, T]`` nats of the full distribution, when asked for.
-        score_norm: ``[B, T]``, when asked for.
+        entropy: ``[B, T]`` nats of the full distribution, when `requires` names it.
+        score_norm: ``[B, T]``, when `requires` names it.
         truncated: ``[B]`` bool, true where a limit ended the member.
     """
 
@@ -56,17 +57,17 @@ class Completions:
     truncated: Tensor
 
     def token_lists(self) -> list[list[int]]:
-        """Each member's tokens without padding."""
+        """Lists each member's tokens without padding."""
         return [row[:length] for row, length in zip(self.tokens.tolist(), self.length.tolist(), strict=True)]
 
     def cut(self) -> Completions:
-        """The same, with ``T`` the longest member's length."""
+        """Cuts the columns so that ``T`` is the longest member's length."""
         longest = int(self.length.max().item()) if len(self.length) else 0
         return replace(self, **{name: value[:, :longest] for name, value in self._tensors().items() if value.ndim == 2})
 
     @classmethod
     def concatenate(cls, parts: Sequence[Completions]) -> Completions:
-        """The members of all parts, padded to the longest."""
+        """Joins the members of all parts, padded to the longest."""
         longest = max(part.tokens.shape[1] for part in parts)
         columns = [part._tensors() for part in parts]
         joined = {
@@ -85,7 +86,7 @@ class Completions:
 
 
 def end_ids(model: Any, tokenizer: Any = None) -> tuple[int, ...]:
-    """Ids that end a completion: those of the model's generation configuration and the tokenizer's.
+    """Collects the ids that end a completion: those of the model's generation configuration and the tokenizer's.
 
     Raises:
         ConfigError: there is none.
@@ -98,22 +99,22 @@ def end_ids(model: Any, tokenizer: Any = None) -> tuple[int, ...]:
         (1,)
     """
     inner = model.get_base_model() if hasattr(model, "peft_config") else model
-    found: set[int] = set()
+    end_tokens: set[int] = set()
     for source in (getattr(inner, "generation_config", None), inner.config, tokenizer):
         value = getattr(source, "eos_token_id", None)
         ids = list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
-        if any(not isinstance(each, int) or isinstance(each, bool) for each in ids):
+        if any(not isinstance(token, int) or isinstance(token, bool) for token in ids):
             raise ConfigError(
                 f"eos_token_id = {str(value)[:80]!r} in the model's folder: must be a number or a list of numbers; mend"
                 " generation_config.json"
             )
-        found |= set(ids)
-    if not found:
+        end_tokens |= set(ids)
+    if not end_tokens:
         raise ConfigError(
             "neither the model's configuration nor the tokenizer names an end-of-sequence token; write eos_token into"
             " tokenizer_config.json"
         )
-    return tuple(sorted(found))
+    return tuple(sorted(end_tokens))
 
 
 def sample(
@@ -130,7 +131,7 @@ def sample(
     progress: Progress | None = None,
     max_members: int | None = None,
 ) -> Completions:
-    """Draw `group_size` completions of every prompt.
+    """Draws `group_size` completions of every prompt.
 
     Args:
         backbone: the model, taken apart.
@@ -164,13 +165,13 @@ def sample(
         >>> backbone = Backbone(
         ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
         ... )
-        >>> found = sample(
+        >>> completions = sample(
         ...     backbone, [[3, 4], [4]], group_size=2, settings=SamplingConfig(max_new_tokens=3), seeds=[0, 1, 2, 3]
         ... )
-        >>> len(found.tokens), bool((found.log_prob[found.mask] < 0).all())
+        >>> len(completions.tokens), bool((completions.log_prob[completions.mask] < 0).all())
         (4, True)
-        >>> alone = sample(backbone, [[4]], group_size=1, settings=SamplingConfig(max_new_tokens=3), seeds=[3])
-        >>> alone.token_lists()[0] == found.token_lists()[3]
+        >>> single = sample(backbone, [[4]], group_size=1, settings=SamplingConfig(max_new_tokens=3), seeds=[3])
+        >>> single.token_lists()[0] == completions.token_lists()[3]
         True
     """
     total = len(prompts) * group_size
@@ -188,8 +189,8 @@ def sample(
     parts, members = [], []
     done = 0
     for start in range(0, len(order), batch):
-        chosen = order[start : start + batch]
-        numbers = [p * group_size + g for p in chosen for g in range(group_size)]
+        batch_prompts = order[start : start + batch]
+        numbers = [p * group_size + g for p in batch_prompts for g in range(group_size)]
         run = _Run(
             backbone,
             settings,
@@ -200,19 +201,19 @@ def sample(
             group_size,
             continue_with,
         )
-        base = done
+        num_before = done
         with backbone.evaluating():
             parts.append(
                 run.run(
-                    [prompts[p] for p in chosen],
-                    None if progress is None else lambda n, base=base: progress(base + n, total),
+                    [prompts[p] for p in batch_prompts],
+                    None if progress is None else lambda n, num_before=num_before: progress(num_before + n, total),
                 )
             )
         members += numbers
         done += len(numbers)
     joined = Completions.concatenate(parts)
-    back = torch.tensor(members, device=backbone.device).argsort()
-    return replace(joined, **{name: value[back] for name, value in joined._tensors().items()}).cut()
+    inverse_order = torch.tensor(members, device=backbone.device).argsort()
+    return replace(joined, **{name: value[inverse_order] for name, value in joined._tensors().items()}).cut()
 
 
 def check(
@@ -222,7 +223,7 @@ def check(
     settings: SamplingConfig,
     seeds: Sequence[int],
 ) -> None:
-    """Refuse what cannot be sampled, before anything is computed; arguments and errors as of `sample`."""
+    """Refuses arguments that cannot be sampled, before anything is computed; arguments and errors as of `sample`."""
     if len(seeds) != (total := len(prompts) * group_size):
         raise ValueError(
             f"{len(seeds)} seeds for {len(prompts)} prompts x {group_size} members: give {total}, one a member"
@@ -290,19 +291,19 @@ class _Run:
             token = self._choose(hidden, step, rows)
             ended = self._ended(token, step, index, live)
             if ended:
-                for at in ended:
-                    live[at] = False
-                left = sum(live)
+                for slot in ended:
+                    live[slot] = False
+                num_live = sum(live)
                 if progress is not None:
-                    progress(num - left)
-                if left == 0:
+                    progress(num - num_live)
+                if num_live == 0:
                     break
-                if len(live) - left >= max(1, len(live) * _LEAVE_SHARE):
-                    stay = torch.tensor([at for at, alive in enumerate(live) if alive], device=self.device)
+                if len(live) - num_live >= max(1, len(live) * _LEAVE_SHARE):
+                    stay = torch.tensor([slot for slot, alive in enumerate(live) if alive], device=self.device)
                     decoder.select(stay)
                     token, position = token[stay], position[stay]
                     rows = stay if rows is None else rows[stay]
-                    index, live = [index[at] for at in stay.tolist()], [True] * left
+                    index, live = [index[slot] for slot in stay.tolist()], [True] * num_live
             if step + 1 == limit:
                 break
             hidden = decoder.step(token, position)
@@ -312,7 +313,9 @@ class _Run:
         return self._finish(max(self.length))
 
     def _prefill(self, prompts: Sequence[Sequence[int]]) -> tuple[Tensor, Decoder, Tensor]:
-        """Each prompt once: hidden states of its last token, a decoder, and the next position, all once a member."""
+        """Forwards each prompt once and returns the hidden states of its last token, a decoder, and the next position,
+        all repeated for each member.
+        """
         longest = max(map(len, prompts))
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
         ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts], device=self.device)
@@ -320,9 +323,9 @@ class _Run:
         return hidden, decoder, lengths.repeat_interleave(self.group_size, 0)
 
     def _choose(self, hidden: Tensor, step: int, rows: Tensor | None) -> Tensor:
-        """Draw a token for every row and keep what is asked for about it."""
+        """Draws a token for every row and stores the fields that are recorded of it."""
         log_p = torch.log_softmax(self.backbone.logits(hidden, self.settings.temperature, self.weight), dim=-1)
-        keep = kept(log_p, self.settings.top_k, self.settings.top_p) if self.settings.truncates else None
+        keep = truncation_mask(log_p, self.settings.top_k, self.settings.top_p) if self.settings.truncates else None
         p = None
         if self.uniform is None:
             token = log_p.argmax(1)
@@ -332,11 +335,11 @@ class _Run:
             token = draw(p if keep is None else p * keep, uniform)
         if self.pending:
             token = self._fed(token, rows)
-        chosen = log_p.gather(1, token.unsqueeze(1)).squeeze(1)
-        self._write("log_prob", step, rows, chosen)
+        chosen_log_prob = log_p.gather(1, token.unsqueeze(1)).squeeze(1)
+        self._write("log_prob", step, rows, chosen_log_prob)
         if "behaviour_log_prob" in self.columns:
             mass = 0.0 if keep is None else log_p.masked_fill(~keep, float("-inf")).logsumexp(1)
-            self._write("behaviour_log_prob", step, rows, chosen - mass)
+            self._write("behaviour_log_prob", step, rows, chosen_log_prob - mass)
         if "entropy" in self.columns or "score_norm" in self.columns:
             p = log_p.exp() if p is None else p
             if "entropy" in self.columns:
@@ -345,7 +348,10 @@ class _Run:
                 )
             if "score_norm" in self.columns:
                 self._write(
-                    "score_norm", step, rows, (1 - 2 * chosen.exp() + torch.linalg.vecdot(p, p)).clamp_min(0).sqrt()
+                    "score_norm",
+                    step,
+                    rows,
+                    (1 - 2 * chosen_log_prob.exp() + torch.linalg.vecdot(p, p)).clamp_min(0).sqrt(),
                 )
         self._write_to(self.steps, step, rows, token)
         return token
@@ -360,30 +366,36 @@ class _Run:
             columns[step].index_copy_(0, rows, value)
 
     def _fed(self, token: Tensor, rows: Tensor | None) -> Tensor:
-        """The environment's next token in place of the sampled one."""
+        """Replaces sampled tokens by the environment's next token in the rows where one is pending."""
         token = token.clone()
         order = range(len(token)) if rows is None else rows.tolist()
-        for at, row in enumerate(order):
+        for slot, row in enumerate(order):
             if row in self.pending:
-                token[at] = self.pending[row][0]
+                token[slot] = self.pending[row][0]
         return token
 
     def _ended(self, token: Tensor, step: int, index: list[int], live: list[bool]) -> list[int]:
-        """Places in the batch whose member ends with this token."""
-        asked = self.stops.may_end(token)
-        fed = set(self.pending)
-        for row in fed:
+        """Lists the slots of the batch whose member ends with this token."""
+        ends_possible = self.stops.may_end(token)
+        environment_rows = set(self.pending)
+        for row in environment_rows:
             if len(self.pending[row]) == 1:
                 del self.pending[row]
                 self.turn_start[row] = step + 1
             else:
                 self.pending[row].pop(0)
-        candidates = set(asked.nonzero().squeeze(1).tolist()) if bool(asked.any()) else set()
+        candidates = set(ends_possible.nonzero().squeeze(1).tolist()) if bool(ends_possible.any()) else set()
         if self.settings.max_turn_tokens is not None:
             candidates |= {
-                at for at, row in enumerate(index) if step + 1 - self.turn_start[row] >= self.settings.max_turn_tokens
+                slot
+                for slot, row in enumerate(index)
+                if step + 1 - self.turn_start[row] >= self.settings.max_turn_tokens
             }
-        return [at for at in sorted(candidates) if live[at] and index[at] not in fed and self._ends(index[at], step)]
+        return [
+            slot
+            for slot in sorted(candidates)
+            if live[slot] and index[slot] not in environment_rows and self._ends(index[slot], step)
+        ]
 
     def _ends(self, row: int, step: int) -> bool:
         turn = self.steps[self.turn_start[row] : step + 1, row].tolist()

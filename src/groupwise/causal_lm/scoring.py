@@ -1,5 +1,5 @@
-"""Sampled completions under the live model: the fields a loss reads, ``[B, T]``, with gradient or with cotangents that
-are already known.
+"""Scores of sampled completions under the live model: the fields a loss reads, ``[B, T]``, with gradient or with
+cotangents that are already known.
 
 Where the model allows it, members stand side by side in one row and their common prompt is forwarded once
 (`groupwise.causal_lm.packing`). Elsewhere rows are padded on the right, to the longest of the micro-batch: causal
@@ -28,7 +28,7 @@ def score(
     temperature: float = 1.0,
     pack: bool = True,
 ) -> dict[str, Tensor]:
-    """Fields of sampled tokens under the live model, with gradient.
+    """Computes fields of sampled tokens under the live model, with gradient.
 
     Args:
         backbone: the model, taken apart; its mode (dropout) and the caller's autocast are left as they are.
@@ -54,14 +54,14 @@ def score(
         >>> backbone = Backbone(
         ...     small_model(SmallModelConfig(hidden_size=8, num_heads=2), character_tokenizer("ab"), seed=0)
         ... )
-        >>> found = score(
+        >>> fields = score(
         ...     backbone,
         ...     [[3, 4]],
         ...     torch.tensor([[4, 3, 1]]),
         ...     torch.tensor([[True, False, True]]),
         ...     ["log_prob", "entropy"],
         ... )
-        >>> sorted(found), found["log_prob"][0, 1].item(), found["log_prob"].requires_grad
+        >>> sorted(fields), fields["log_prob"][0, 1].item(), fields["log_prob"].requires_grad
         (['entropy', 'log_prob'], 0.0, True)
     """
     rows, hidden = _hidden_at_mask(backbone, prompts, tokens, mask, pack)
@@ -80,8 +80,8 @@ def backward(
     temperature: float = 1.0,
     pack: bool = True,
 ) -> dict[str, Tensor]:
-    """Add the gradient of ``sum_field sum_bt cotangent_bt field_bt`` to every parameter's ``.grad``; the head takes its
-    part in the forward pass.
+    """Adds the gradient of ``sum_field sum_bt cotangent_bt field_bt`` to every parameter's ``.grad``; the head takes
+    its part in the forward pass.
 
     Args:
         cotangents: ``{field: [B, T]}``; read where the mask is true.
@@ -122,7 +122,9 @@ def _spread(values: Mapping[str, Tensor], rows: Tensor, mask: Tensor) -> dict[st
 def _hidden_at_mask(
     backbone: Backbone, prompts: Sequence[Sequence[int]], tokens: Tensor, mask: Tensor, pack: bool
 ) -> tuple[Tensor, Tensor]:
-    """Flat positions of true mask entries in ``[B, T]``, and the hidden states that predict them, ``[N, H]``."""
+    """Computes the flat positions of true mask entries in ``[B, T]``, and the hidden states that predict them, ``[N,
+    H]``.
+    """
     if tokens.shape != mask.shape or mask.ndim != 2 or len(prompts) != mask.shape[0] or mask.dtype != torch.bool:
         raise ValueError(
             f"{len(prompts)} prompts, tokens {tuple(tokens.shape)}, mask {tuple(mask.shape)} {mask.dtype}: expected B,"
@@ -150,8 +152,8 @@ def _hidden_at_mask(
 
 
 def _padded(backbone: Backbone, prompts: Sequence[Sequence[int]], tokens: Tensor, fed: Tensor) -> tuple[Tensor, Tensor]:
-    """Every row whole: prompt, then completion, then padding. Hidden states ``[B, L, H]``, and the place of each
-    prompt's last token.
+    """Forwards every row by itself: prompt, then completion, then padding. Returns hidden states ``[B, L, H]``, and the
+    place of each prompt's last token.
     """
     lengths = torch.tensor([len(prompt) for prompt in prompts], dtype=torch.long, device=tokens.device)
     columns = torch.arange(int((lengths + fed).max()) if len(prompts) else 1, device=tokens.device)

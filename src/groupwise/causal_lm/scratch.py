@@ -1,4 +1,4 @@
-"""A small causal LM from random weights, with a tokenizer of characters and chosen words: what a default experiment
+"""A small causal LM with random weights, and a tokenizer of characters and chosen words, so that a default experiment
 trains without a download.
 
 The model is Qwen3-shaped. A folder of type `qwen2` would not do: transformers replaces the tokenizer of such a folder
@@ -24,7 +24,7 @@ PAD, EOS, UNKNOWN = "<|pad|>", "<|end|>", "<|unknown|>"
 def character_tokenizer(
     characters: Iterable[str], words: Iterable[str] = (), special: Iterable[str] = ()
 ) -> PreTrainedTokenizerFast:
-    """A tokenizer whose tokens are single characters and whole words; decoding gives the text back, white space
+    """Makes a tokenizer whose tokens are single characters and whole words; decoding gives the text back, white space
     included.
 
     Args:
@@ -68,13 +68,10 @@ def character_tokenizer(
 def small_model(
     shape: SmallModelConfig, tokenizer: Any, seed: int, dtype: torch.dtype = torch.float32
 ) -> Qwen3ForCausalLM:
-    """A Qwen3-shaped model with random weights, for `tokenizer`; the global generators are left as they were.
+    """Makes a Qwen3-shaped model with random weights, for `tokenizer`; the global generators are left as they were.
 
     Args:
-        shape: its sizes.
         tokenizer: gives the vocabulary, end and pad ids.
-        seed: of the weights.
-        dtype: of the weights.
 
     Example:
         >>> tokenizer = character_tokenizer("ab")

@@ -1,5 +1,5 @@
-"""Where a turn ends: end-of-sequence tokens, and stop texts looked for in the decoded text so that it does not matter
-how they were cut into tokens.
+"""The end of a turn: end-of-sequence tokens, and stop texts, which are looked for in the decoded text so that their cut
+into tokens does not matter.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class Stops:
         self.tail = 4 * max((len(text) for text in self.texts), default=0) + 4
 
     def may_end(self, tokens: Tensor) -> Tensor:
-        """``[B]`` bool: tokens after which `ends` must be asked."""
+        """Marks the tokens after which `ends` must be called, ``[B]`` bool."""
         return self.table[tokens]
 
     def ends(self, turn: Sequence[int]) -> bool:
-        """Whether the turn whose tokens are `turn` ends with its last one."""
+        """Tests that the turn whose tokens are `turn` ends with its last token."""
         if turn[-1] in self.eos:
             return True
         if not self.texts:
@@ -79,13 +79,13 @@ def _decode(tokenizer: Any, tokens: Sequence[int]) -> str:
 
 
 def _may_complete(tokenizer: Any, texts: Sequence[str]) -> list[bool]:
-    last = {text[-1] for text in texts}
+    last_characters = {text[-1] for text in texts}
     num = len(tokenizer)
-    if any(character.isspace() for character in last):
+    if any(character.isspace() for character in last_characters):
         # Decoders drop or merge white space at the edges, so a token decoded alone does not show it.
         return [True] * num
-    alone = tokenizer.batch_decode(
+    token_texts = tokenizer.batch_decode(
         [[token] for token in range(num)], skip_special_tokens=False, clean_up_tokenization_spaces=False
     )
     # A token that decodes to the replacement character is part of a character; it may complete any.
-    return [any(character in text for character in last) or "\ufffd" in text for text in alone]
+    return [any(character in text for character in last_characters) or "\ufffd" in text for text in token_texts]

@@ -1,5 +1,5 @@
-"""One tile of logits, some positions by some tokens: how it is computed, what it adds to sums over the vocabulary, and
-its gradient.
+"""One tile of logits, some positions by some tokens: its computation, its part in sums over the vocabulary, and its
+gradient.
 
 The logits of one position are ``z = W h + b``, then ``u = cap tanh(s z / cap) / temperature`` (``u = s z /
 temperature`` without a cap). `groupwise.causal_lm.head` walks over the tiles; nothing here is larger than one.
@@ -16,7 +16,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class HeadShape:
-    """How a product ``W h`` becomes ``u``: the part of the head that is not a tensor.
+    """The parts of the head that are not tensors: from a product ``W h`` they make ``u``.
 
     Args:
         temperature: sampling temperature, above 0.
@@ -31,7 +31,7 @@ class HeadShape:
     def logits(
         self, hidden: Tensor, weight: Tensor, bias: Tensor | None, dtype: torch.dtype, out: Tensor | None = None
     ) -> Tensor:
-        """``u`` of one tile, ``[n, v]``, written to `out` where that is possible."""
+        """Computes ``u`` of one tile, ``[n, v]``, written to `out` where that is possible."""
         u = product(hidden, weight.t(), dtype, alpha=self.inner, out=out)
         if bias is not None:
             u.add_(bias.to(dtype), alpha=self.inner)
@@ -40,7 +40,7 @@ class HeadShape:
         return u
 
     def slope(self, u: Tensor) -> Tensor | None:
-        """``d u / d (inner z)`` where it is not one."""
+        """Computes ``d u / d (inner z)``; None where it is 1."""
         if self.softcap is None:
             return None
         return (u * (self.temperature / self.softcap)).square_().neg_().add_(1).div_(self.temperature)
@@ -52,22 +52,22 @@ class HeadShape:
 
 
 def compute_dtype(*tensors: Tensor) -> torch.dtype:
-    """fp64 where something is fp64, else fp32: half precision never leaves the product."""
+    """Returns fp64 where a tensor is fp64, else fp32: half precision never leaves the product."""
     return torch.float64 if any(t.dtype == torch.float64 for t in tensors) else torch.float32
 
 
 def product(
     a: Tensor, b: Tensor, dtype: torch.dtype, *, alpha: float = 1.0, out: Tensor | None = None, add: bool = False
 ) -> Tensor:
-    """``alpha a b`` in `dtype`; added to `out` with `add`."""
+    """Computes ``alpha a b`` in `dtype`; added to `out` with `add`."""
     if a.is_cuda and torch.float32 == dtype and torch.bfloat16 in (a.dtype, b.dtype):
         # Tensor cores multiply in half precision and accumulate in fp32; upcasting the factors first would be many
         # times slower.
-        found = torch.mm(a.to(torch.bfloat16), b.to(torch.bfloat16), out_dtype=torch.float32)
-        found = found if alpha == 1.0 else found.mul_(alpha)
+        scaled_product = torch.mm(a.to(torch.bfloat16), b.to(torch.bfloat16), out_dtype=torch.float32)
+        scaled_product = scaled_product if alpha == 1.0 else scaled_product.mul_(alpha)
         if out is None:
-            return found
-        return out.add_(found) if add else out.copy_(found)
+            return scaled_product
+        return out.add_(scaled_product) if add else out.copy_(scaled_product)
     a, b = a.to(dtype), b.to(dtype)
     if out is None:
         out = a.new_empty(a.shape[0], b.shape[1])
@@ -75,12 +75,12 @@ def product(
 
 
 def blocks(total: int, size: int) -> Iterator[slice]:
-    """`total` places in slices of `size`, the last one shorter."""
+    """Cuts `total` places into slices of `size`, the last one shorter."""
     return (slice(start, min(start + size, total)) for start in range(0, total, size))
 
 
 class Running:
-    """Three sums over the vocabulary that stay valid while it is seen block by block: ``lse``, ``sum p u`` and ``sum
+    """Three sums over the vocabulary that stay valid while it is read block by block: ``lse``, ``sum p u`` and ``sum
     p^2``.
     """
 
@@ -92,24 +92,24 @@ class Running:
         self.square = like.new_zeros(num, dtype=dtype) if "score_norm" in requires else None
 
     def add(self, rows: slice, u: Tensor, target: Tensor, start: int, scratch: Tensor) -> None:
-        """Take one tile ``u [n, v]`` of the rows `rows`, whose first column is token `start`."""
+        """Takes one tile ``u [n, v]`` of the rows `rows`, whose first column is token `start`."""
         local = target - start
         inside = (local >= 0) & (local < u.shape[1])
         picked = u.gather(1, local.clamp(0, u.shape[1] - 1).unsqueeze(1)).squeeze(1)
         self.target_u[rows] = torch.where(inside, picked, self.target_u[rows])
         peak = u.amax(1)
         p = torch.sub(u, peak.unsqueeze(1), out=scratch).exp_()
-        new = torch.maximum(self.peak[rows], peak)
-        keep, take = (self.peak[rows] - new).exp(), (peak - new).exp()
-        old_total = self.total[rows] * keep
-        total = old_total + p.sum(1) * take
+        new_peak = torch.maximum(self.peak[rows], peak)
+        old_factor, tile_factor = (self.peak[rows] - new_peak).exp(), (peak - new_peak).exp()
+        old_total = self.total[rows] * old_factor
+        total = old_total + p.sum(1) * tile_factor
         if self.mean_u is not None:
-            self.mean_u[rows] = (self.mean_u[rows] * old_total + _row_dot(p, u) * take) / total
+            self.mean_u[rows] = (self.mean_u[rows] * old_total + _row_dot(p, u) * tile_factor) / total
         if self.square is not None:
             self.square[rows] = (
-                self.square[rows] * old_total.square() + _row_dot(p, p) * take.square()
+                self.square[rows] * old_total.square() + _row_dot(p, p) * tile_factor.square()
             ) / total.square()
-        self.peak[rows], self.total[rows] = new, total
+        self.peak[rows], self.total[rows] = new_peak, total
 
     @property
     def lse(self) -> Tensor:
@@ -167,7 +167,7 @@ class Coefficients:
     def gradient(
         self, rows: slice, u: Tensor, lse: Tensor, target: Tensor, start: int, shape: HeadShape, scratch: Tensor
     ) -> Tensor:
-        """``d loss / d (inner z)`` of one tile; overwrites `u`."""
+        """Computes ``d loss / d (inner z)`` of one tile; overwrites `u`."""
         slope = shape.slope(u)
         p = torch.sub(u, lse[rows].unsqueeze(1), out=scratch).exp_()
         flat = self.flat[rows].unsqueeze(1)
@@ -185,9 +185,9 @@ class Coefficients:
         return gradient if slope is None else gradient.mul_(slope)
 
 
-def held(weight: Tensor, dtype: torch.dtype) -> torch.dtype:
-    """The dtype a block of the weight is kept in: upcast once a block on a CPU, left alone where the product takes half
-    precision.
+def product_dtype(weight: Tensor, dtype: torch.dtype) -> torch.dtype:
+    """Returns the dtype in which a block of the weight is multiplied: upcast once a block on a CPU, the weight's own
+    where the product takes half precision.
     """
     return weight.dtype if weight.is_cuda else dtype
 
@@ -202,7 +202,7 @@ def backpropagate(
     grad_weight: Tensor | None,
     grad_bias: Tensor | None,
 ) -> None:
-    """Add one tile's part of every gradient that is wanted."""
+    """Adds one tile's part to every gradient that is not None."""
     if grad_hidden is not None:
         product(g, weight, dtype, alpha=inner, out=grad_hidden, add=True)
     if grad_weight is not None:

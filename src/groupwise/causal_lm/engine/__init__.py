@@ -1,4 +1,4 @@
-"""Who samples: the built-in sampler, ``model.generate``, or a vLLM server, behind one interface."""
+"""The engines that sample: the built-in sampler, ``model.generate``, or a vLLM server, behind one interface."""
 
 from __future__ import annotations
 

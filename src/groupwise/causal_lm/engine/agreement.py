@@ -1,4 +1,6 @@
-"""Whether the built-in sampler serves a model: what it records is what the scorer says of the same tokens."""
+"""A trial of the built-in sampler on a model: the log-probs that it records must be those that the scorer computes for
+the same tokens.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,13 @@ from groupwise.causal_lm.scoring import score
 from groupwise.processes import is_out_of_memory
 
 _PROMPTS = ((0, 1, 2, 3, 4), (5, 6))
-"""Of two lengths, so that one is padded."""
+"""Prompts of two lengths, so that one is padded."""
 _NUM_TOKENS = 3
 
 
 def why_not_sampled(backbone: Backbone) -> str | None:
-    """Tries it on a few tokens: a family that keeps more from token to token than the sampler hands on, or in another
-    form, fails or says something else.
-
-    Args:
-        backbone: the model.
+    """Tries the built-in sampler on a few tokens. It fails, or records other log-probs, where a model family carries
+    more from token to token than keys and values, or in another form.
 
     Returns:
         what went wrong; `None` where the sampler serves the model.
@@ -37,7 +36,7 @@ def why_not_sampled(backbone: Backbone) -> str | None:
     try:
         drawn = sampler.sample(backbone, prompts, 2, SamplingConfig(max_new_tokens=_NUM_TOKENS), range(4), eos=())
         with backbone.evaluating():
-            again = score(
+            rescored = score(
                 backbone, [prompt for prompt in prompts for _ in range(2)], drawn.tokens, drawn.mask, pack=False
             )["log_prob"]
     except DistributionError:
@@ -47,12 +46,12 @@ def why_not_sampled(backbone: Backbone) -> str | None:
         if is_out_of_memory(error):
             raise
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-    away = (again - drawn.log_prob)[drawn.mask].abs()
+    differences = (rescored - drawn.log_prob)[drawn.mask].abs()
     # Half precision rounds a log-prob by tenths where a model is large.
     half = next(backbone.model.parameters()).dtype.itemsize < 4
-    agrees = bool(away.mean() <= 0.5) if half else bool(away.max() <= 0.05)
+    agrees = bool(differences.mean() <= 0.5) if half else bool(differences.max() <= 0.05)
     return (
         None
         if agrees
-        else f"what it records is up to {float(away.max()):.2g} nats from what scoring says of the same tokens"
+        else f"what it records is up to {float(differences.max()):.2g} nats from what scoring says of the same tokens"
     )

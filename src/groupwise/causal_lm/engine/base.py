@@ -1,4 +1,4 @@
-"""What an engine is: something that samples groups for whoever trains, asked in one form."""
+"""The interface of an engine, which samples groups for training and evaluation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groupwise.causal_lm.sampler import Completions, Continue, Progress
 
 @final
 @dataclass(frozen=True)
-class Asked:
+class GroupBatch:
     """One batch of groups to sample; fields as the arguments of `groupwise.causal_lm.sampler.sample`."""
 
     prompts: Sequence[Sequence[int]]
@@ -26,9 +26,7 @@ class Asked:
 
 
 class Engine(ABC):
-    """Something that samples groups. `live` says whether it samples from the weights that are trained, as they are at
-    the moment.
-    """
+    """A sampler of groups. `live` says whether it samples from the weights that are trained, as they are now."""
 
     live: ClassVar[bool] = True
 
@@ -43,9 +41,11 @@ class Engine(ABC):
         continue_with: Continue | None = None,
         progress: Progress | None = None,
     ) -> Completions:
-        """Arguments, result and errors as of `groupwise.causal_lm.sampler.sample`."""
-        return self.answer(Asked(prompts, group_size, settings, seeds, frozenset(requires), continue_with, progress))
+        """Samples groups; arguments, result and errors as of `groupwise.causal_lm.sampler.sample`."""
+        return self.answer(
+            GroupBatch(prompts, group_size, settings, seeds, frozenset(requires), continue_with, progress)
+        )
 
     @abstractmethod
-    def answer(self, asked: Asked) -> Completions:
-        """What was asked for."""
+    def answer(self, batch: GroupBatch) -> Completions:
+        """Samples the groups of a batch."""

@@ -1,4 +1,4 @@
-"""Which engine a configuration names."""
+"""The choice of the engine that a configuration names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from groupwise.processes import is_out_of_memory
 
 
 def open_engine(config: EngineConfig, backbone: Backbone, tokenizer: Any) -> Engine:
-    """The engine a configuration names, over this model.
+    """Opens the engine that a configuration names, over this model.
 
     Args:
         config: which one.
@@ -52,9 +52,9 @@ def open_engine(config: EngineConfig, backbone: Backbone, tokenizer: Any) -> Eng
                 ' keys and values alone; write domain.engine.kind = "transformers"'
             )
     if isinstance(config, BuiltinEngine):
-        if (why := why_not_sampled(backbone)) is not None:
+        if (reason := why_not_sampled(backbone)) is not None:
             raise ConfigError(
-                f"the built-in sampler does not serve {_name(backbone)} ({why}); write domain.engine.kind ="
+                f"the built-in sampler does not serve {_name(backbone)} ({reason}); write domain.engine.kind ="
                 ' "transformers"'
             )
         return Builtin(backbone, tokenizer, config)
@@ -69,11 +69,8 @@ def _name(backbone: Backbone) -> str:
 
 
 def continues_from_keys(backbone: Backbone) -> bool:
-    """Whether the model goes on from keys and values that it left. Tried, not looked up: two tokens fill a cache of
-    them, or they do not.
-
-    Args:
-        backbone: the model.
+    """Tests that the model goes on from the keys and values of its cache. Two tokens are forwarded, and their cache is
+    looked at.
 
     Example:
         >>> from groupwise.causal_lm.config import SmallModelConfig
@@ -95,13 +92,13 @@ def continues_from_keys(backbone: Backbone) -> bool:
 
 
 def _leaves_padding_out(backbone: Backbone) -> bool:
-    """Whether the states of a text are the same with padding before it."""
+    """Tests that the states of a text are the same with padding before it."""
     ids = torch.arange(3, device=backbone.device).unsqueeze(0)
     padded, mask = torch.cat([ids[:, :2], ids], 1), torch.tensor([[0, 0, 1, 1, 1]], device=backbone.device)
     with backbone.evaluating():
-        alone, beside = (
+        states, padded_states = (
             backbone.hidden(ids, use_cache=False)[0],
             backbone.hidden(padded, attention_mask=mask, use_cache=False)[0, 2:],
         )
-    tolerance = 5e-2 if alone.dtype.itemsize < 4 else 1e-3
-    return bool((alone - beside).abs().max() <= tolerance * alone.abs().max())
+    tolerance = 5e-2 if states.dtype.itemsize < 4 else 1e-3
+    return bool((states - padded_states).abs().max() <= tolerance * states.abs().max())

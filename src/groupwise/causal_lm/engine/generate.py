@@ -12,7 +12,7 @@ from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig, TransformersEngine
 from groupwise.causal_lm.draw import DistributionError
-from groupwise.causal_lm.engine.base import Asked, Engine
+from groupwise.causal_lm.engine.base import Engine, GroupBatch
 from groupwise.causal_lm.engine.turns import Request, Turn, converse
 from groupwise.causal_lm.sampler import Completions, end_ids
 from groupwise.causal_lm.stop import Stops
@@ -20,15 +20,17 @@ from groupwise.causal_lm.stop import Stops
 
 @final
 class Generate(Engine):
-    """Prompts padded on the left, one call a turn; the global generators are left as they were."""
+    """An engine that calls ``model.generate``: prompts padded on the left, one call a turn; the global generators are
+    left as they were.
+    """
 
     def __init__(self, backbone: Backbone, tokenizer: Any, config: TransformersEngine) -> None:
         self.backbone, self.tokenizer, self.config = backbone, tokenizer, config
         self.eos = end_ids(backbone.model, tokenizer)
 
-    def answer(self, asked: Asked) -> Completions:
-        """What was asked for, `max_members` at once."""
-        settings = asked.settings
+    def answer(self, batch: GroupBatch) -> Completions:
+        """Samples the groups, `max_members` at once."""
+        settings = batch.settings
         stops = Stops(self.eos, settings.stop, self.tokenizer, self.backbone.head.out_features, torch.device("cpu"))
 
         def complete(requests: list[Request]) -> list[Turn]:
@@ -39,7 +41,7 @@ class Generate(Engine):
                 for turn in self._generate(requests[start : start + size], settings, stops)
             ]
 
-        return converse(complete, self.backbone, asked)
+        return converse(complete, self.backbone, batch)
 
     def _generate(self, requests: list[Request], settings: SamplingConfig, stops: Stops) -> list[Turn]:
         longest, device = max(len(request.context) for request in requests), self.backbone.device
@@ -55,7 +57,7 @@ class Generate(Engine):
         wrapped: Any = self.backbone.model
         model = wrapped.get_base_model() if hasattr(wrapped, "peft_config") else wrapped
         cuda = [device] if device.type == "cuda" else []
-        with self.backbone.evaluating(), _own_settings(model), torch.random.fork_rng(devices=cuda):
+        with self.backbone.evaluating(), _plain_generation(model), torch.random.fork_rng(devices=cuda):
             torch.manual_seed(hash(tuple(request.seed for request in requests)) % 2**63)
             out = model.generate(
                 input_ids=ids,
@@ -82,7 +84,7 @@ class Generate(Engine):
 
     @staticmethod
     def _cut(request: Request, tokens: list[int], log_prob: list[float], stops: Stops) -> Turn:
-        """A row as far as its own end; generate pads it to the longest of the batch."""
+        """Cuts a row at its own end; generate pads it to the longest of the batch."""
         for n in range(1, min(len(tokens), request.num_tokens) + 1):
             if stops.ends(tokens[:n]):
                 return Turn(tokens[:n], log_prob[:n], True)
@@ -90,7 +92,7 @@ class Generate(Engine):
 
 
 class _Finite(LogitsProcessor):
-    """Names the member whose distribution is broken, before `generate` draws from it."""
+    """A guard that names the member whose distribution is broken, before `generate` draws from it."""
 
     def __init__(self, requests: list[Request], longest: int) -> None:
         self.requests, self.longest = requests, longest
@@ -98,21 +100,21 @@ class _Finite(LogitsProcessor):
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         broken = (~scores.amax(1).isfinite()).nonzero().squeeze(1).tolist()
         if broken:
-            first = self.requests[broken[0]]
+            request = self.requests[broken[0]]
             raise DistributionError(
-                len(broken), len(self.requests), first.place, first.num_before + input_ids.shape[1] - self.longest
+                len(broken), len(self.requests), request.place, request.num_before + input_ids.shape[1] - self.longest
             )
         return scores
 
 
 @contextmanager
-def _own_settings(model: Any) -> Iterator[None]:
-    """Within the block `generate` does what it is told and nothing else: model folders bring penalties and truncations
-    of their own for people who chat.
+def _plain_generation(model: Any) -> Iterator[None]:
+    """Removes a model folder's own generation settings within the block: folders bring penalties and truncations for
+    people who chat.
     """
-    before = model.generation_config
+    previous = model.generation_config
     model.generation_config = GenerationConfig()
     try:
         yield
     finally:
-        model.generation_config = before
+        model.generation_config = previous

@@ -15,7 +15,7 @@ import torch
 from groupwise.causal_lm import scoring
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.draw import check_finite
-from groupwise.causal_lm.engine.base import Asked
+from groupwise.causal_lm.engine.base import GroupBatch
 from groupwise.causal_lm.sampler import Completions, Continue, check
 
 
@@ -38,7 +38,7 @@ class Turn:
 @final
 @dataclass(frozen=True)
 class Request:
-    """A completion that is wanted.
+    """A request for one completion.
 
     Args:
         context: the conversation so far.
@@ -63,37 +63,41 @@ class _Member:
     truncated: bool = False
 
 
-def converse(complete: Callable[[list[Request]], list[Turn]], backbone: Backbone, asked: Asked) -> Completions:
-    """What was asked for, turn by turn.
+def converse(complete: Callable[[list[Request]], list[Turn]], backbone: Backbone, batch: GroupBatch) -> Completions:
+    """Samples the groups turn by turn.
 
     Args:
         complete: gives a turn for each request.
         backbone: the model that rescores.
-        asked: as the engine got it.
+        batch: the groups, with settings and seeds.
     """
-    check(backbone, asked.prompts, asked.group_size, asked.settings, asked.seeds)
-    owner = [list(prompt) for prompt in asked.prompts for _ in range(asked.group_size)]
+    check(backbone, batch.prompts, batch.group_size, batch.settings, batch.seeds)
+    owner = [list(prompt) for prompt in batch.prompts for _ in range(batch.group_size)]
     members = [_Member() for _ in owner]
-    settings, limit = asked.settings, asked.settings.max_new_tokens
+    settings, limit = batch.settings, batch.settings.max_new_tokens
     active = list(range(len(owner)))
     while active:
         requests = []
         for m in active:
-            before = len(members[m].tokens)
-            most = min(limit - before, settings.max_turn_tokens or limit)
+            num_before = len(members[m].tokens)
+            num_tokens = min(limit - num_before, settings.max_turn_tokens or limit)
             requests.append(
                 Request(
-                    owner[m] + members[m].tokens, most, asked.seeds[m] + before, divmod(m, asked.group_size), before
+                    owner[m] + members[m].tokens,
+                    num_tokens,
+                    batch.seeds[m] + num_before,
+                    divmod(m, batch.group_size),
+                    num_before,
                 )
             )
         active = [
             m
             for m, turn in zip(active, complete(requests), strict=True)
-            if _goes_on(m, members[m], turn, limit, asked.continue_with)
+            if _goes_on(m, members[m], turn, limit, batch.continue_with)
         ]
-        if asked.progress is not None:
-            asked.progress(len(owner) - len(active), len(owner))
-    return _completions(backbone, owner, members, asked)
+        if batch.progress is not None:
+            batch.progress(len(owner) - len(active), len(owner))
+    return _completions(backbone, owner, members, batch)
 
 
 def _goes_on(number: int, member: _Member, turn: Turn, limit: int, continue_with: Continue | None) -> bool:
@@ -108,15 +112,15 @@ def _goes_on(number: int, member: _Member, turn: Turn, limit: int, continue_with
         member.truncated = not turn.ended
         return False
     room = limit - len(member.tokens)
-    given = [int(token) for token in answer][:room]
-    member.tokens += given
-    member.mask += [False] * len(given)
-    member.log_prob += [0.0] * len(given)
+    environment_tokens = [int(token) for token in answer][:room]
+    member.tokens += environment_tokens
+    member.mask += [False] * len(environment_tokens)
+    member.log_prob += [0.0] * len(environment_tokens)
     member.truncated = len(member.tokens) >= limit
     return not member.truncated
 
 
-def _completions(backbone: Backbone, owner: list[list[int]], members: list[_Member], asked: Asked) -> Completions:
+def _completions(backbone: Backbone, owner: list[list[int]], members: list[_Member], batch: GroupBatch) -> Completions:
     longest = max(len(member.tokens) for member in members)
     device = backbone.device
 
@@ -129,11 +133,11 @@ def _completions(backbone: Backbone, owner: list[list[int]], members: list[_Memb
     )
     with backbone.evaluating():
         fields = scoring.score(
-            backbone, owner, tokens, mask, asked.requires | {"log_prob"}, temperature=asked.settings.temperature
+            backbone, owner, tokens, mask, batch.requires | {"log_prob"}, temperature=batch.settings.temperature
         )
-    check_finite(fields["log_prob"], range(len(members)), asked.group_size)
+    check_finite(fields["log_prob"], range(len(members)), batch.group_size)
     # A greedy engine's own log-probs are those of a distribution that has only one token.
-    behaviour = None if asked.settings.greedy else padded((m.log_prob for m in members), 0.0, fields["log_prob"].dtype)
+    behaviour = None if batch.settings.greedy else padded((m.log_prob for m in members), 0.0, fields["log_prob"].dtype)
     return Completions(
         tokens=tokens,
         mask=mask,

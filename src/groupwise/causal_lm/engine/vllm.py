@@ -10,7 +10,7 @@ from typing import Any, TypeVar, final
 
 from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import SamplingConfig, VllmEngine
-from groupwise.causal_lm.engine.base import Asked, Engine
+from groupwise.causal_lm.engine.base import Engine, GroupBatch
 from groupwise.causal_lm.engine.turns import Request, Turn, converse
 from groupwise.causal_lm.sampler import Completions, end_ids
 from groupwise.config import ConfigError
@@ -22,13 +22,13 @@ _T = TypeVar("_T")
 
 
 class EngineError(RuntimeError):
-    """The server cannot be reached, refuses, or answers something else than was asked for."""
+    """The server cannot be reached, refuses a request, or answers it wrongly."""
 
 
 @final
 class Vllm(Engine):
-    """See `groupwise.causal_lm.config.VllmEngine`. Requests of a group share their prompt, which the server's prefix
-    cache forwards once.
+    """An engine that calls a server; see `groupwise.causal_lm.config.VllmEngine`. Requests of a group share their
+    prompt, which the server's prefix cache forwards once.
     """
 
     live = False
@@ -37,15 +37,15 @@ class Vllm(Engine):
         self.backbone, self.config = backbone, config
         self.eos = end_ids(backbone.model, tokenizer)
 
-    def answer(self, asked: Asked) -> Completions:
-        """What was asked for; `behaviour_log_prob` is the server's.
+    def answer(self, batch: GroupBatch) -> Completions:
+        """Samples the groups; `behaviour_log_prob` is the server's.
 
         Raises:
             ConfigError: settings under which the server's log-probs would be of another distribution than it sampled
                 from.
             EngineError: the server fails after all retries.
         """
-        settings = asked.settings
+        settings = batch.settings
         plain = settings.greedy or (settings.temperature == 1 and not settings.truncates)
         if not self.config.processed_logprobs and not plain:
             raise ConfigError(
@@ -57,7 +57,7 @@ class Vllm(Engine):
         def complete(requests: list[Request]) -> list[Turn]:
             return _run(self._complete_all(requests, settings))
 
-        return converse(complete, self.backbone, asked)
+        return converse(complete, self.backbone, batch)
 
     async def _complete_all(self, requests: list[Request], settings: SamplingConfig) -> list[Turn]:
         import httpx
@@ -138,7 +138,7 @@ class Vllm(Engine):
 
 
 def _run(work: Coroutine[Any, Any, _T]) -> _T:
-    """Waits for it; in a thread of its own where this one already runs a loop, as in a notebook."""
+    """Waits for a coroutine; in another thread where this one already runs a loop, as in a notebook."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
