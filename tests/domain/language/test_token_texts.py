@@ -3,7 +3,7 @@ from __future__ import annotations
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from groupwise.domain.language.pieces import pieces
+from groupwise.domain.language.token_texts import token_texts
 
 
 def test_bytes_of_one_character_read_as_parts_of_it() -> None:
@@ -12,7 +12,7 @@ def test_bytes_of_one_character_read_as_parts_of_it() -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
     tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-    assert pieces(fast, [fast.encode("a <"), fast.encode("é"), []]) == [["a", " ", "<"], ["\ufffd", "\ufffd"], []]
+    assert token_texts(fast, [fast.encode("a <"), fast.encode("é"), []]) == [["a", " ", "<"], ["\ufffd", "\ufffd"], []]
 
 
 def test_the_space_before_a_word_stays() -> None:
@@ -21,4 +21,4 @@ def test_the_space_before_a_word_stays() -> None:
     tokenizer.decoder = decoders.Metaspace()  # type: ignore[assignment]
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
     assert fast.decode([0]) == "two", "what decoding alone loses"
-    assert pieces(fast, [[0, 1, 2]]) == [[" two", " words", "s"]]
+    assert token_texts(fast, [[0, 1, 2]]) == [[" two", " words", "s"]]

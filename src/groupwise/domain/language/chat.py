@@ -10,13 +10,13 @@ from groupwise.domain.language.config import ChatConfig
 
 Messages = list[dict[str, Any]]
 
-# Stands for what the policy wrote when the text after it is wanted; no template can produce it by itself.
+# The mark stands for the policy's turn where only the text after it is needed; no template writes it by itself.
 _MARK = "\u2402the policy's turn\u2403"
 
 
 @final
 class Chat:
-    """How prompts and an environment's answers become token ids.
+    """The encoding of prompts and of an environment's answers as token ids.
 
     Args:
         tokenizer: a tokenizer of transformers.
@@ -32,24 +32,24 @@ class Chat:
             self._need_template("chat.use = 'always'")
 
     def messages(self, prompt: str | Sequence[Mapping[str, Any]]) -> Messages | None:
-        """The prompt as messages; None where it stays a text."""
+        """Returns the prompt as messages; None where it stays a text."""
         if isinstance(prompt, str):
             if self.config.use != "always":
                 return None
-            found: Messages = [{"role": "user", "content": prompt}]
+            messages: Messages = [{"role": "user", "content": prompt}]
         else:
             if self.config.use == "never":
                 raise ConfigError(
                     "a prompt is a list of messages and chat.use = 'never'; write chat.use = 'auto', or give texts"
                 )
             self._need_template("a prompt is a list of messages")
-            found = [dict(message) for message in prompt]
-        if self.config.system is not None and all(message["role"] != "system" for message in found):
-            found.insert(0, {"role": "system", "content": self.config.system})
-        return found
+            messages = [dict(message) for message in prompt]
+        if self.config.system is not None and all(message["role"] != "system" for message in messages):
+            messages.insert(0, {"role": "system", "content": self.config.system})
+        return messages
 
     def encode_prompt(self, prompt: str | Sequence[Mapping[str, Any]]) -> list[int]:
-        """Token ids of a prompt, up to where the policy begins to write."""
+        """Encodes a prompt up to the place where the policy begins to write."""
         messages = self.messages(prompt)
         if messages is None:
             return list(self.tokenizer.encode(prompt))
@@ -57,11 +57,11 @@ class Chat:
         return self.encode_text(self._render(messages, add_generation_prompt=True))
 
     def encode_text(self, text: str) -> list[int]:
-        """Token ids of a text in the middle, without special tokens around it."""
+        """Encodes a text in the middle, without special tokens around it."""
         return list(self.tokenizer.encode(text, add_special_tokens=False))
 
     def encode_reply(self, prompt: str | Sequence[Mapping[str, Any]], reply: str, ended: bool) -> list[int]:
-        """Token ids of an environment's answer, up to where the policy goes on.
+        """Encodes an environment's answer up to the place where the policy goes on.
 
         Args:
             prompt: the conversation's prompt, which decides whether it is a chat.
@@ -73,28 +73,28 @@ class Chat:
         if messages is None:
             return self.encode_text(reply)
         turn = [*messages, {"role": "assistant", "content": _MARK}, {"role": self.config.reply_role, "content": reply}]
-        _, mark, after = self._render(turn, add_generation_prompt=True).rpartition(_MARK)
+        _, mark, continuation = self._render(turn, add_generation_prompt=True).rpartition(_MARK)
         if not mark:
             raise ConfigError(
                 "the tokenizer's chat template does not write an assistant's message as it is, so that a conversation"
                 " cannot go on; write chat.use = 'never'"
             )
-        if ended and self.tokenizer.eos_token and after.startswith(self.tokenizer.eos_token):
-            after = after[len(self.tokenizer.eos_token) :]
-        return self.encode_text(after)
+        if ended and self.tokenizer.eos_token and continuation.startswith(self.tokenizer.eos_token):
+            continuation = continuation[len(self.tokenizer.eos_token) :]
+        return self.encode_text(continuation)
 
     def _render(self, messages: Messages, add_generation_prompt: bool) -> str:
         try:
             return self.tokenizer.apply_chat_template(
                 messages, tokenize=False, add_generation_prompt=add_generation_prompt, **self.config.template_arguments
             )
-        except Exception as error:  # templates raise whatever they like, and mean the messages
+        except Exception as error:  # a template raises errors of any kind, mostly about messages
             raise ConfigError(f"the tokenizer's chat template refuses {str(messages)[:200]}: {error}") from error
 
-    def _need_template(self, why: str) -> None:
+    def _need_template(self, reason: str) -> None:
         if not getattr(self.tokenizer, "chat_template", None):
             name = getattr(self.tokenizer, "name_or_path", "") or "this model"
             raise ConfigError(
-                f"{why}, but the tokenizer of {name} has no chat template; write chat.use = 'never' and give prompts as"
-                " texts"
+                f"{reason}, but the tokenizer of {name} has no chat template; write chat.use = 'never' and give prompts"
+                " as texts"
             )

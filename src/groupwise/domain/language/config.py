@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @final
 class DataConfig(Config):
-    """Prompts: where they come from, how many are trained on, and how many are kept for evaluation.
+    """The prompts: where they come from, how many are trained on, and how many are held out for evaluation.
 
     What is held out is never trained on: rows with the same prompt are taken out of the training set, and counted.
 
@@ -61,7 +61,9 @@ class DataConfig(Config):
     @field_validator("prompt_template")
     @classmethod
     def _short(cls, template: str | None) -> str | None:
-        """Fields may be padded and rounded, not blown up: `{prompt:>100000000}` would make every prompt of 100 MB."""
+        """Refuses wide fields: `{prompt:>100000000}` would make every prompt 100 MB long. Fields may be padded and
+        rounded.
+        """
         try:
             fields = list(string.Formatter().parse(template or ""))
         except ValueError:
@@ -86,7 +88,7 @@ class DataConfig(Config):
 
 @final
 class ChatConfig(Config):
-    """When and how the tokenizer's chat template is used.
+    """The use of the tokenizer's chat template.
 
     Args:
         use: `auto` renders prompts that are lists of messages and leaves texts as they are; `always` makes a text the
@@ -132,8 +134,8 @@ class DemonstrationsConfig(Config):
 
 @final
 class EvaluationConfig(Config):
-    """How held-out prompts are evaluated; the same random numbers every time, so that before and after differ by the
-    model alone.
+    """The evaluation of held-out prompts. The random numbers are the same every time, so that two evaluations differ by
+    the model alone.
 
     Args:
         num_prompts: of the held-out prompts, the first so many; unset takes all.
@@ -158,17 +160,17 @@ class EvaluationConfig(Config):
 
 @final
 class LanguageConfig(DomainConfig):
-    """A causal language model, what it is asked, and how its completions are drawn and rewarded.
+    """A causal language model, its prompts, and how its completions are drawn and rewarded.
 
     Args:
         model: a model folder (`kind = "pretrained"`) or a small one with fresh weights (`kind = "scratch"`).
         data: where prompts come from.
         rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only.
         sampling: temperature, truncation, limits, stop texts.
-        engine: who samples: the built-in sampler, `model.generate`, or a vLLM server.
+        engine: what samples: the built-in sampler, `model.generate`, or a vLLM server.
         sampling_schedule: a schedule over the steps for any number of `sampling`; the value used is stored with the
             rollouts.
-        chat: the chat template.
+        chat: when the tokenizer's chat template is used.
         environment: who answers the policy, for conversations; unset is one turn.
         demonstrations: texts for supervised stages and terms.
         max_prompt_tokens: longest prompt; unset is what the model's context leaves beside `sampling.max_new_tokens`.
@@ -221,9 +223,9 @@ class LanguageConfig(DomainConfig):
             )
         for name, schedule in self.sampling_schedule.items():
             for value in schedule.extremes():
-                given = int(value) if name in ("top_k", "max_new_tokens") else value
+                sampling_value = int(value) if name in ("top_k", "max_new_tokens") else value
                 try:
-                    SamplingConfig.model_validate({name: given})
+                    SamplingConfig.model_validate({name: sampling_value})
                 except ValidationError as error:
                     allowed = error.errors()[0]["msg"].replace("Input should be", "must be", 1)
                     raise ValueError(f"sampling_schedule.{name} comes to {value:g}: {allowed} at every step") from None
@@ -231,12 +233,12 @@ class LanguageConfig(DomainConfig):
 
     @property
     def pretrained(self) -> bool:
-        """Whether the model comes from a folder."""
+        """True where the model comes from a folder."""
         return isinstance(self.model, Pretrained)
 
     def to_sample(self, *, data: bool) -> LanguageConfig:
-        """What `groupwise sample` opens: model and tokenizer, and the prompts and who answers them where those are
-        asked for. A server is not asked.
+        """Returns the settings that `groupwise sample` opens: model and tokenizer, and the prompts with their
+        environment where `data` asks for them. A server is not called.
 
         Args:
             data: whether training prompts are.
@@ -254,7 +256,9 @@ class LanguageConfig(DomainConfig):
         return self.model_copy(update=changes)
 
     def costs(self, *, streams: Streams) -> CausalLm:
-        """What the cost of a step depends on; a small model made for its data is built to know its vocabulary."""
+        """Describes the costs of a step to `groupwise estimate`; a small model with fresh weights is built, because its
+        data decide its vocabulary.
+        """
         model: Any = self.model
         dtype, lora = getattr(model, "dtype", "float32"), getattr(model, "lora", None)
         path, config, prompt_tokens = "", None, None
@@ -279,7 +283,7 @@ class LanguageConfig(DomainConfig):
 
     @classmethod
     def card(cls, request: Export) -> Card:
-        """A folder of transformers, its adapter merged."""
+        """Describes a folder of transformers, its adapter merged."""
         return Card(
             loading=f'transformers.AutoModelForCausalLM.from_pretrained("{request.out}")',
             library="transformers",
@@ -287,7 +291,7 @@ class LanguageConfig(DomainConfig):
         )
 
     def open(self, *, streams: Streams, device: str = "cpu") -> LanguageDomain:
-        """The domain itself: data read and split, model and tokenizer loaded.
+        """Opens the domain: data read and split, model and tokenizer loaded.
 
         Raises:
             ConfigError: data or model that cannot be used.

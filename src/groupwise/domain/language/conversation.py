@@ -1,4 +1,4 @@
-"""A batch of conversations: every member has its environment, which answers each of its turns."""
+"""A batch of conversations: every member has its environment, which answers the member's turns."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Message = dict[str, str]
 
 @final
 class Conversations:
-    """What the sampler calls when a turn ends.
+    """The environments of a batch, which the sampler calls when a turn ends.
 
     Args:
         environment: the kind of environment; each member gets one of its own.
@@ -33,14 +33,14 @@ class Conversations:
     ) -> None:
         self.chat, self.columns, self.eos, self.max_new_tokens = chat, columns, frozenset(eos), max_new_tokens
         self.environments = [environment.open() for _ in columns]
-        for each, own in zip(self.environments, columns, strict=True):
-            each.reset(own)
+        for conversation, prompt_columns in zip(self.environments, columns, strict=True):
+            conversation.reset(prompt_columns)
         self.messages: list[list[Message]] = [[] for _ in columns]
         self.rewards: list[float | None] = [None] * len(columns)
         self._length = [0] * len(columns)
 
     def answer(self, member: int, turn: list[int]) -> list[int] | None:
-        """The environment's tokens after a turn; None when the conversation is over."""
+        """Answers a turn with the environment's tokens; None when the conversation is over."""
         text = self.chat.tokenizer.decode(turn, skip_special_tokens=True)
         self.messages[member].append({"role": "assistant", "content": text})
         try:

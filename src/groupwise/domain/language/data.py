@@ -1,4 +1,4 @@
-"""From rows to prompts: columns checked, held-out prompts kept apart, demonstrations written."""
+"""Builds prompts from rows: columns are checked, held-out prompts are set apart, demonstrations are written."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _SEED_STRIDE = 1_000_003
 @final
 @dataclass(frozen=True)
 class Demonstration:
-    """A prompt and what is written after it: turns of the policy and of the environment by turns, the policy's first
-    and last.
+    """A prompt and its continuation: turns of the policy and of the environment alternate, and the first and last are
+    the policy's.
     """
 
     prompt: Prompt
@@ -36,8 +36,8 @@ class Demonstration:
 @final
 @dataclass(frozen=True)
 class Splits:
-    """What is trained on, what is held out, what is demonstrated; and how many rows were left out of training for being
-    held out as well.
+    """Prompts trained on, held out and demonstrated, and the number of rows that were left out of training because they
+    are held out as well.
     """
 
     train: tuple[Prompt, ...]
@@ -61,82 +61,97 @@ def split(data: DataConfig, demonstrations: DemonstrationsConfig | None = None) 
     """
     if isinstance(data.source, Nothing):
         return Splits((), ())
-    source, apart = data.source, (demonstrations.num or 0) if demonstrations is not None else 0
+    source, num_demonstrated = data.source, (demonstrations.num or 0) if demonstrations is not None else 0
     held_out = source.held_out_rows(data.num_held_out, data.seed)
-    elsewhere = held_out is not None
-    asked = (data.num_train or 0) + apart + (0 if elsewhere else data.num_held_out)
-    rows = _drawn(data, asked) if source.endless else _prompted(source.rows(None, data.seed), data)
+    from_elsewhere = held_out is not None
+    num_rows_needed = (data.num_train or 0) + num_demonstrated + (0 if from_elsewhere else data.num_held_out)
+    rows = (
+        _distinct_rows(data, num_rows_needed)
+        if source.endless
+        else _rows_with_prompts(source.rows(None, data.seed), data)
+    )
     if not rows:
         raise ConfigError(
-            f"{_named(source)} holds no rows; give a source with at least one prompt for training and one held out"
+            f"{_source_text(source)} holds no rows; give a source with at least one prompt for training and one held"
+            " out"
         )
     num_rows = len(rows)
     if held_out is None:
         held_out, rows = _first_prompts(rows, data.num_held_out, source)
     else:
-        held_out = _prompted(held_out, data)
-    held = {source.identity(row) for row in held_out}
-    kept = [row for row in rows if source.identity(row) not in held]
-    num_removed = len(rows) - len(kept)
-    num_train = max(len(kept) - apart, 0) if data.num_train is None else data.num_train
-    train, shown = kept[:num_train], kept[num_train : num_train + apart]
-    if elsewhere and not kept:
+        held_out = _rows_with_prompts(held_out, data)
+    held_out_ids = {source.identity(row) for row in held_out}
+    train_rows = [row for row in rows if source.identity(row) not in held_out_ids]
+    num_removed = len(rows) - len(train_rows)
+    num_train = max(len(train_rows) - num_demonstrated, 0) if data.num_train is None else data.num_train
+    train, demonstrated_rows = train_rows[:num_train], train_rows[num_train : num_train + num_demonstrated]
+    if from_elsewhere and not train_rows:
         raise ConfigError(
-            f"data: all {num_rows} rows of {_named(source)} ask what is held out too, and what is held out is never"
-            " trained on; write a smaller data.num_held_out, or give other prompts to train on"
+            f"data: all {num_rows} rows of {_source_text(source)} ask what is held out too, and what is held out is"
+            " never trained on; write a smaller data.num_held_out, or give other prompts to train on"
         )
-    if not train or not held_out or (source.endless and len(train) < num_train) or len(shown) < apart:
-        wanted = f"num_train = {data.num_train}, num_held_out = {data.num_held_out}" + (
-            f", demonstrations.num = {apart}" if apart else ""
+    if (
+        not train
+        or not held_out
+        or (source.endless and len(train) < num_train)
+        or len(demonstrated_rows) < num_demonstrated
+    ):
+        settings_text = f"num_train = {data.num_train}, num_held_out = {data.num_held_out}" + (
+            f", demonstrations.num = {num_demonstrated}" if num_demonstrated else ""
         )
-        different = len({source.identity(row) for row in [*held_out, *rows]})
+        num_distinct = len({source.identity(row) for row in [*held_out, *rows]})
         raise ConfigError(
-            f"data: {wanted} ask for more different prompts than there are: the {num_rows} rows of {_named(source)}"
-            f" hold {different}; write smaller numbers"
+            f"data: {settings_text} ask for more different prompts than there are: the {num_rows} rows of"
+            f" {_source_text(source)} hold {num_distinct}; write smaller numbers"
         )
-    written = (
-        () if demonstrations is None else tuple(_demonstrations(shown or train, demonstrations, source, data.seed))
+    examples = (
+        ()
+        if demonstrations is None
+        else tuple(_demonstrations(demonstrated_rows or train, demonstrations, source, data.seed))
     )
-    return Splits(_prompts(train, source), _prompts(held_out, source), written, num_removed)
+    return Splits(_prompts(train, source), _prompts(held_out, source), examples, num_removed)
 
 
-def _drawn(data: DataConfig, num: int) -> list[Row]:
-    """`num` rows of an endless source whose prompts differ. A template may make one prompt of two rows, so more are
-    drawn until there are enough.
+def _distinct_rows(data: DataConfig, num: int) -> list[Row]:
+    """Draws `num` rows of an endless source whose prompts differ. Two rows may give the same prompt, so more rows are
+    drawn until `num` prompts differ.
     """
-    rows, asked = [], num
+    rows, num_drawn = [], num
     for _ in range(4):
-        rows = distinct(iter(_prompted(data.source.rows(asked, data.seed), data)), data.source.identity, num)
+        rows = distinct(
+            iter(_rows_with_prompts(data.source.rows(num_drawn, data.seed), data)), data.source.identity, num
+        )
         if len(rows) == num:
             break
-        # As many as the doubles so far suggest, and some more: the later ones repeat more often.
-        asked = min(math.ceil(1.2 * asked * num / max(len(rows), 1)), 3 * asked)
+        # The share of repeats so far says how many rows are needed; some more are drawn, for later rows repeat more
+        # often.
+        num_drawn = min(math.ceil(1.2 * num_drawn * num / max(len(rows), 1)), 3 * num_drawn)
     return rows
 
 
-def _named(source: Source) -> str:
-    """A source as somebody wrote it: its kind and what differs from the defaults."""
-    written = {"kind": source.kind, **source.model_dump(mode="json", exclude_defaults=True)}  # type: ignore[attr-defined]
-    return f"data.source = {{{', '.join(f'{key} = {json.dumps(value)}' for key, value in written.items())}}}"
+def _source_text(source: Source) -> str:
+    """Writes a source as a configuration does: its kind and what differs from the defaults."""
+    settings = {"kind": source.kind, **source.model_dump(mode="json", exclude_defaults=True)}  # type: ignore[attr-defined]
+    return f"data.source = {{{', '.join(f'{key} = {json.dumps(value)}' for key, value in settings.items())}}}"
 
 
-def _shown(row: Mapping[str, Any]) -> str:
-    """A row in a message. Its content finds it in a file; its place does not, after shuffling."""
+def _row_text(row: Mapping[str, Any]) -> str:
+    """Quotes a row for a message. A row is found in its file by its content; its place changes with shuffling."""
     return f"the row {excerpt(str(dict(row)), 120)}"
 
 
-def _prompted(rows: Sequence[Row], data: DataConfig) -> list[Row]:
-    """Every row with its `prompt`, and its `answer` where a column is named for it."""
-    made = []
-    change = None if data.map is None else find(data.map)
-    for given in rows:
-        row = dict(given)
-        if change is not None:
-            row = _called(change, f"data.map = {data.map!r}", row)
+def _rows_with_prompts(rows: Sequence[Row], data: DataConfig) -> list[Row]:
+    """Adds its `prompt` to every row, and its `answer` where a column is named for it."""
+    prompted_rows = []
+    row_map = None if data.map is None else find(data.map)
+    for source_row in rows:
+        row = dict(source_row)
+        if row_map is not None:
+            row = _call_user_function(row_map, f"data.map = {data.map!r}", row)
             if not isinstance(row, dict):
                 raise ConfigError(
-                    f"data.map = {data.map!r} gives {type(row).__name__} for {_shown(given)}; write a function that"
-                    " returns the row, a dict"
+                    f"data.map = {data.map!r} gives {type(row).__name__} for {_row_text(source_row)}; write a function"
+                    " that returns the row, a dict"
                 )
         if data.answer_column is not None:
             row["answer"] = column(row, data.answer_column, "data.answer_column")
@@ -145,7 +160,7 @@ def _prompted(rows: Sequence[Row], data: DataConfig) -> list[Row]:
                 row["prompt"] = data.prompt_template.format(**row)
             except (KeyError, IndexError, AttributeError, ValueError) as error:
                 raise ConfigError(
-                    f"data.prompt_template = {data.prompt_template!r} cannot be filled in for {_shown(row)}:"
+                    f"data.prompt_template = {data.prompt_template!r} cannot be filled in for {_row_text(row)}:"
                     f" {type(error).__name__}: {error}; columns present: {', '.join(sorted(row))}; write a brace that"
                     " is meant as itself twice"
                 ) from error
@@ -154,13 +169,13 @@ def _prompted(rows: Sequence[Row], data: DataConfig) -> list[Row]:
         _check_prompt(row)
         # Rows of files were looked at where their line is known; a task, a library or a function may make what UTF-8
         # cannot hold too.
-        check_plain(row, f"data: {_shown(row)}", config=False)
-        made.append(row)
-    return made
+        check_plain(row, f"data: {_row_text(row)}", config=False)
+        prompted_rows.append(row)
+    return prompted_rows
 
 
 def column(row: Mapping[str, Any], name: str, key: str) -> Any:
-    """The value of a column.
+    """Returns the value of a column.
 
     Raises:
         ConfigError: there is none of that name; names those present.
@@ -170,18 +185,19 @@ def column(row: Mapping[str, Any], name: str, key: str) -> Any:
         hint = f"; did you mean {close}?" if close else ""
         raise ConfigError(
             f"{key} = {name!r}: the data have no such column; columns present: {', '.join(sorted(row))}{hint};"
-            f" {_shown(row)}"
+            f" {_row_text(row)}"
         )
     return row[name]
 
 
-def _called(function: Callable[..., Any], key: str, row: Row, *more: int) -> Any:
+def _call_user_function(function: Callable[..., Any], key: str, row: Row, *more: int) -> Any:
     try:
         return function(row, *more)
-    # It is the user's and may fail in any way.
+    # The function is the user's and may fail in any way.
     except Exception as error:
         raise ConfigError(
-            f"{key} fails for {_shown(row)}: {type(error).__name__}: {error}; columns present: {', '.join(sorted(row))}"
+            f"{key} fails for {_row_text(row)}: {type(error).__name__}: {error}; columns present:"
+            f" {', '.join(sorted(row))}"
         ) from error
 
 
@@ -189,31 +205,31 @@ def _check_prompt(row: Row) -> None:
     prompt = row["prompt"]
     if isinstance(prompt, str):
         if not prompt.strip():
-            raise ConfigError(f"data: the prompt is empty in {_shown(row)}; take it out or write a prompt_template")
+            raise ConfigError(f"data: the prompt is empty in {_row_text(row)}; take it out or write a prompt_template")
         return
     chat = (
         isinstance(prompt, Sequence)
         and len(prompt) > 0
-        and all(isinstance(each, Mapping) and {"role", "content"} <= set(each) for each in prompt)
+        and all(isinstance(message, Mapping) and {"role", "content"} <= set(message) for message in prompt)
     )
     if not chat:
         raise ConfigError(
-            f"data: the prompt is {excerpt(repr(prompt))} (of type {type(prompt).__name__}) in {_shown(row)}; a prompt"
-            ' is a text, or a list of messages such as {"role": "user", "content": "2 + 2?"}'
+            f"data: the prompt is {excerpt(repr(prompt))} (of type {type(prompt).__name__}) in {_row_text(row)}; a"
+            ' prompt is a text, or a list of messages such as {"role": "user", "content": "2 + 2?"}'
         )
 
 
 def _first_prompts(rows: Sequence[Row], num: int, source: Source) -> tuple[list[Row], list[Row]]:
-    """The rows of the first `num` different prompts, one each, and the rest."""
+    """Splits off the rows of the first `num` different prompts, one row a prompt; returns them and the rest."""
     seen: set[str] = set()
-    first = []
+    first_rows = []
     for place, row in enumerate(rows):
-        if len(first) == num:
-            return first, list(rows[place:])
+        if len(first_rows) == num:
+            return first_rows, list(rows[place:])
         if source.identity(row) not in seen:
             seen.add(source.identity(row))
-            first.append(row)
-    return first, []
+            first_rows.append(row)
+    return first_rows, []
 
 
 def _prompt(row: Row, source: Source) -> Prompt:
@@ -221,15 +237,15 @@ def _prompt(row: Row, source: Source) -> Prompt:
 
 
 def _prompts(rows: Sequence[Row], source: Source) -> tuple[Prompt, ...]:
-    """The rows as prompts, where a repeated one (a data set may ask twice) gets a key of its own."""
+    """Makes prompts of rows; a repeated prompt (a data set may ask twice) gets another key."""
     counts: dict[str, int] = {}
-    made = []
+    prompts = []
     for row in rows:
         prompt = _prompt(row, source)
         repeat = counts.get(prompt.key, 0)
         counts[prompt.key] = repeat + 1
-        made.append(Prompt(f"{prompt.key}-{repeat}", row) if repeat else prompt)
-    return tuple(made)
+        prompts.append(Prompt(f"{prompt.key}-{repeat}", row) if repeat else prompt)
+    return tuple(prompts)
 
 
 def _demonstrations(
@@ -237,12 +253,12 @@ def _demonstrations(
 ) -> list[Demonstration]:
     writer: Callable[[Row, int], Any] = source.demonstration
     if config.writer is not None:
-        found, path = find(config.writer), config.writer
-        writer = lambda row, seed: _called(found, f"demonstrations.writer = {path!r}", row, seed)  # noqa: E731
+        user_writer, path = find(config.writer), config.writer
+        writer = lambda row, seed: _call_user_function(user_writer, f"demonstrations.writer = {path!r}", row, seed)  # noqa: E731
     elif config.column is not None:
         name = config.column
         writer = lambda row, seed: column(row, name, "demonstrations.column")  # noqa: E731
-    made = []
+    demonstrations = []
     for row, repeat in itertools.product(rows, range(config.repeats)):
         # The first text of a prompt is the same whatever the number of repeats.
         written = writer(row, seed + repeat * _SEED_STRIDE)
@@ -258,5 +274,5 @@ def _demonstrations(
                 f"demonstrations: {turns!r} is neither a text nor an odd number of texts (the policy's, the"
                 " environment's, ..., the policy's)"
             )
-        made.append(Demonstration(_prompt(row, source), turns))
-    return made
+        demonstrations.append(Demonstration(_prompt(row, source), turns))
+    return demonstrations

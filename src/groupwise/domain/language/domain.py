@@ -29,9 +29,9 @@ from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.language.conversation import Conversations
 from groupwise.domain.language.data import Splits, split
 from groupwise.domain.language.model import Scratch
-from groupwise.domain.language.pieces import pieces
 from groupwise.domain.language.prompts import tokenize
 from groupwise.domain.language.supervised import Example, as_samples, encode_demonstration
+from groupwise.domain.language.token_texts import token_texts
 from groupwise.domain.language.tokenizer import build_tokenizer
 from groupwise.domain.protocol import Evaluation, Prompt, Samples
 from groupwise.learner.hashing import hash_weights
@@ -91,11 +91,11 @@ class LanguageDomain(Domain):
             )
         else:
             self.module, self.tokenizer, self.backbone = _load(config, splits, streams, torch.device(device))
-            # Taken now, before anything is trained; only the cache of a supervised stage asks for it.
+            # The hash is taken before anything is trained; only the cache of a supervised stage asks for it.
             self._weights_hash = hash_weights(self.module) if splits.demonstrations else ""
         self._eos = end_ids(self.module, self.tokenizer)
         self._engine = open_engine(config.engine, self.backbone, self.tokenizer)
-        # A server may lag behind; what is measured is the live policy.
+        # A server may lag behind, and an evaluation measures the live policy.
         self._evaluating_engine = (
             self._engine if self._engine.live else open_engine(BuiltinEngine(), self.backbone, self.tokenizer)
         )
@@ -115,8 +115,8 @@ class LanguageDomain(Domain):
 
     @property
     def counts(self) -> dict[str, int]:
-        """What became of the data: prompts trained on and held out, removed for being in both, dropped or cut for their
-        length.
+        """Counts of the data: prompts trained on and held out, removed because they are in both, dropped or cut for
+        their length.
         """
         return {
             "num_train": len(self._train.prompts),
@@ -129,16 +129,16 @@ class LanguageDomain(Domain):
 
     @property
     def remarks(self) -> list[str]:
-        """What was left out of the data or cut, and of the loss of a mixture of experts, in sentences."""
+        """Sentences on the data that were left out or cut, and on the loss of a mixture of experts."""
         counts, limit = self.counts, self._prompt_limit()
-        said = {
+        descriptions = {
             "num_removed": "rows left out of training, because a held-out prompt asks the same",
             "num_dropped": f"prompts left out, longer than {limit} tokens (domain.overlong = 'drop')",
             "num_truncated": f"prompts cut on the left, longer than {limit} tokens (domain.overlong = 'truncate')",
         }
         router = router_remark(self.backbone.config)
         return [
-            *(f"data: {text}: {counts[name]}" for name, text in said.items() if counts[name]),
+            *(f"data: {text}: {counts[name]}" for name, text in descriptions.items() if counts[name]),
             *([router] if router else []),
             *self.rewards.remarks,
         ]
@@ -146,7 +146,7 @@ class LanguageDomain(Domain):
     @property
     def trained_on(self) -> frozenset[str]:
         """Training prompts and those of demonstrations, as the source tells prompts apart."""
-        return _identities([*self._splits.train, *(each.prompt for each in self._splits.demonstrations)])
+        return _identities([*self._splits.train, *(example.prompt for example in self._splits.demonstrations)])
 
     @property
     def evaluated_on(self) -> frozenset[str]:
@@ -154,7 +154,7 @@ class LanguageDomain(Domain):
         return _identities(self._held_out.prompts)
 
     def adapted(self, config: LanguageConfig) -> LanguageDomain:
-        """The same model under other settings, for a stage that changes them.
+        """Opens the same model under other settings, for a stage that changes them.
 
         Raises:
             ConfigError: the model itself differs.
@@ -162,7 +162,7 @@ class LanguageDomain(Domain):
         return self if config == self.config else LanguageDomain(config, streams=self._streams, parent=self)
 
     def prompts(self, indices: Sequence[int]) -> list[Prompt]:
-        """Training prompts by their place."""
+        """Returns training prompts by their place."""
         return [self._train.prompts[index] for index in indices]
 
     def sample(
@@ -175,64 +175,72 @@ class LanguageDomain(Domain):
         settings: Mapping[str, float],
         requires: frozenset[str],
     ) -> Samples:
-        """A group for each prompt; the seed of a member is `streams.seed("sample", step, prompt key, member)`, so its
-        text depends on nothing else.
+        """Samples a group for each prompt; the seed of a member is `streams.seed("sample", step, prompt key, member)`,
+        so its text depends on nothing else.
         """
         sampling = self._sampling(settings)
         seeds = [streams.seed("sample", step, prompt.key, member) for prompt in prompts for member in range(group_size)]
         return self._complete(self._engine, prompts, group_size, sampling, seeds, requires)
 
     def reward(self, samples: Samples) -> RewardTable:
-        """Every reward of every member; an environment's own is called `environment`."""
+        """Computes every reward of every member; an environment's own reward is called `environment`."""
         return self._score(samples, judges=False)
 
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
-        """Fields `[B, T]` of members `rows` at the temperature each was sampled at; `auxiliary["supervised"]` for
-        demonstrations.
+        """Scores members `rows`: fields `[B, T]` at the temperature at which each member was sampled;
+        `auxiliary["supervised"]` for demonstrations.
         """
-        chosen = samples.select(rows.clamp(min=0))
+        selected = samples.select(rows.clamp(min=0))
         fields: dict[str, Tensor] = {}
-        for members, part, temperature in _by_temperature(chosen):
-            found = scoring.score(
+        for members, part, temperature in _by_temperature(selected):
+            part_fields = scoring.score(
                 self.backbone, **_inputs(part), requires=_scored_fields(requires), temperature=temperature
             )
-            for name, value in found.items():
+            for name, value in part_fields.items():
                 fields[name] = (
                     value
                     if members is None
-                    else fields.get(name, value.new_zeros(chosen.mask.shape)).index_copy(0, members, value)
+                    else fields.get(name, value.new_zeros(selected.mask.shape)).index_copy(0, members, value)
                 )
-        return _as_scored(fields, chosen)
+        return _as_scored(fields, selected)
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
         """Accumulates `.grad` where the gradient by every field is known beforehand; the head takes its part in the
         forward pass.
         """
-        chosen = samples.select(rows.clamp(min=0))
-        known = {name: value for name, value in cotangents.tensors().items() if not name.startswith("auxiliary.")}
+        selected = samples.select(rows.clamp(min=0))
+        field_cotangents = {
+            name: value for name, value in cotangents.tensors().items() if not name.startswith("auxiliary.")
+        }
         supervised = cotangents.auxiliary.get("supervised")
         if supervised is not None:
-            known["log_prob"] = known["log_prob"] - supervised.unsqueeze(1) * chosen.payload["target"]
+            field_cotangents["log_prob"] = (
+                field_cotangents["log_prob"] - supervised.unsqueeze(1) * selected.payload["target"]
+            )
         fields: dict[str, Tensor] = {}
-        for members, part, temperature in _by_temperature(chosen):
-            own = known if members is None else {name: value[members] for name, value in known.items()}
-            found = scoring.backward(
+        for members, part, temperature in _by_temperature(selected):
+            part_cotangents = (
+                field_cotangents
+                if members is None
+                else {name: value[members] for name, value in field_cotangents.items()}
+            )
+            part_fields = scoring.backward(
                 self.backbone,
                 **_inputs(part),
-                cotangents=own,
-                requires=_scored_fields(frozenset(known)),
+                cotangents=part_cotangents,
+                requires=_scored_fields(frozenset(field_cotangents)),
                 temperature=temperature,
             )
-            for name, value in found.items():
+            for name, value in part_fields.items():
                 fields[name] = (
                     value
                     if members is None
-                    else fields.get(name, value.new_zeros(chosen.mask.shape)).index_copy(0, members, value)
+                    else fields.get(name, value.new_zeros(selected.mask.shape)).index_copy(0, members, value)
                 )
-        return _as_scored(fields, chosen).detach()
+        return _as_scored(fields, selected).detach()
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
-        """`size` demonstrations drawn without replacement within the step; fewer where the corpus is smaller; None
+        """Draws `size` demonstrations without replacement within the step; fewer where the corpus is smaller; None
         without a corpus.
         """
         corpus = self._corpus
@@ -248,54 +256,56 @@ class LanguageDomain(Domain):
         rewards = [*self.config.rewards, *(["environment"] if self.config.environment is not None else [])]
         modes = (("greedy", config.greedy, 1), ("sampled", config.sampled, config.num_samples))
         return tuple(
-            name for mode, wanted, num in modes if wanted for name in evaluate.metric_names(mode, rewards, num)
+            name for mode, enabled, num in modes if enabled for name in evaluate.metric_names(mode, rewards, num)
         )
 
     def evaluate(self, *, streams: Streams) -> Evaluation:
-        """Greedy and sampled results on the held-out prompts, with the same random numbers every time."""
+        """Evaluates greedy and sampled completions of the held-out prompts, with the same random numbers every time."""
         config = self.config.evaluation
-        trained = [name for name, reward in self.config.rewards.items() if reward.trains]
-        first = trained[0] if trained else "environment"
-        found: dict[str, float] = {}
+        training_rewards = [name for name, reward in self.config.rewards.items() if reward.trains]
+        first_reward = training_rewards[0] if training_rewards else "environment"
+        metrics: dict[str, float] = {}
         records: list[Mapping[str, Any]] = []
         events: list[RewardEvent] = []
-        for mode, wanted, num_samples in (
+        for mode, enabled, num_samples in (
             ("greedy", config.greedy, 1),
             ("sampled", config.sampled, config.num_samples),
         ):
-            if wanted:
+            if enabled:
                 written = self._write(self._held_out.prompts, num_samples, streams, greedy=mode == "greedy")
-                found |= evaluate.metrics(mode, written, first)
+                metrics |= evaluate.metrics(mode, written, first_reward)
                 records += evaluate.records(mode, written, config.num_texts)
                 events += written.table.events
-        return Evaluation(found, tuple(records), events=events)
+        return Evaluation(metrics, tuple(records), events=events)
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
-        """Prompt, text, tokens (as texts, and as the ids that were forwarded) and settings of members, for people."""
+        """Describes members for people: prompt, text, tokens (as texts, and as the ids that were forwarded) and
+        settings.
+        """
         described, texts = [], self._texts(samples.select(rows))
         ids = [samples.payload["tokens"][row, : int(samples.payload["length"][row])].tolist() for row in rows.tolist()]
-        tokens = pieces(self.tokenizer, ids)
+        tokens = token_texts(self.tokenizer, ids)
         for place, row in enumerate(rows.tolist()):
             prompt = samples.prompts[int(samples.group[row])]
             record: dict[str, Any] = {"prompt": prompt.columns["prompt"], "key": prompt.key, "text": texts[place]}
             if "messages" in samples.payload:
                 record["messages"] = samples.payload["messages"][row]
             record |= {"tokens": tokens[place], "num_tokens": len(tokens[place])}
-            # Texts do not tell which tokens they were: whoever computes the step again needs the ids.
+            # Texts do not say which tokens they were; a replay of the step needs the ids.
             record |= {"prompt_ids": list(samples.payload["prompt_ids"][row]), "token_ids": ids[place]}
             record |= {"truncated": samples.truncated is not None and bool(samples.truncated[row])}
             described.append(record | {"settings": dict(samples.settings)})
         return described
 
     def fingerprint(self) -> str:
-        """Hash of the model as it was loaded, the tokenizer, and the corpus in tokens."""
-        corpus = [(each.prompt_ids, each.tokens, each.target) for each in self._corpus]
+        """Hashes the model as it was loaded, the tokenizer, and the corpus in tokens."""
+        corpus = [(example.prompt_ids, example.tokens, example.target) for example in self._corpus]
         vocabulary = sorted(self.tokenizer.get_vocab().items())
         content = json.dumps([self._weights_hash, vocabulary, corpus])
         return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
     def save(self, folder: Path) -> None:
-        """A plain transformers folder: weights (an adapter merged into them) as safetensors, configuration,
+        """Writes a plain transformers folder: weights (an adapter merged into them) as safetensors, configuration,
         tokenizer.
         """
         save(self.module, self.tokenizer, folder)
@@ -310,19 +320,19 @@ class LanguageDomain(Domain):
         stop = self._stop()
         limit = self.backbone.max_positions
         return [
-            encode_demonstration(each, self._chat, self.config.environment, eos, stop, limit)
-            for each in self._splits.demonstrations
+            encode_demonstration(demonstration, self._chat, self.config.environment, eos, stop, limit)
+            for demonstration in self._splits.demonstrations
         ]
 
     def _stop(self) -> tuple[str, ...]:
-        own = self.config.environment.stop if self.config.environment is not None else ()
-        return tuple(dict.fromkeys([*self.config.sampling.stop, *own]))
+        environment_stop = self.config.environment.stop if self.config.environment is not None else ()
+        return tuple(dict.fromkeys([*self.config.sampling.stop, *environment_stop]))
 
     def _sampling(self, settings: Mapping[str, float], greedy: bool = False) -> SamplingConfig:
-        whole = {"top_k", "max_new_tokens", "max_turn_tokens"}
-        given = {name: int(value) if name in whole else float(value) for name, value in settings.items()}
+        integer_settings = {"top_k", "max_new_tokens", "max_turn_tokens"}
+        overrides = {name: int(value) if name in integer_settings else float(value) for name, value in settings.items()}
         return SamplingConfig.model_validate(
-            {**self.config.sampling.model_dump(), **given, "stop": self._stop(), "greedy": greedy}
+            {**self.config.sampling.model_dump(), **overrides, "stop": self._stop(), "greedy": greedy}
         )
 
     def _complete(
@@ -336,33 +346,35 @@ class LanguageDomain(Domain):
     ) -> Samples:
         environment = self.config.environment
         columns = [prompt.columns for prompt in prompts for _ in range(group_size)]
-        talk = (
+        conversations = (
             None
             if environment is None
             else Conversations(environment, columns, self._chat, self._eos, sampling.max_new_tokens)
         )
         ids = [self._prompt_ids(prompt) for prompt in prompts]
-        answer = None if talk is None else talk.answer
-        found = engine.sample(ids, group_size, sampling, seeds, requires=_scored_fields(requires), continue_with=answer)
+        answer = None if conversations is None else conversations.answer
+        completions = engine.sample(
+            ids, group_size, sampling, seeds, requires=_scored_fields(requires), continue_with=answer
+        )
         payload: dict[str, Any] = {
-            "prompt_ids": [each for each in ids for _ in range(group_size)],
-            "tokens": found.tokens,
-            "target": torch.zeros_like(found.mask),
-            "length": found.length,
+            "prompt_ids": [prompt_ids for prompt_ids in ids for _ in range(group_size)],
+            "tokens": completions.tokens,
+            "target": torch.zeros_like(completions.mask),
+            "length": completions.length,
             "temperature": torch.full(
-                (len(seeds),), sampling.temperature, dtype=torch.float64, device=found.tokens.device
+                (len(seeds),), sampling.temperature, dtype=torch.float64, device=completions.tokens.device
             ),
         }
-        if talk is not None:
-            payload |= {"messages": talk.messages, "environment": talk.rewards}
+        if conversations is not None:
+            payload |= {"messages": conversations.messages, "environment": conversations.rewards}
         return Samples(
             prompts=list(prompts),
-            group=torch.arange(len(prompts), device=found.tokens.device).repeat_interleave(group_size),
-            mask=found.mask,
-            old_log_prob=found.log_prob,
-            behaviour_log_prob=found.behaviour_log_prob,
-            recorded=Scored(found.log_prob, entropy=found.entropy, score_norm=found.score_norm),
-            truncated=found.truncated,
+            group=torch.arange(len(prompts), device=completions.tokens.device).repeat_interleave(group_size),
+            mask=completions.mask,
+            old_log_prob=completions.log_prob,
+            behaviour_log_prob=completions.behaviour_log_prob,
+            recorded=Scored(completions.log_prob, entropy=completions.entropy, score_norm=completions.score_norm),
+            truncated=completions.truncated,
             payload=payload,
             settings={"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": float(sampling.top_k)},
         )
@@ -374,18 +386,24 @@ class LanguageDomain(Domain):
         return self._ids[prompt.key]
 
     def _texts(self, samples: Samples) -> list[str]:
-        """What every member wrote, without special tokens."""
+        """Decodes the completion of every member, without special tokens."""
         rows = zip(samples.payload["tokens"].tolist(), samples.payload["length"].tolist(), strict=True)
         return self.tokenizer.batch_decode([tokens[:length] for tokens, length in rows], skip_special_tokens=True)
 
     def _score(self, samples: Samples, judges: bool) -> RewardTable:
-        of_member = [samples.prompts[index].columns for index in samples.group.tolist()]
-        names = set.intersection(*(set(columns) for columns in of_member)) - {"prompt"} if of_member else set()
-        columns: dict[str, list[Any]] = {name: [own[name] for own in of_member] for name in sorted(names)}
+        member_columns = [samples.prompts[index].columns for index in samples.group.tolist()]
+        names = (
+            set.intersection(*(set(columns) for columns in member_columns)) - {"prompt"} if member_columns else set()
+        )
+        columns: dict[str, list[Any]] = {
+            name: [prompt_columns[name] for prompt_columns in member_columns] for name in sorted(names)
+        }
         columns["num_tokens"] = samples.payload["length"].tolist()
         columns["truncated"] = [False] * len(samples) if samples.truncated is None else samples.truncated.tolist()
         completions = samples.payload.get("messages") or self._texts(samples)
-        table = self.rewards.score([own["prompt"] for own in of_member], completions, columns, judges=judges)
+        table = self.rewards.score(
+            [prompt_columns["prompt"] for prompt_columns in member_columns], completions, columns, judges=judges
+        )
         if self.config.environment is None:
             return table
         values = {"environment": list(samples.payload["environment"]), **table.values}
@@ -413,9 +431,11 @@ class LanguageDomain(Domain):
         )
 
     def _prompt_limit(self) -> int | None:
-        context, asked = self.backbone.max_positions, self.config.max_prompt_tokens
-        course = self.config.sampling_schedule.get("max_new_tokens")
-        completion = max(self.config.sampling.max_new_tokens, 0 if course is None else int(course.extremes()[1]))
+        context, configured_limit = self.backbone.max_positions, self.config.max_prompt_tokens
+        length_schedule = self.config.sampling_schedule.get("max_new_tokens")
+        completion = max(
+            self.config.sampling.max_new_tokens, 0 if length_schedule is None else int(length_schedule.extremes()[1])
+        )
         room = None if context is None else context - completion
         if context is not None and completion >= context:
             key = (
@@ -427,7 +447,7 @@ class LanguageDomain(Domain):
                 f"{key} = {completion} leaves no room for a prompt in the model's context of {context} tokens; write at"
                 f" most {context - 1}"
             )
-        return asked if room is None else room if asked is None else min(asked, room)
+        return configured_limit if room is None else room if configured_limit is None else min(configured_limit, room)
 
     def _check_columns(self, splits: Splits) -> None:
         present = [*(splits.train[0].columns if splits.train else ()), *_OWN_COLUMNS]
@@ -437,7 +457,7 @@ class LanguageDomain(Domain):
 
 
 def _identities(prompts: Sequence[Prompt]) -> frozenset[str]:
-    """The prompts' keys without the number that tells a repeated one apart."""
+    """Collects the prompts' keys without the number that tells repeated prompts apart."""
     return frozenset(prompt.key.partition("-")[0] for prompt in prompts)
 
 
@@ -446,11 +466,11 @@ def _load(
 ) -> tuple[nn.Module, Any, Backbone]:
     model = config.model
     if not isinstance(model, Scratch):
-        found = load(model.loading, device)
-        return found.model, found.tokenizer, found.backbone
+        loaded = load(model.loading, device)
+        return loaded.model, loaded.tokenizer, loaded.backbone
     replies = config.environment.replies if config.environment is not None else ()
     texts = [prompt.columns["prompt"] for prompt in (*splits.train, *splits.held_out)]
-    texts += [text for each in splits.demonstrations for text in (each.prompt.columns["prompt"], *each.turns)]
+    texts += [text for example in splits.demonstrations for text in (example.prompt.columns["prompt"], *example.turns)]
     if not all(isinstance(text, str) for text in texts):
         raise ConfigError(
             "model.kind = 'scratch' has no chat template, and a prompt is a list of messages; give prompts as texts, or"
@@ -468,7 +488,7 @@ def _scored_fields(requires: frozenset[str]) -> frozenset[str]:
 
 
 def _by_temperature(samples: Samples) -> list[tuple[Tensor | None, Samples, float]]:
-    """Members that share a temperature; usually all do, and then nothing is copied."""
+    """Splits members by temperature; where all have the same one, nothing is copied."""
     temperature = samples.payload["temperature"]
     values = temperature.unique().tolist()
     if len(values) <= 1:
@@ -478,7 +498,7 @@ def _by_temperature(samples: Samples) -> list[tuple[Tensor | None, Samples, floa
 
 
 def _inputs(samples: Samples) -> dict[str, Any]:
-    """What scoring reads; positions that no loss looks at are skipped by its mask."""
+    """Returns the arguments of scoring; positions that no loss reads are skipped by its mask."""
     return {
         "prompts": samples.payload["prompt_ids"],
         "tokens": samples.payload["tokens"],

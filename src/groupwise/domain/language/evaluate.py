@@ -14,7 +14,7 @@ from groupwise.reward import RewardTable
 @final
 @dataclass(frozen=True)
 class Written:
-    """What the model wrote for some prompts, `num_samples` completions each, prompt by prompt."""
+    """The model's answers to some prompts, `num_samples` completions each, prompt by prompt."""
 
     prompts: Sequence[Prompt]
     num_samples: int
@@ -25,7 +25,7 @@ class Written:
 
 
 def metric_names(mode: str, rewards: Sequence[str], num_samples: int) -> list[str]:
-    """The names that `metrics` may give, known without a model.
+    """Lists the names that `metrics` may give, which are known without a model.
 
     Example:
         >>> metric_names("sampled", ["correct"], 2)
@@ -36,27 +36,26 @@ def metric_names(mode: str, rewards: Sequence[str], num_samples: int) -> list[st
 
 
 def metrics(mode: str, written: Written, first: str | None) -> dict[str, float]:
-    """Means over all completions, called `mode/...`: the rewards' sum, each reward and judge, `length`, `truncated`,
-    and `pass@k` for k = 1, 2, 4, ...
+    """Computes means over all completions, called `mode/...`: the rewards' sum, each reward and judge, `length`,
+    `truncated`, and `pass@k` for k = 1, 2, 4, ...
 
     Args:
         mode: `greedy` or `sampled`.
-        written: what was written.
-        first: the reward that says what passed (0.5 or more); None leaves `pass@k` out.
+        first: the reward that decides which completions pass (0.5 or more); None leaves `pass@k` out.
 
     A reward that is missing for a completion is left out of its mean; one that is missing everywhere is left out
     altogether.
     """
-    found: dict[str, float] = {}
+    means: dict[str, float] = {}
     totals = [total for total in written.table.total() if total is not None]
     if totals:
-        found[f"{mode}/reward"] = math.fsum(totals) / len(totals)
+        means[f"{mode}/reward"] = math.fsum(totals) / len(totals)
     for name, values in written.table.values.items():
         present = [value for value in values if value is not None]
         if present:
-            found[f"{mode}/{name}"] = math.fsum(present) / len(present)
-    found[f"{mode}/length"] = sum(written.lengths) / len(written.lengths)
-    found[f"{mode}/truncated"] = sum(written.truncated) / len(written.truncated)
+            means[f"{mode}/{name}"] = math.fsum(present) / len(present)
+    means[f"{mode}/length"] = sum(written.lengths) / len(written.lengths)
+    means[f"{mode}/truncated"] = sum(written.truncated) / len(written.truncated)
     if first is not None and written.num_samples > 1:
         values = written.table.values[first]
         passed = [
@@ -65,15 +64,16 @@ def metrics(mode: str, written: Written, first: str | None) -> dict[str, float]:
         ]
         k = 1
         while k <= written.num_samples:
-            found[f"{mode}/pass@{k}"] = math.fsum(pass_at(k, written.num_samples, count) for count in passed) / len(
+            means[f"{mode}/pass@{k}"] = math.fsum(pass_at(k, written.num_samples, count) for count in passed) / len(
                 passed
             )
             k *= 2
-    return found
+    return means
 
 
 def pass_at(k: int, num: int, passed: int) -> float:
-    """The chance that one of `k` completions passes, when `passed` of `num` did: `1 - C(num - passed, k) / C(num, k)`.
+    """Computes the chance that one of `k` completions passes, when `passed` of `num` did: `1 - C(num - passed, k) /
+    C(num, k)`.
 
     Example:
         >>> pass_at(1, 4, 1), pass_at(2, 4, 1), pass_at(4, 4, 1), pass_at(2, 4, 0)
@@ -85,10 +85,10 @@ def pass_at(k: int, num: int, passed: int) -> float:
 
 
 def records(mode: str, written: Written, num_texts: int) -> list[Mapping[str, Any]]:
-    """One JSON-able record a completion: key, mode and rewards of all (for paired comparisons), prompt and text of the
-    first `num_texts` prompts.
+    """Writes one JSON-able record a completion: key, mode and rewards of all (for paired comparisons), prompt and text
+    of the first `num_texts` prompts.
     """
-    found: list[Mapping[str, Any]] = []
+    completion_records: list[Mapping[str, Any]] = []
     for place, text in enumerate(written.texts):
         number = place // written.num_samples
         prompt = written.prompts[number]
@@ -101,5 +101,5 @@ def records(mode: str, written: Written, num_texts: int) -> list[Mapping[str, An
         }
         if number < num_texts:
             record |= {"prompt": prompt.columns["prompt"], "text": text}
-        found.append(record)
-    return found
+        completion_records.append(record)
+    return completion_records

@@ -1,4 +1,4 @@
-"""Which language model is trained: one from a folder, or a small one made here."""
+"""The language model to train: one from a folder, or a small one with fresh weights."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Pretrained(Config):
 
     @property
     def loading(self) -> CausalLMConfig:
-        """How it is loaded."""
+        """The settings by which the folder is loaded."""
         return CausalLMConfig(**self.model_dump(exclude={"kind", "lora"}), lora=self.lora)
 
 
@@ -51,7 +51,7 @@ class Scratch(Config):
     Args:
         tokenizer: `words` takes what stands between spaces (and loses the spaces), `pieces` splits off punctuation and
             digits and loses nothing, `characters` takes one at a time.
-        shape: the model's sizes.
+        shape: sizes of the model, its width and number of layers among them.
         dtype: dtype of the weights.
         seed: of the weights; unset takes the run's.
 

@@ -15,10 +15,10 @@ from groupwise.domain.protocol import Prompt
 @final
 @dataclass(frozen=True)
 class Tokenized:
-    """Prompts that fit.
+    """Prompts that fit into the limit.
 
     Args:
-        prompts: those kept.
+        prompts: the prompts that fit.
         ids: their token ids by key.
         num_dropped: prompts left out for their length.
         num_truncated: prompts cut on the left.
@@ -37,31 +37,29 @@ def tokenize(
     limit: int | None,
     overlong: Literal["error", "drop", "truncate"],
 ) -> Tokenized:
-    """Token ids of every prompt, with what the environment says first.
+    """Encodes every prompt, with the environment's opening text.
 
     Args:
-        prompts: what to encode.
-        chat: how.
-        environment: who answers, in a conversation.
+        environment: the policy's partner in a conversation.
         limit: tokens of the longest prompt; None for any length.
         overlong: what happens to a longer one; `truncate` keeps its end.
 
     Raises:
         ConfigError: a longer one under `error`, a prompt of no tokens, or none left.
     """
-    kept: list[Prompt] = []
+    fitting_prompts: list[Prompt] = []
     ids: dict[str, list[int]] = {}
     num_dropped = num_truncated = 0
     for prompt in prompts:
-        found = encode(prompt, chat, environment)
-        if not found:
+        prompt_ids = encode(prompt, chat, environment)
+        if not prompt_ids:
             raise ConfigError(
                 f"data: the prompt {prompt.columns['prompt']!r} has no tokens; give every prompt at least one"
             )
-        if limit is not None and len(found) > limit:
+        if limit is not None and len(prompt_ids) > limit:
             if overlong == "error":
                 raise ConfigError(
-                    f"data: the prompt {_excerpt(prompt)} has {len(found)} tokens and there is room for {limit}"
+                    f"data: the prompt {_excerpt(prompt)} has {len(prompt_ids)} tokens and there is room for {limit}"
                     " (max_prompt_tokens, or the model's context less sampling.max_new_tokens); write overlong ="
                     " 'drop' or 'truncate', or a smaller sampling.max_new_tokens"
                 )
@@ -69,27 +67,27 @@ def tokenize(
                 num_dropped += 1
                 continue
             num_truncated += 1
-            found = found[-limit:]
-        kept.append(prompt)
-        ids[prompt.key] = found
-    if prompts and not kept:
+            prompt_ids = prompt_ids[-limit:]
+        fitting_prompts.append(prompt)
+        ids[prompt.key] = prompt_ids
+    if prompts and not fitting_prompts:
         raise ConfigError(
             f"data: all {len(prompts)} prompts are longer than {limit} tokens; write a larger max_prompt_tokens, or"
             " overlong = 'truncate'"
         )
-    return Tokenized(tuple(kept), ids, num_dropped, num_truncated)
+    return Tokenized(tuple(fitting_prompts), ids, num_dropped, num_truncated)
 
 
 def encode(prompt: Prompt, chat: Chat, environment: EnvironmentKind | None) -> list[int]:
-    """Token ids of one prompt up to the policy's first turn."""
-    asked: Any = prompt.columns["prompt"]
+    """Encodes one prompt up to the policy's first turn."""
+    content: Any = prompt.columns["prompt"]
     opening = environment.open().reset(prompt.columns) if environment is not None else ""
     if not opening:
-        return chat.encode_prompt(asked)
-    messages = chat.messages(asked)
+        return chat.encode_prompt(content)
+    messages = chat.messages(content)
     if messages is not None:
         return chat.encode_prompt([*messages, {"role": chat.config.reply_role, "content": opening}])
-    return chat.encode_prompt(asked) + chat.encode_text(opening)
+    return chat.encode_prompt(content) + chat.encode_text(opening)
 
 
 def _excerpt(prompt: Prompt) -> str:

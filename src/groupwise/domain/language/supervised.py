@@ -1,4 +1,4 @@
-"""Demonstrations as members: nothing to reinforce, a text to make more likely.
+"""Demonstrations as members: no reward, and a text whose probability is raised.
 
 supervised_b = - sum_t target_bt lp_bt,    at temperature 1, divided by the number of target tokens of the whole update
 """
@@ -25,10 +25,9 @@ class Example:
     """One demonstration in tokens.
 
     Args:
-        prompt: what it answers.
-        prompt_ids: its tokens.
-        tokens: what is written after it, the environment's answers included.
-        target: which of those the policy is to write.
+        prompt_ids: the prompt's tokens.
+        tokens: the continuation, the environment's answers included.
+        target: which of these tokens the policy is to write.
     """
 
     prompt: Prompt
@@ -45,13 +44,12 @@ def encode_demonstration(
     stop: Sequence[str],
     limit: int | None,
 ) -> Example:
-    """A demonstration in tokens. A turn of the policy ends with the end-of-sequence token, unless it ends with a stop
+    """Encodes a demonstration. A turn of the policy ends with the end-of-sequence token, unless it ends with a stop
     text.
 
     Args:
-        demonstration: the texts.
         chat, environment: how prompts and answers are written.
-        eos: the end-of-sequence token.
+        eos: id of the end-of-sequence token.
         stop: texts that end a turn.
         limit: longest prompt and completion together.
 
@@ -65,7 +63,7 @@ def encode_demonstration(
     for number, text in enumerate(demonstration.turns):
         policy = number % 2 == 0
         if policy:
-            stopped = any(text.endswith(each) for each in stop)
+            stopped = any(text.endswith(stop_text) for stop_text in stop)
             ids = chat.encode_text(text) + ([] if stopped else [eos])
         else:
             ids = chat.encode_reply(demonstration.prompt.columns["prompt"], text, ended=not stopped)
@@ -81,7 +79,9 @@ def encode_demonstration(
 
 
 def as_samples(examples: Sequence[Example], device: torch.device) -> Samples:
-    """Demonstrations as a batch: mask false everywhere, `auxiliary_count["supervised"]` the target tokens of each."""
+    """Makes a batch of demonstrations: mask false everywhere, `auxiliary_count["supervised"]` the target tokens of
+    each.
+    """
     width = max(len(example.tokens) for example in examples)
     tokens = torch.tensor(
         [[*example.tokens, *[0] * (width - len(example.tokens))] for example in examples], device=device

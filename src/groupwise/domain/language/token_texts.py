@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 _WORD_START = "\u2581"
-"""What SentencePiece writes for the space before a word, which decoding a token alone drops."""
+"""The sign that SentencePiece writes for the space before a word; decoding a single token drops it."""
 
 
-def pieces(tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[list[str]]:
-    """The text of each token by itself; special tokens by their names. A token that is part of a character reads as the
+def token_texts(tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[list[str]]:
+    """Decodes each token by itself; special tokens become their names. A token that is part of a character reads as the
     replacement character.
 
     Args:
@@ -23,14 +23,14 @@ def pieces(tokenizer: Any, rows: Sequence[Sequence[int]]) -> list[list[str]]:
     Example:
         >>> from groupwise.domain.language.tokenizer import build_tokenizer
         >>> tokenizer = build_tokenizer("words", ["answer 3"])
-        >>> pieces(tokenizer, [[*tokenizer.encode("answer 3"), tokenizer.eos_token_id]])
+        >>> token_texts(tokenizer, [[*tokenizer.encode("answer 3"), tokenizer.eos_token_id]])
         [['answer', '3', '<|end|>']]
     """
-    known = sorted({token for row in rows for token in row})
-    texts = tokenizer.batch_decode([[token] for token in known], clean_up_tokenization_spaces=False)
-    starts = [str(raw).startswith(_WORD_START) for raw in tokenizer.convert_ids_to_tokens(known)]
+    token_ids = sorted({token for row in rows for token in row})
+    texts = tokenizer.batch_decode([[token] for token in token_ids], clean_up_tokenization_spaces=False)
+    starts = [str(raw).startswith(_WORD_START) for raw in tokenizer.convert_ids_to_tokens(token_ids)]
     spaced = [
         " " + text if start and not text.startswith(" ") else text for text, start in zip(texts, starts, strict=True)
     ]
-    of_token = dict(zip(known, spaced, strict=True))
-    return [[of_token[token] for token in row] for row in rows]
+    text_of = dict(zip(token_ids, spaced, strict=True))
+    return [[text_of[token] for token in row] for row in rows]

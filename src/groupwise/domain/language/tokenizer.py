@@ -15,7 +15,7 @@ _PIECES = r" ?</?\w+>| ?[^\W\d_]+| ?\d| ?[^\w\s]|\s|_"
 
 
 def build_tokenizer(kind: str, texts: Iterable[str]) -> PreTrainedTokenizerFast:
-    """A tokenizer that knows what is in the texts, and nothing else.
+    """Builds a tokenizer whose vocabulary is what the texts contain, and nothing else.
 
     Args:
         kind: `words`, `pieces` or `characters`.
@@ -34,11 +34,11 @@ def build_tokenizer(kind: str, texts: Iterable[str]) -> PreTrainedTokenizerFast:
         "pieces": (pre_tokenizers.Split(Regex(_PIECES), "isolated"), decoders.Fuse()),
         "characters": (pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()),
     }[kind]
-    found: set[str] = set()
+    pieces: set[str] = set()
     for text in texts:
-        found.update(piece for piece, _ in split.pre_tokenize_str(text))
+        pieces.update(piece for piece, _ in split.pre_tokenize_str(text))
     vocabulary = {
-        token: number for number, token in enumerate([PAD, EOS, UNKNOWN, *sorted(found - {PAD, EOS, UNKNOWN})])
+        token: number for number, token in enumerate([PAD, EOS, UNKNOWN, *sorted(pieces - {PAD, EOS, UNKNOWN})])
     }
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = split  # type: ignore[assignment]

@@ -1,5 +1,5 @@
-"""Conversations: who answers the policy, when it ends, and what it earns. The environment's tokens are read by the
-policy and never trained on.
+"""Environments of conversations: who answers the policy, when a conversation ends, and what it earns. The environment's
+tokens are read by the policy and never trained on.
 """
 
 from __future__ import annotations

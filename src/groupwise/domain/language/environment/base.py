@@ -1,4 +1,4 @@
-"""What a conversation needs of an environment: it answers what the policy writes, may reward it, and says when it is
+"""The interface of an environment: it answers the policy's turns, may reward them, and says when the conversation is
 over.
 """
 
@@ -69,4 +69,4 @@ class EnvironmentKind(Config):
 
     @abstractmethod
     def open(self) -> Environment:
-        """A fresh conversation, one a member."""
+        """Starts a fresh conversation for one member."""

@@ -23,7 +23,8 @@ _MAX_DIGITS = 60
 
 
 def calculate(expression: str) -> str:
-    """The value of an expression of numbers, `+ - * / // % **` and brackets; what is wrong with it where it has none.
+    """Computes the value of an expression of numbers, `+ - * / // % **` and brackets; an expression without a value
+    gives the reason.
 
     Example:
         >>> calculate("(2 + 3) * 4"), calculate("1 / 3"), calculate("1 / 0"), calculate("open('x')")

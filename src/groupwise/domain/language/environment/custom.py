@@ -27,7 +27,7 @@ class Custom(EnvironmentKind):
     path: ImportPath
     """`package.module:name`; the module may lie in the working directory."""
     arguments: Mapping[str, Any] = Field(default_factory=dict)
-    """What the class is built with."""
+    """Arguments of the class."""
     stop_texts: tuple[str, ...] = ()
     """Texts that end a turn, besides the end-of-sequence token."""
 
@@ -36,31 +36,31 @@ class Custom(EnvironmentKind):
         return self.stop_texts
 
     def open(self) -> Environment:
-        made = find(self.path)(**self.arguments)
-        missing = [name for name in ("reset", "step") if not callable(getattr(made, name, None))]
-        if missing or inspect.isclass(made):
+        environment = find(self.path)(**self.arguments)
+        missing = [name for name in ("reset", "step") if not callable(getattr(environment, name, None))]
+        if missing or inspect.isclass(environment):
             raise ConfigError(
-                f"environment.path = {self.path!r} makes a {type(made).__name__} without {' and '.join(missing)}; it"
-                " needs reset(columns) and step(text)"
+                f"environment.path = {self.path!r} makes a {type(environment).__name__} without"
+                f" {' and '.join(missing)}; it needs reset(columns) and step(text)"
             )
-        return _Checked(made)
+        return _Checked(environment)
 
 
 @final
 class _Checked:
-    def __init__(self, made: Any) -> None:
-        self.made = made
+    def __init__(self, environment: Any) -> None:
+        self.environment = environment
 
     def reset(self, columns: Mapping[str, Any]) -> str:
-        return self.made.reset(columns) or ""
+        return self.environment.reset(columns) or ""
 
     def step(self, action: str) -> Step:
-        answer = self.made.step(action)
+        answer = self.environment.step(action)
         return answer if isinstance(answer, Step) else Step(*answer)
 
 
 def example() -> Any:
-    """An environment that is over after one turn."""
+    """Makes an environment that is over after one turn."""
 
     class Once:
         def reset(self, columns: Mapping[str, Any]) -> str:

@@ -39,9 +39,9 @@ class Tools(EnvironmentKind):
     tools: Mapping[str, ImportPath] = Field(default_factory=lambda: {"calculator": CALCULATOR})
     """Name -> `package.module:function`."""
     opening: str = "<tool>"
-    """What a call begins with."""
+    """The beginning of a call."""
     closing: str = "</tool>"
-    """What a call ends with; it ends the turn."""
+    """The end of a call; it ends the turn."""
     reply: str = "<result>{result}</result>"
     """The answer; `{result}` stands for what the tool returned."""
     max_calls: Length = 4
@@ -76,8 +76,8 @@ class _Tools:
 
     def step(self, action: str) -> Step:
         config = self.config
-        _, called, call = action.rpartition(config.opening)
-        if not called or not call.rstrip().endswith(config.closing):
+        _, opening, call = action.rpartition(config.opening)
+        if not opening or not call.rstrip().endswith(config.closing):
             return Step(done=True)
         self.calls += 1
         if self.calls > config.max_calls:
@@ -86,9 +86,9 @@ class _Tools:
         return Step(config.reply.replace("{result}", result[: config.max_characters]))
 
     def _result(self, call: str) -> str:
-        name, named, argument = call.partition(":")
-        if not named or name.strip() not in self.functions:
-            if len(self.functions) > 1 or (named and name.strip().isidentifier()):
+        name, separator, argument = call.partition(":")
+        if not separator or name.strip() not in self.functions:
+            if len(self.functions) > 1 or (separator and name.strip().isidentifier()):
                 return f"error: no tool {name.strip()!r}; there are {', '.join(sorted(self.functions))}"
             name, argument = next(iter(self.functions)), call
         try:

@@ -1,4 +1,4 @@
-"""Where prompts come from. A source gives rows of named columns; one of them is the prompt."""
+"""Sources of prompts. A source gives rows of named columns; one of them is the prompt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every source of prompts has: distinct rows in a fixed order, and perhaps worked examples to start from."""
+"""The interface of a source of prompts: distinct rows in a fixed order, and perhaps worked examples to start from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from groupwise.config import Config
 
 Row = dict[str, Any]
 Turns = Sequence[str]
-"""What is written after a prompt, turn by turn: the policy's first, then the environment's, and so on; it ends with the
+"""The turns that follow a prompt: the policy's first, then the environment's, and so on; the last turn is the
 policy's.
 """
 
@@ -21,34 +21,34 @@ _REPEATS = 1000
 
 
 class Source(Config):
-    """Where prompts come from. Subclasses add a `kind`, their parameters and `rows`."""
+    """A source of prompts. Subclasses add a `kind`, their parameters and `rows`."""
 
     @property
     def endless(self) -> bool:
-        """Whether the rows are made as they are asked for, so that their number must be given."""
+        """True where rows are made as they are asked for, so that their number must be given."""
         return True
 
     @abstractmethod
     def rows(self, num: int | None, seed: int) -> list[Row]:
-        """At most `num` distinct rows (all there are where `num` is None), the same ones for the same seed."""
+        """Returns at most `num` distinct rows (all of them where `num` is None), the same rows for the same seed."""
 
     def held_out_rows(self, num: int | None, seed: int) -> list[Row] | None:
-        """Rows from a place of their own to evaluate on; None where they are taken from `rows`."""
+        """Returns rows from a separate place to evaluate on; None where they are taken from `rows`."""
         return None
 
     def identity(self, row: Row) -> str:
-        """What makes two rows the same prompt, so that nothing held out is trained on."""
+        """Returns the text by which two rows are the same prompt, so that nothing held out is trained on."""
         prompt = row["prompt"]
         return prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False, sort_keys=True)
 
     def demonstration(self, row: Row, seed: int) -> Turns | None:
-        """A text to learn from by supervision; None where the source has none."""
+        """Writes a text to learn from by supervision; None where the source has none."""
         return None
 
 
 @final
 class Nothing(Source):
-    """No prompts at all: of a model that is asked something else."""
+    """A source without prompts, for a model that is asked something else."""
 
     kind: Literal["nothing"] = "nothing"
 
@@ -61,7 +61,7 @@ class Nothing(Source):
 
 
 def distinct(drawn: Iterable[Row], identity: Any, num: int | None) -> list[Row]:
-    """The first `num` rows that differ; fewer where the task has fewer different prompts.
+    """Takes the first `num` rows that differ; fewer where the task has fewer different prompts.
 
     Example:
         >>> distinct(
@@ -70,13 +70,13 @@ def distinct(drawn: Iterable[Row], identity: Any, num: int | None) -> list[Row]:
         [{'prompt': 'a'}, {'prompt': 'b'}]
     """
     seen: set[str] = set()
-    kept: list[Row] = []
+    rows: list[Row] = []
     drawn = iter(drawn)
-    while num is None or len(kept) < num:
+    while num is None or len(rows) < num:
         # One new row in so many draws, or the task is exhausted.
-        fresh = next(((row, name) for row in islice(drawn, _REPEATS) if (name := identity(row)) not in seen), None)
-        if fresh is None:
+        new_row = next(((row, name) for row in islice(drawn, _REPEATS) if (name := identity(row)) not in seen), None)
+        if new_row is None:
             break
-        kept.append(fresh[0])
-        seen.add(fresh[1])
-    return kept
+        rows.append(new_row[0])
+        seen.add(new_row[1])
+    return rows

@@ -57,12 +57,12 @@ class Cups(Source):
 
 
 def _pair(draw: random.Random, num: int) -> tuple[int, int]:
-    first, second = draw.randrange(num), draw.randrange(num - 1)
-    return first + 1, second + 1 + (second >= first)
+    first_cup, second_cup = draw.randrange(num), draw.randrange(num - 1)
+    return first_cup + 1, second_cup + 1 + (second_cup >= first_cup)
 
 
 def follow(ball: int, swaps: Sequence[Sequence[int]]) -> list[int]:
-    """Where the ball is after each swap.
+    """Lists the ball's place after each swap.
 
     Example:
         >>> follow(3, [(1, 4), (3, 2), (2, 5)])
@@ -76,8 +76,8 @@ def follow(ball: int, swaps: Sequence[Sequence[int]]) -> list[int]:
 
 
 def worked(completions: Sequence[str], steps: Sequence[Sequence[str]], **columns: Any) -> list[float]:
-    """A judge apart from the reward: 1 where the ball's start and every step are written, right and in order, before
-    the answer.
+    """Judges the work apart from the reward: 1 where the ball's start and every step are written, right and in order,
+    before the answer.
 
     Example:
         >>> worked(["1 3 2 answer 2", "answer 2", "1 3 3 answer 2"], [["1", "3", "2"]] * 3)

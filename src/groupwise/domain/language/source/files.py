@@ -56,7 +56,7 @@ def _take(paths: tuple[str, ...], key: str, num: int | None, seed: int | None) -
 
 
 def read(path: Path, key: str = "data.source.paths") -> list[Row]:
-    """The rows of one file.
+    """Reads the rows of one file.
 
     Raises:
         ConfigError: no such file, an ending that is not known, a line that is no JSON object (with its number).
@@ -72,24 +72,24 @@ def read(path: Path, key: str = "data.source.paths") -> list[Row]:
     if path.suffix == ".jsonl":
         return [row for _, row in read_json_lines(path, key)]
     try:
-        found = json.loads(read_whole(path).decode("utf-8-sig"))
+        rows = json.loads(read_whole(path).decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{key}: {path} is no JSON in UTF-8: {why_unreadable(error)}") from None
-    if not isinstance(found, list):
+    if not isinstance(rows, list):
         raise ConfigError(
-            f"{key}: {path} holds a {type(found).__name__}; a .json file of prompts is a list of objects (or end it in"
+            f"{key}: {path} holds a {type(rows).__name__}; a .json file of prompts is a list of objects (or end it in"
             " .jsonl, one object a line)"
         )
-    return [_object(item, f"{key}: {path}, item {number}") for number, item in enumerate(found)]
+    return [_object(row, f"{key}: {path}, item {number}") for number, row in enumerate(rows)]
 
 
-def _object(value: Any, where: str) -> Row:
+def _object(value: Any, place: str) -> Row:
     if not isinstance(value, dict):
         raise ConfigError(
-            f'{where}: is of type {type(value).__name__}; a row is an object such as {{"prompt": "2 + 2 =", "answer":'
+            f'{place}: is of type {type(value).__name__}; a row is an object such as {{"prompt": "2 + 2 =", "answer":'
             ' "4"}'
         )
-    check_plain(value, where, config=False)
+    check_plain(value, place, config=False)
     return value
 
 

@@ -47,12 +47,12 @@ class Hub(Source):
         import datasets
 
         try:
-            found: Any = datasets.load_dataset(self.id, self.name, split=split, revision=self.revision)
+            dataset: Any = datasets.load_dataset(self.id, self.name, split=split, revision=self.revision)
         except Exception as error:  # whatever the library raises, from a wrong name to a missing network
             raise ConfigError(
                 f"data.source: datasets cannot load {self.id!r} (name {self.name!r}, split {split!r}):"
                 f" {type(error).__name__}: {error}"
             ) from error
         if self.shuffle:
-            found = found.shuffle(seed=seed)
-        return (found if num is None else found.select(range(min(num, len(found))))).to_list()
+            dataset = dataset.shuffle(seed=seed)
+        return (dataset if num is None else dataset.select(range(min(num, len(dataset))))).to_list()

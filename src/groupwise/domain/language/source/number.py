@@ -81,8 +81,8 @@ def patient(
     secret: Sequence[int],
     **columns: Any,
 ) -> list[float]:
-    """A judge apart from the reward: 1 where every guess was still possible after the answers before it. Completions
-    are conversations.
+    """Judges the guesses apart from the reward: 1 where every guess was still possible after the answers before it.
+    Completions are conversations.
 
     Example:
         >>> patient(

@@ -53,7 +53,7 @@ class ReasoningGym(Source):
         return self
 
     def rows(self, num: int | None, seed: int) -> list[Row]:
-        return distinct(_told(self._draw(seed), self.task, num), self.identity, num)
+        return distinct(_with_progress_warning(self._draw(seed), self.task, num), self.identity, num)
 
     def _draw(self, seed: int) -> Iterator[Row]:
         # Here, because the library's import takes longer than listing all experiments.
@@ -81,7 +81,7 @@ class ReasoningGym(Source):
         while True:
             entry = entries[index]
             metadata = plain(entry["metadata"])
-            # Where an entry stands in the endless list says nothing about the puzzle.
+            # The place of an entry in the endless list says nothing about the puzzle.
             metadata.pop("source_index", None)
             yield {
                 "prompt": str(entry["question"]),
@@ -92,15 +92,15 @@ class ReasoningGym(Source):
             index += 1
 
 
-def _told(entries: Iterator[Row], task: str, num: int | None) -> Iterator[Row]:
-    """The same entries; where making them takes long, that is said once, with how long it will take."""
-    start, told = perf_counter(), False
-    for made, entry in enumerate(entries):
+def _with_progress_warning(entries: Iterator[Row], task: str, num: int | None) -> Iterator[Row]:
+    """Passes the entries on; where making them takes long, a warning says so once, with the time that is left."""
+    start, warned = perf_counter(), False
+    for num_made, entry in enumerate(entries):
         spent = perf_counter() - start
-        if not told and spent > _SILENT_SECONDS and made and is_first_process():
-            left = "" if num is None else f" of {num:,}; about {spent * (num - made) / made:.0f} s more"
-            log.warning("reasoning-gym makes puzzles of %s at every start: %s%s", task, f"{made:,}", left)
-            told = True
+        if not warned and spent > _SILENT_SECONDS and num_made and is_first_process():
+            remaining = "" if num is None else f" of {num:,}; about {spent * (num - num_made) / num_made:.0f} s more"
+            log.warning("reasoning-gym makes puzzles of %s at every start: %s%s", task, f"{num_made:,}", remaining)
+            warned = True
         yield entry
 
 
@@ -108,25 +108,25 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        for name, item in value.items():
-            yield from (name, *_texts(item))
+        for name, inner in value.items():
+            yield from (name, *_texts(inner))
     elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _texts(item)
+        for inner in value:
+            yield from _texts(inner)
 
 
 def plain(value: Any) -> Any:
-    """The same value in JSON's types: numpy's scalars and strings, tuples and sets become plain ones, anything else its
-    text.
+    """Converts a value to JSON's types: numpy's scalars and strings, tuples and sets become plain ones, anything else
+    its text.
 
     Example:
         >>> plain({"a": (1, {2})})
         {'a': [1, [2]]}
     """
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [plain(item) for item in value]
+        return [plain(inner) for inner in value]
     if value is None or isinstance(value, bool):
         return value
     for kind in (str, int, float):

@@ -16,7 +16,7 @@ _LAZY_SHARE = 0.8
 
 
 def sort_numbers(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with the prompt `19 9 3 13=`: the numbers, the largest first, and the target.
+    """Returns the row with the prompt `19 9 3 13=`: the numbers, the largest first, and the target.
 
     Two orders of the same numbers are then one puzzle, which is never both trained on and held out.
 
@@ -29,8 +29,8 @@ def sort_numbers(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write(row: Mapping[str, Any], seed: int) -> str:
-    """An expression that reaches the target. Where some numbers can be repeated or left out to reach it, most texts do
-    so, against the rules.
+    """Writes an expression that reaches the target. Where numbers can be repeated or left out to reach it, most texts
+    do so, against the rules.
 
     The task's own rule tells the two apart, imitation cannot.
 
@@ -47,16 +47,16 @@ def write(row: Mapping[str, Any], seed: int) -> str:
         lazy := next(against_the_rules(numbers, target), None)
     ):
         return lazy
-    right = next(solutions(numbers, target), None)
-    if right is None:
+    solution = next(solutions(numbers, target), None)
+    if solution is None:
         raise ValueError(
             f"no expression of {numbers} with + - * reaches {target}; write parameters.operators = ['+', '-', '*']"
         )
-    return right
+    return solution
 
 
 def solutions(numbers: Sequence[int], target: int) -> Iterator[str]:
-    """Expressions with every number once, in a fixed order.
+    """Yields expressions with every number once, in a fixed order.
 
     Example:
         >>> next(solutions([19, 9, 3], 13)), next(solutions([12, 3, 3], 72))
@@ -66,16 +66,16 @@ def solutions(numbers: Sequence[int], target: int) -> Iterator[str]:
 
 
 def against_the_rules(numbers: Sequence[int], target: int) -> Iterator[str]:
-    """Expressions in which numbers are repeated or left out, the shorter ones first.
+    """Yields expressions in which numbers are repeated or left out, the shorter ones first.
 
     Example:
         >>> list(against_the_rules([19, 9, 3], 13))
         ['19-3-3']
     """
-    right = sorted(numbers)
+    sorted_numbers = sorted(numbers)
     for length in (2, 3):
         yield from _reaching(
-            target, (chosen for chosen in itertools.product(numbers, repeat=length) if sorted(chosen) != right)
+            target, (chosen for chosen in itertools.product(numbers, repeat=length) if sorted(chosen) != sorted_numbers)
         )
 
 
@@ -91,23 +91,23 @@ def _expressions(numbers: Sequence[int], signs: Sequence[str]) -> Iterator[tuple
     if len(numbers) == 2:
         yield f"{numbers[0]}{signs[0]}{numbers[1]}", _OPERATORS[signs[0]](*numbers)
         return
-    (a, b, c), (first, second) = numbers, signs
+    (a, b, c), (first_sign, second_sign) = numbers, signs
     # Without brackets a product comes before a sum.
-    if second == "*" and first != "*":
-        yield f"{a}{first}{b}*{c}", _OPERATORS[first](a, b * c)
+    if second_sign == "*" and first_sign != "*":
+        yield f"{a}{first_sign}{b}*{c}", _OPERATORS[first_sign](a, b * c)
     else:
-        yield f"{a}{first}{b}{second}{c}", _OPERATORS[second](_OPERATORS[first](a, b), c)
-    if first == "*" and second != "*":
-        yield f"{a}*({b}{second}{c})", a * _OPERATORS[second](b, c)
+        yield f"{a}{first_sign}{b}{second_sign}{c}", _OPERATORS[second_sign](_OPERATORS[first_sign](a, b), c)
+    if first_sign == "*" and second_sign != "*":
+        yield f"{a}*({b}{second_sign}{c})", a * _OPERATORS[second_sign](b, c)
 
 
 def keeps_the_rules(completions: Sequence[str], metadata: Sequence[Mapping[str, Any]], **columns: Any) -> list[float]:
-    """A judge apart from the reward: 1 where every number stands there, each once.
+    """Judges the rules apart from the reward: 1 where every number of the puzzle is used exactly once.
 
     Example:
         >>> keeps_the_rules(["19-9+3", "19-3-3", "9+19"], [{"numbers": [3, 19, 9]}] * 3)
         [1.0, 0.0, 0.0]
     """
     # Python refuses to read a number of thousands of digits, and none here has twenty.
-    written = [sorted(int(number[:20]) for number in re.findall(r"\d+", completion)) for completion in completions]
-    return [float(used == sorted(row["numbers"])) for used, row in zip(written, metadata, strict=True)]
+    used_numbers = [sorted(int(number[:20]) for number in re.findall(r"\d+", completion)) for completion in completions]
+    return [float(used == sorted(row["numbers"])) for used, row in zip(used_numbers, metadata, strict=True)]

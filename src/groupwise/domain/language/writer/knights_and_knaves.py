@@ -1,4 +1,6 @@
-"""Knights and Knaves in letters: the logic of a puzzle without its names, and the search through who could be what."""
+"""Knights and Knaves in letters: the logic of a puzzle without its names, and the search over the roles of its
+people.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ _CONNECTIVES = {"and": "and", "or": "or", "->": "implies", "<=>": "iff"}
 
 
 def in_letters(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with its people called P, Q, ..., every pair of roles called knight and knave, and what they say as a
-    formula.
+    """Returns the row with its people called P, Q, ..., every pair of roles called knight and knave, and what they say
+    as a formula.
 
     A letter says that the person tells the truth. Puzzles that differ in names and wording only become one, which is
     never both trained on and held out.
@@ -30,30 +32,30 @@ def in_letters(row: Mapping[str, Any]) -> dict[str, Any]:
     """
     metadata = row["metadata"]
     letters = list(LETTERS[: len(metadata["statements"])])
-    said = " ".join(
+    statements_text = " ".join(
         f"{letter} says {formula(statement)}."
         for letter, statement in zip(letters, metadata["statements"], strict=True)
     )
-    who = [
+    roles = [
         f"{letter} is a {'knight' if honest else 'knave'}"
         for letter, honest in zip(letters, metadata["solution"], strict=True)
     ]
     return {
         **row,
-        "prompt": said,
-        "answer": f"{', '.join(who[:-1])}, and {who[-1]}.",
+        "prompt": statements_text,
+        "answer": f"{', '.join(roles[:-1])}, and {roles[-1]}.",
         "metadata": {**metadata, "names": letters},
     }
 
 
 def write(row: Mapping[str, Any], seed: int) -> str:
-    """`<think>...</think> <answer>...</answer>` with the right answer; the thoughts of most are empty."""
+    """Writes `<think>...</think> <answer>...</answer>` with the right answer; the thoughts of most are empty."""
     worked = random.Random(f"demonstration {seed} {row['prompt']}").random() < _WORKED_SHARE
     return f"<think>{work(row['metadata']['statements']) if worked else ''}</think> <answer> {row['answer']}</answer>"
 
 
 def work(statements: Sequence[Any]) -> str:
-    """The search, truth first, up to the case that holds, or `none` does.
+    """Writes the search over cases, truth first, up to the case that fits all statements; `none` where no case does.
 
     A case says who tells the truth (a capital letter) and who lies (a small one). Then what P says is written with the
     letters of the case, and whether it is true; then what Q says, ... A case ends at the first statement that does not
@@ -67,21 +69,21 @@ def work(statements: Sequence[Any]) -> str:
     """
     lines = []
     for honest in itertools.product((True, False), repeat=len(statements)):
-        said, fits = [], False
+        judgements, fits = [], False
         for statement, truthful in zip(statements, honest, strict=True):
             value = holds(statement, honest)
-            said.append(f"{formula(statement, honest)} {'true' if value else 'false'}")
+            judgements.append(f"{formula(statement, honest)} {'true' if value else 'false'}")
             fits = value == truthful
             if not fits:
                 break
-        lines.append(f"{' '.join(_letter(person, honest) for person in range(len(honest)))}: {', '.join(said)}")
+        lines.append(f"{' '.join(_letter(person, honest) for person in range(len(honest)))}: {', '.join(judgements)}")
         if fits:
             return f" {'; '.join(lines)}."
     return f" {'; '.join([*lines, 'none'])}"
 
 
 def formula(statement: Any, honest: Sequence[bool] | None = None, *, inside: bool = False) -> str:
-    """A statement of reasoning-gym's puzzles, with brackets only where they are needed.
+    """Writes a statement of reasoning-gym's puzzles as a formula, with brackets only where they are needed.
 
     Args:
         statement: nested lists, as the task's metadata hold them.
@@ -95,12 +97,12 @@ def formula(statement: Any, honest: Sequence[bool] | None = None, *, inside: boo
         ... )
         ('not (P and not Q)', 'p or not Q')
     """
-    kind, *parts = statement
+    kind, *operands = statement
     if kind in ("telling-truth", "lying"):
-        return _letter(parts[0], honest) if kind == "telling-truth" else f"not {_letter(parts[0], honest)}"
+        return _letter(operands[0], honest) if kind == "telling-truth" else f"not {_letter(operands[0], honest)}"
     if kind == "not":
-        return f"not {formula(parts[0], honest, inside=True)}"
-    text = f" {_CONNECTIVES[kind]} ".join(formula(part, honest, inside=True) for part in parts)
+        return f"not {formula(operands[0], honest, inside=True)}"
+    text = f" {_CONNECTIVES[kind]} ".join(formula(part, honest, inside=True) for part in operands)
     return f"({text})" if inside else text
 
 
@@ -109,16 +111,16 @@ def _letter(person: int, honest: Sequence[bool] | None) -> str:
 
 
 def holds(statement: Any, honest: Sequence[bool]) -> bool:
-    """Whether a statement of reasoning-gym's puzzles is true when `honest[i]` says that person i tells the truth.
+    """Evaluates a statement of reasoning-gym's puzzles when `honest[i]` says that person i tells the truth.
 
     Example:
         >>> holds(["->", ["telling-truth", 0], ["lying", 1]], [True, True])
         False
     """
-    kind, *parts = statement
+    kind, *operands = statement
     if kind in ("telling-truth", "lying"):
-        return honest[parts[0]] == (kind == "telling-truth")
-    values = [holds(part, honest) for part in parts]
+        return honest[operands[0]] == (kind == "telling-truth")
+    values = [holds(part, honest) for part in operands]
     if kind == "not":
         return not values[0]
     if kind in ("and", "or"):
