@@ -1,3 +1,3 @@
-"""What language and selection share: the head, scoring by token ids, the sampler, loading. Importing this room imports
-no torch.
+"""The parts that language and selection share: the head, scoring by token ids, the sampler, loading. Importing this
+room imports no torch.
 """

@@ -91,7 +91,7 @@ class Backbone:
         self._check_causal(name)
         self._find_shape()
         self.packs: bool | None = None
-        """Whether `groupwise.causal_lm.packing` gives this model's own numbers; not known before it was tried."""
+        """True where `groupwise.causal_lm.packing` gives this model's own numbers; None before the first trial."""
 
     @property
     def device(self) -> torch.device:

@@ -93,7 +93,7 @@ class SamplingConfig(Config):
 
     @property
     def truncates(self) -> bool:
-        """Whether the sampler draws from less than the full distribution."""
+        """True where the sampler draws from less than the full distribution."""
         return not self.greedy and (self.top_p < 1 or self.top_k > 0)
 
 

@@ -24,14 +24,14 @@ class NoSettings(Config):
 
 
 class Domain(ABC):
-    """A stochastic policy with its data: what training, evaluation and every verb ask for.
+    """A stochastic policy with its data, which training, evaluation and every verb call.
 
     A subclass states `unit` and `density`, sets `module` (or `learner`) and `num_prompts` in its constructor, and
     writes the five abstract methods. The others have defaults, which their docstrings state.
     `groupwise.testing.check_domain` tries a domain against the laws that training relies on.
 
     Attributes:
-        unit: what one log-prob is per, for people, for example `"nats per action"`.
+        unit: unit of a log-prob, for people, for example `"nats per action"`.
         density: whether log-probs are of densities (continuous actions), which may be above 0; otherwise of discrete
             choices.
         module: the policy's weights; its trainable parameters are what the optimiser steps.
@@ -40,12 +40,12 @@ class Domain(ABC):
         supplies: names of the `Scored` fields that `score` can give, `step_size` among them where samples carry it.
         auxiliary: names of the auxiliary terms among them.
         num_prompts: size of the training set; an attribute or a property, like the two below.
-        remarks: what became of the data, for people: rows left out, prompts cut. Said once when a run starts.
+        remarks: sentences for people on the data, such as rows left out and prompts cut; printed when a run starts.
         metric_names: every metric that `evaluate` may report, known before anything is computed; `train.metric` must be
             one of them.
-        trained_on: what makes each prompt that is trained on the one it is, those of demonstrations included; not its
+        trained_on: one text for each different prompt that is trained on, those of demonstrations included; not its
             key, which may count repeats.
-        evaluated_on: the same of the prompts that `evaluate` asks. Where the two sets meet, a result is not called
+        evaluated_on: such texts of the prompts that `evaluate` asks. Where the two sets meet, a result is not called
             held-out.
         Settings: the class of the settings, validated like ours; the constructor is called `Class(settings,
             streams=..., device=...)`.
@@ -81,7 +81,7 @@ class Domain(ABC):
 
     @abstractmethod
     def prompts(self, indices: Sequence[int]) -> list[Prompt]:
-        """Training prompts by their place in the training set.
+        """Returns training prompts by their place in the training set.
 
         Args:
             indices: places, from 0 to `num_prompts - 1`.
@@ -98,16 +98,15 @@ class Domain(ABC):
         settings: Mapping[str, float],
         requires: frozenset[str],
     ) -> Samples:
-        """A group of `group_size` members for each prompt, without gradient.
+        """Samples a group of `group_size` members for each prompt, without gradient.
 
         Whatever is drawn comes from `streams.generator(name, step, prompt.key, member)`, so that a member depends on
         nothing but its own key.
 
         Args:
-            prompts: what is asked.
             group_size: members of each prompt.
-            streams: of the run.
-            step: of the run.
+            streams: of the run; its generators draw everything.
+            step: of the run; part of the generators' keys.
             settings: sampling settings by name; they override the domain's own. `top_k = 1` asks for the policy's mode.
             requires: names of the fields that the objective reads; they may be recorded while sampling.
 
@@ -117,7 +116,7 @@ class Domain(ABC):
 
     @abstractmethod
     def reward(self, samples: Samples) -> RewardTable:
-        """Every reward of every member.
+        """Computes every reward of every member.
 
         Args:
             samples: as `sample` gave them.
@@ -125,7 +124,7 @@ class Domain(ABC):
 
     @abstractmethod
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
-        """The same decisions under the live policy, with gradient unless the caller switched it off.
+        """Scores the same decisions under the live policy, with gradient unless the caller switched it off.
 
         Args:
             samples: as `sample` gave them.
@@ -138,17 +137,14 @@ class Domain(ABC):
 
     @abstractmethod
     def evaluate(self, *, streams: Streams) -> Evaluation:
-        """Results on prompts that are not trained on, under the live policy.
+        """Evaluates the live policy on prompts that are not trained on.
 
         Args:
-            streams: of the run.
+            streams: of the run; its generators draw everything.
         """
 
     def adapted(self, settings: Any) -> Domain:
-        """The same module under other settings, for a stage that changes them. By default no stage may.
-
-        Args:
-            settings: of the stage.
+        """Opens the same module under other settings, for a stage that changes them. By default no stage may.
 
         Raises:
             ConfigError: a setting differs that belongs to the whole run.
@@ -170,22 +166,28 @@ class Domain(ABC):
         Returns:
             the fields, detached.
         """
-        known = cotangents.tensors()
-        scored = self.score(samples, rows, frozenset(name for name in known if not name.startswith("auxiliary.")))
+        field_cotangents = cotangents.tensors()
+        scored = self.score(
+            samples, rows, frozenset(name for name in field_cotangents if not name.startswith("auxiliary."))
+        )
         fields = scored.tensors()
-        total = sum((cotangent * fields[name]).sum() for name, cotangent in known.items() if fields[name].requires_grad)
+        total = sum(
+            (cotangent * fields[name]).sum()
+            for name, cotangent in field_cotangents.items()
+            if fields[name].requires_grad
+        )
         if isinstance(total, Tensor):
             total.backward()
         return scored.detach()
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
-        """Supervised members, whose `score` returns `auxiliary["supervised"]`: mask all false,
+        """Draws supervised members, whose `score` returns `auxiliary["supervised"]`: mask all false,
         `auxiliary_count["supervised"]` set. None by default.
 
         Args:
-            size: how many.
-            streams: of the run.
-            step: of the run.
+            size: number of members, at most.
+            streams: of the run; its generators draw everything.
+            step: of the run; part of the generators' keys.
 
         Returns:
             the members; `None` of a domain without a corpus.
@@ -193,8 +195,8 @@ class Domain(ABC):
         return None
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
-        """Members for people: JSON-able records for `rollouts/`; an image in one is a `uint8` tensor `[H, W]` or `[H,
-        W, 3]`. By default the prompt's columns.
+        """Describes members for people: JSON-able records for `rollouts/`; an image in one is a `uint8` tensor `[H, W]`
+        or `[H, W, 3]`. By default the prompt's columns.
 
         Args:
             samples: as `sample` gave them.
@@ -204,7 +206,7 @@ class Domain(ABC):
         return [{"prompt": prompt.key, "key": prompt.key, **prompt.columns} for prompt in prompts]
 
     def fingerprint(self) -> str:
-        """A hash of everything that a supervised warm-up depends on, for its cache; by default of the weights."""
+        """Hashes everything that a supervised warm-up depends on, for its cache; by default the weights."""
         return hashlib.blake2b(
             f"{type(self).__module__}.{type(self).__qualname__} {self.learner.fingerprint()}".encode(), digest_size=16
         ).hexdigest()
@@ -221,7 +223,7 @@ class Domain(ABC):
         """Loads what `save` wrote into the weights.
 
         Args:
-            folder: that `save` wrote.
+            folder: the folder that `save` wrote.
 
         Raises:
             ConfigError: there are no such weights, or of another shape.
@@ -242,11 +244,11 @@ class Domain(ABC):
 
     @classmethod
     def open(cls, settings: Config, *, streams: Streams, device: str = "cpu") -> Self:
-        """The domain, checked for what every subclass states.
+        """Opens the domain and checks what every subclass states.
 
         Args:
             settings: of the class `Settings`.
-            streams: of the run.
+            streams: of the run; fresh weights are drawn from it.
             device: where the module lives.
 
         Raises:
@@ -254,7 +256,7 @@ class Domain(ABC):
         """
         constructor: Any = cls
         domain: Self = constructor(settings, streams=streams, device=device)
-        wanted: dict[str, type] = {
+        member_types: dict[str, type] = {
             "unit": str,
             "density": bool,
             "module": nn.Module,
@@ -263,14 +265,14 @@ class Domain(ABC):
             "auxiliary": frozenset,
         }
         if domain._learner is not None:
-            del wanted["module"]
+            del member_types["module"]
             _check_learner(cls, domain._learner)
-        for name, kind in wanted.items():
+        for name, kind in member_types.items():
             value = getattr(domain, name, None)
             if not isinstance(value, kind):
-                shown = "is not set" if value is None else f"is {type(value).__name__}"
+                problem = "is not set" if value is None else f"is {type(value).__name__}"
                 raise ConfigError(
-                    f"domain: {cls.__name__}.{name} {shown}; it must be a {kind.__name__}, see groupwise.Domain"
+                    f"domain: {cls.__name__}.{name} {problem}; it must be a {kind.__name__}, see groupwise.Domain"
                 )
         return domain
 

@@ -1,4 +1,4 @@
-"""What the cost of a step depends on, as a domain says it to `groupwise estimate`. Imports no torch."""
+"""The quantities on which the cost of a step depends, for `groupwise estimate`. Imports no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class CausalLm:
         path: a model folder or hub id; empty where the model is made for its data.
         config: of transformers, where the model is made for its data.
         prompt_tokens: mean tokens of a prompt; unset where the data were not read.
-        max_new_tokens: longest completion.
+        max_new_tokens: longest completion, tokens.
         bfloat16: whether weights are held in it.
         lora_rank: of the adapter; unset trains all weights.
     """

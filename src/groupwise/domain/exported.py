@@ -1,4 +1,4 @@
-"""What a domain writes for others, and what it says of it on the model card. Imports no torch."""
+"""The request to export a trained model, and the text of its model card. Imports no torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groupwise.runs import EvaluatedOn
 @final
 @dataclass(frozen=True)
 class Export:
-    """What `groupwise export` asks a domain to write.
+    """A request of `groupwise export` to a domain.
 
     Args:
         settings: the run's table `[domain]`, as `config.json` holds it.
@@ -39,7 +39,7 @@ class Export:
 @final
 @dataclass(frozen=True)
 class Card:
-    """What a domain says of the folder that it exported.
+    """The text of a model card about an exported folder.
 
     Args:
         loading: the line of Python or the command that loads the folder.

@@ -1,4 +1,4 @@
-"""The place of an experiment where a domain stands: whatever kind an installed package brings, the shipped ones among
+"""The kinds of domains that an experiment can name: every kind that an installed package brings, the shipped ones among
 them.
 """
 

@@ -1,4 +1,4 @@
-"""A domain of your own as configuration: a class by import path, or a kind that an installed package brings."""
+"""A user's domain as configuration: a class by import path, or a kind that an installed package brings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESERVED = ("kind", "weights")
 
 
 class OwnDomainConfig(DomainConfig):
-    """The configuration of a class of one's own: the parts that both ways share."""
+    """The configuration of a user's domain class: the parts that both ways share."""
 
     weights: str | None = None
     """A folder that the domain's `save` wrote; unset starts with the weights that the constructor makes."""
@@ -54,7 +54,7 @@ class OwnDomainConfig(DomainConfig):
 
 @final
 class CallableDomain(OwnDomainConfig):
-    """A domain of your own: the class at `path`, a `groupwise.Domain`, with the settings that its `Settings` validates.
+    """A user's domain: the class at `path`, a `groupwise.Domain`, with the settings that its `Settings` validates.
 
     Args:
         path: `package.module:Class`; the module may lie in the working directory.
@@ -84,9 +84,7 @@ class CallableDomain(OwnDomainConfig):
     @field_validator("settings")
     @classmethod
     def _complete(cls, settings: Mapping[str, Any], info: ValidationInfo) -> Mapping[str, Any]:
-        """Every key of the class's settings is stated, so that a run's `config.json` says all that it was
-        trained with.
-        """
+        """States every key of the class's settings, so that a run's `config.json` says all that it was trained with."""
         path = info.data.get("path")
         if path is None or not may_run(path):
             return settings
@@ -107,7 +105,7 @@ class _Installed(OwnDomainConfig):
 
 
 def config_of(kind: str, loaded: Any) -> type[DomainConfig]:
-    """The configuration class of a kind, from what its entry point names.
+    """Builds the configuration class of a kind from the object of its entry point.
 
     Args:
         kind: the entry point's name.
@@ -134,23 +132,23 @@ def config_of(kind: str, loaded: Any) -> type[DomainConfig]:
     return config
 
 
-def _usable(loaded: Any, where: str) -> type[Domain]:
+def _usable(loaded: Any, place: str) -> type[Domain]:
     from groupwise.domain.base import Domain
 
     if not (inspect.isclass(loaded) and issubclass(loaded, Domain)):
-        shown = loaded.__name__ if inspect.isclass(loaded) else repr(loaded)
+        description = loaded.__name__ if inspect.isclass(loaded) else repr(loaded)
         raise ValueError(
-            f"{where}: {shown} is no domain; write class {getattr(loaded, '__name__', 'Mine')}(groupwise.Domain)"
+            f"{place}: {description} is no domain; write class {getattr(loaded, '__name__', 'Mine')}(groupwise.Domain)"
         )
     missing = sorted(getattr(loaded, "__abstractmethods__", ()))
     if missing:
         raise ValueError(
-            f"{where}: {loaded.__name__} lacks {', '.join(missing)}; see groupwise.Domain for what each of them is"
+            f"{place}: {loaded.__name__} lacks {', '.join(missing)}; see groupwise.Domain for what each of them is"
             " given and returns"
         )
     if not (inspect.isclass(loaded.Settings) and issubclass(loaded.Settings, Config)):
         raise ValueError(
-            f"{where}: {loaded.__name__}.Settings is {loaded.Settings!r}; write class Settings(groupwise.Config)"
+            f"{place}: {loaded.__name__}.Settings is {loaded.Settings!r}; write class Settings(groupwise.Config)"
         )
     return loaded
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def as_pictures(images: Tensor) -> Tensor:
-    """Images `[N, C, H, W]` in [0, 1] as uint8 `[N, H, W]` (one channel) or `[N, H, W, 3]`.
+    """Converts images `[N, C, H, W]` in [0, 1] to uint8 `[N, H, W]` (one channel) or `[N, H, W, 3]`.
 
     Example:
         >>> as_pictures(torch.full((1, 1, 1, 2), 0.5)).tolist()

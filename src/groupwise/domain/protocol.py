@@ -1,5 +1,5 @@
-"""What training needs of a domain: draw prompts, sample a group for each, rescore the same decisions,
-evaluate, save.
+"""The records and protocols between a domain and training: prompts, samples, tables, evaluations, and optional
+abilities of a domain.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONSISTENCY = "consistency"
 @final
 @dataclass(frozen=True)
 class Prompt:
-    """What a group shares: a stable key and JSON-able columns."""
+    """The prompt that a group shares: a stable key and JSON-able columns."""
 
     key: str
     columns: Mapping[str, Any]
@@ -39,10 +39,10 @@ class Samples:
         group: `[B]`, the place of each member's prompt in `prompts`.
         mask: `[B, T]` bool, true where a decision counts.
         old_log_prob: `[B, T]` nats, full distribution at the sampling temperature.
-        behaviour_log_prob: `[B, T]`, where what really sampled differs.
+        behaviour_log_prob: `[B, T]` nats of the distribution that sampled, where it differs from `old_log_prob`'s.
         recorded: the sampler's own fields, so that the first update after sampling needs no forward pass of its own.
         truncated: `[B]` bool, cut off by a limit.
-        payload: the domain's own, one row a member: tensors `[B, ...]` or lists of `B`.
+        payload: data of the domain, one row a member: tensors `[B, ...]` or lists of `B`.
         auxiliary_count: name -> `[B]`, denominators of auxiliary terms.
         settings: the sampling settings that were used (temperature, ...).
     """
@@ -63,7 +63,7 @@ class Samples:
         return self.mask.shape[0]
 
     def select(self, rows: Tensor) -> Samples:
-        """Some members, in this order; `prompts` stay as they are."""
+        """Selects members in the order of `rows`; `prompts` stay as they are."""
 
         def pick(value: Any) -> Any:
             if value is None:
@@ -86,7 +86,7 @@ class Samples:
 
     @staticmethod
     def concatenate(parts: Sequence[Samples]) -> Samples:
-        """Several batches as one; shorter ones are padded with masked decisions, groups are renumbered."""
+        """Joins several batches; shorter ones are padded with masked decisions, groups are renumbered."""
         if len(parts) == 1:
             return parts[0]
         prompts = [prompt for part in parts for prompt in part.prompts]
@@ -96,7 +96,7 @@ class Samples:
             if any(value is None for value in values):
                 return None
             if not isinstance(values[0], Tensor):
-                return [item for value in values for item in value]
+                return [row for value in values for row in value]
             if values[0].dim() == 1:
                 return torch.cat(list(values))
             width = max(value.shape[1] for value in values)
@@ -105,8 +105,10 @@ class Samples:
         recorded = None
         if all(part.recorded is not None for part in parts):
             tensors = [part.recorded.tensors() for part in parts if part.recorded is not None]
-            shared = set.intersection(*(set(each) for each in tensors))
-            recorded = Scored.from_tensors({name: join([each[name] for each in tensors]) for name in sorted(shared)})
+            shared = set.intersection(*map(set, tensors))
+            recorded = Scored.from_tensors(
+                {name: join([fields[name] for fields in tensors]) for name in sorted(shared)}
+            )
         return replace(
             parts[0],
             prompts=prompts,
@@ -150,11 +152,11 @@ class Table:
     """A table for people, made once when a run has ended.
 
     Args:
-        name: of its file.
+        name: the file's name without its ending.
         title: one sentence.
-        columns: heads.
-        rows: one cell a column each.
-        notes: sentences below it.
+        columns: heads of the columns.
+        rows: cells, one a column.
+        notes: sentences below the table.
     """
 
     name: str
@@ -171,10 +173,10 @@ class Evaluation:
 
     Args:
         metrics: numbers by name.
-        records: what the model did, one JSON-able record a sample; an image in one is a `uint8` tensor `[H, W]` or `[H,
-            W, 3]`.
-        pictures: what people would rather look at, by name, `uint8` tensors `[H, W]` or `[H, W, 3]`.
-        events: what happened while rewards and judges scored: timeouts, errors, missing ones.
+        records: one JSON-able record a sample, with the model's output; an image in one is a `uint8` tensor `[H, W]`
+            or `[H, W, 3]`.
+        pictures: images for people, by name, `uint8` tensors `[H, W]` or `[H, W, 3]`.
+        events: timeouts, errors and missing values of rewards and judges.
     """
 
     metrics: Mapping[str, float]
@@ -189,7 +191,9 @@ class RewardsDecisions(Protocol):
 
     @property
     def rewards_decisions(self) -> str:
-        """The key that says so; empty where every reward is one number a member, as far as settings show."""
+        """The key that makes a reward a map; empty where every reward is one number a member, as far as settings
+        show.
+        """
         ...
 
 
@@ -200,8 +204,7 @@ class ComparesExactly(Protocol):
     """
 
     def with_reference(self, samples: Samples) -> Samples:
-        """The samples with what the exact divergence needs of the policy that is active now (its means, its
-        distributions) in the payload.
+        """Adds to the payload what the exact divergence reads of the active policy (its means, its distributions).
 
         Called once for each batch of rollouts, within `reference.active()`, and only where the objective reads one of
         the two; `auxiliary_count["consistency"]` is set here. Where the sampler recorded its fields,
@@ -215,7 +218,7 @@ class Tabulates(Protocol):
     """A domain with tables to show once a run has ended: what its result stands beside."""
 
     def tables(self, *, streams: Streams) -> Sequence[Table]:
-        """Tables about the policy as it is now; what they compare with is computed here, after training."""
+        """Makes tables about the policy as it is now; comparisons in them are computed here, after training."""
         ...
 
 
@@ -226,7 +229,7 @@ class Deploys(Protocol):
     """
 
     def deployed(self, folder: Path) -> tuple[Evaluation, Sequence[Table]] | None:
-        """What the folder does as it is used, on held-out prompts, and tables about that; None where it is a model
-        folder like others.
+        """Measures the folder as it is used, on held-out prompts, and makes tables about the result; None where the
+        folder is a model folder like others.
         """
         ...

@@ -1,4 +1,4 @@
-"""What an experiment may ask of any domain's configuration. Imports no torch."""
+"""The configuration of any domain, as an experiment uses it. Imports no torch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DomainConfig(Config):
     """The configuration of a domain: the table `[domain]` of an experiment.
 
     Args:
-        kind: which domain; a subclass states it as a `Literal` with a default.
+        kind: the kind's name; a subclass states it as a `Literal` with a default.
         sampling_schedule: schedules over the steps of a stage for settings of the sampler, by name; the values used are
             stored with the rollouts.
     """
@@ -40,13 +40,13 @@ class DomainConfig(Config):
     """The extra of this package that the domain needs; empty where it needs none."""
 
     sample_hint: ClassVar[str] = "ask it something"
-    """What `groupwise sample` does with a trained model, as the end of a run says it."""
+    """The words by which the end of a run recommends `groupwise sample`."""
 
     kind: str
     sampling_schedule: Mapping[str, Schedule] = Field(default_factory=dict)
 
     def require_extra(self) -> None:
-        """Refuse a domain whose extra is not installed, before anything of it is loaded.
+        """Refuses a domain whose extra is not installed, before anything of it is loaded.
 
         Raises:
             ConfigError: naming the kind, the packages that are missing and what installs them.
@@ -55,7 +55,7 @@ class DomainConfig(Config):
             require(self.extra, f"domain.kind = {self.kind!r}")
 
     def open(self, *, streams: Streams, device: str = "cpu") -> Domain:
-        """The domain itself: data read, weights made or loaded.
+        """Opens the domain: data read, weights made or loaded.
 
         Args:
             streams: of the run; fresh weights are drawn from it.
@@ -67,7 +67,7 @@ class DomainConfig(Config):
         raise NotImplementedError
 
     def adapt(self, domain: Domain) -> Domain:
-        """An open domain under these settings, sharing its module, for a stage that changes some.
+        """Adapts an open domain to these settings, sharing its module, for a stage that changes some.
 
         Args:
             domain: as the run opened it.
@@ -78,18 +78,19 @@ class DomainConfig(Config):
         return domain.adapted(self)
 
     def to_sample(self, *, data: bool) -> Self:
-        """The settings that `groupwise sample` opens: with nothing in them that writing an answer does not need.
+        """Returns the settings that `groupwise sample` opens, without the parts that writing an answer does not need.
 
         Args:
-            data: whether training prompts are asked for.
+            data: whether training prompts are asked.
         """
         return self
 
     def costs(self, *, streams: Streams) -> CausalLm | None:
-        """What `groupwise estimate` computes with; None of a domain whose policy is no causal language model.
+        """Describes the costs of a step to `groupwise estimate`; None of a domain whose policy is no causal language
+        model.
 
         Args:
-            streams: of the run.
+            streams: of the run; a model that is built for its data draws its weights from it.
         """
         return None
 
@@ -101,7 +102,7 @@ class DomainConfig(Config):
             request: the model, and where to write.
 
         Returns:
-            what its card says.
+            the text of its card.
 
         Raises:
             ConfigError: solved examples are asked for, and the domain exports none.
@@ -116,10 +117,10 @@ class DomainConfig(Config):
 
     @classmethod
     def card(cls, request: Export) -> Card:
-        """What the card of a copied model says.
+        """Describes a copied model on its card.
 
         Args:
-            request: as `export` got it, its folder written.
+            request: the export, its folder written.
         """
         return Card(
             loading=f"groupwise evaluate {shlex.quote(str(request.out))} --experiment {shlex.quote(str(request.run))}"
@@ -127,9 +128,9 @@ class DomainConfig(Config):
 
     @classmethod
     def on_model(cls, folder: str) -> dict[str, Any]:
-        """The keys that put the domain on a folder that `Domain.save` wrote.
+        """Returns the keys that put the domain on a folder that `Domain.save` wrote.
 
         Args:
-            folder: of the model.
+            folder: the model's folder.
         """
         return {"model": {"kind": "pretrained", "path": folder}}

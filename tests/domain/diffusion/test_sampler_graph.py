@@ -71,10 +71,10 @@ def test_where_memory_is_saved_nothing_is_kept() -> None:
     given = domain()
     with torch.no_grad():
         sampled(given)
-    assert given._kept is None
+    assert given._sampler_graph is None
     sliced = given.adapted(config({"transitions_at_once": 100}))
     sampled(sliced)
-    assert sliced._kept is None
+    assert sliced._sampler_graph is None
     given.module.enable_gradient_checkpointing()
     sampled(given)
-    assert given._kept is None
+    assert given._sampler_graph is None

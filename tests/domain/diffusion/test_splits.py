@@ -33,7 +33,7 @@ def test_nothing_held_out_evaluates_what_is_trained() -> None:
     assert list(found.evaluated) == list(found.train)
     assert [prompt.columns["label"] for prompt in found.train] == [0, 1, 2, 3]
     assert found.images is not None
-    assert len(found.shown) == len(found.images)
+    assert len(found.image_prompts) == len(found.images)
 
 
 def test_too_few_prompts(tmp_path: Path) -> None:
@@ -56,5 +56,5 @@ def test_images_of_what_is_held_out_are_not_learnt_from() -> None:
     found = split(DataConfig(source=Digits(), num_held_out=3))
     held_out = {prompt.columns["prompt"] for prompt in found.evaluated}
     assert found.images is not None
-    assert 0 < len(found.images) == len(found.shown) < 1797
-    assert not held_out & {prompt.columns["prompt"] for prompt in found.shown}
+    assert 0 < len(found.images) == len(found.image_prompts) < 1797
+    assert not held_out & {prompt.columns["prompt"] for prompt in found.image_prompts}

@@ -33,7 +33,7 @@ Reduce = Literal["mean", "sum", "sqrt", "per_element"]
 
 @final
 class DataConfig(Config):
-    """Prompts: where they come from, and how many are kept for evaluation.
+    """The prompts: where they come from, and how many are held out for evaluation.
 
     Args:
         source: classes of handwritten digits, or a file of prompts.
@@ -65,7 +65,7 @@ class DemonstrationsConfig(Config):
 
 @final
 class EvaluationConfig(Config):
-    """How the policy is evaluated: from the same noise every time and in every run, so that before and after differ by
+    """The evaluation of the policy: from the same noise every time and in every run, so that two evaluations differ by
     the model alone.
 
     Args:
@@ -93,7 +93,7 @@ class EvaluationConfig(Config):
 
 @final
 class DiffusionConfig(DomainConfig):
-    """A diffusion model, what it is asked for, how its images are drawn and rewarded.
+    """A diffusion model, its prompts, and how its images are drawn and rewarded.
 
     Args:
         model: a folder of diffusers (`kind = "pretrained"`) or a small denoiser with fresh weights (`kind =
@@ -164,25 +164,25 @@ class DiffusionConfig(DomainConfig):
 
     @property
     def pretrained(self) -> bool:
-        """Whether the model comes from a folder."""
+        """True where the model comes from a folder."""
         return isinstance(self.model, Pretrained)
 
     def to_sample(self, *, data: bool) -> DiffusionConfig:
-        """What `groupwise sample` opens: the model, and the prompts where those are asked for, or the model reads
-        classes, whose names the prompts alone know.
+        """Returns the settings that `groupwise sample` opens: the model, and the prompts where `data` asks for them or
+        where the model reads classes, because only the prompts know the classes' names.
 
         Args:
             data: whether training prompts are.
         """
         from groupwise.domain.diffusion.models.pipeline import is_pipeline
 
-        nothing = not data and isinstance(self.model, Pretrained) and is_pipeline(self.model)
-        changes = {"data": self.data.model_copy(update={"source": Nothing()})} if nothing else {}
+        without_prompts = not data and isinstance(self.model, Pretrained) and is_pipeline(self.model)
+        changes = {"data": self.data.model_copy(update={"source": Nothing()})} if without_prompts else {}
         return self.model_copy(update={"rewards": {}, "demonstrations": None, **changes})
 
     @classmethod
     def card(cls, request: Export) -> Card:
-        """A folder of diffusers where the model came from one; an adapter stays one."""
+        """Describes a folder of diffusers where the model came from one; an adapter stays one."""
         out, model = request.out, request.settings.get("model")
         loading = super().card(request).loading
         if (request.folder / "pytorch_lora_weights.safetensors").is_file():
@@ -198,7 +198,7 @@ class DiffusionConfig(DomainConfig):
         )
 
     def open(self, *, streams: Streams, device: str = "cpu") -> DiffusionDomain:
-        """The domain itself: prompts read and split, the model loaded.
+        """Opens the domain: prompts read and split, the model loaded.
 
         Raises:
             ConfigError: data or a model that cannot be used.

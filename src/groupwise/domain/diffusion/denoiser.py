@@ -1,5 +1,5 @@
-"""What the domain needs of a model: encode prompts, predict, decode, save. One adapter a family of diffusers models
-fulfils it; the domain never sees a class.
+"""The interface of a diffusion model: encode prompts, predict, decode, save. One adapter a family of diffusers models
+implements it; the domain never sees a class.
 
 An adapter is made by `open_denoiser` in `models/`: `models/bare.py` for a denoiser with a scheduler alone (a class
 label, or nothing, as its prompt), `models/<family>.py` for pipelines with text encoders and an autoencoder. What an
@@ -50,11 +50,11 @@ class Condition:
     unconditional: Mapping[str, Tensor] | None = None
 
     def select(self, rows: Tensor) -> Condition:
-        """Some prompts, in this order, repeated where `rows` repeats."""
-        other = (
+        """Selects prompts in the order of `rows`, repeated where `rows` repeats."""
+        unconditional = (
             None if self.unconditional is None else {name: value[rows] for name, value in self.unconditional.items()}
         )
-        return Condition({name: value[rows] for name, value in self.tensors.items()}, other)
+        return Condition({name: value[rows] for name, value in self.tensors.items()}, unconditional)
 
 
 class Denoiser(Protocol):
@@ -70,7 +70,7 @@ class Denoiser(Protocol):
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device that computes."""
         ...
 
     def check(self, prompts: Sequence[Mapping[str, Any]]) -> None:
@@ -82,11 +82,13 @@ class Denoiser(Protocol):
         ...
 
     def encode(self, prompts: Sequence[Mapping[str, Any]]) -> Condition:
-        """Prompts (their columns, such as `prompt`, `label`, `negative_prompt`) as conditions, without gradient."""
+        """Encodes prompts (their columns, such as `prompt`, `label`, `negative_prompt`) as conditions, without
+        gradient.
+        """
         ...
 
     def predict(self, latents: Tensor, timestep: Tensor, condition: Condition, guidance: float) -> Tensor:
-        """The prediction `[N, *latent_shape]` in `latent_dtype`, with gradient where it is on.
+        """Predicts `[N, *latent_shape]` in `latent_dtype`, with gradient where it is on.
 
         Args:
             latents: `[N, *latent_shape]`, `latent_dtype`.
@@ -98,25 +100,25 @@ class Denoiser(Protocol):
         ...
 
     def schedule(self, num_steps: int) -> Schedule:
-        """Noise levels of `num_steps` transitions, from the model's scheduler."""
+        """Returns the noise levels of `num_steps` transitions, from the model's scheduler."""
         ...
 
     def noised(self, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """For supervised training: `(timestep, signal, noise)`, each `[N]`, at times `[N]` in (0, 1) of the training
-        schedule.
+        """Returns `(timestep, signal, noise)` for supervised training, each `[N]`, at times `[N]` in (0, 1) of the
+        training schedule.
         """
         ...
 
     def to_latents(self, images: Tensor) -> Tensor:
-        """Images `[N, C, H, W]` in [0, 1] as latents, without gradient."""
+        """Encodes images `[N, C, H, W]` in [0, 1] as latents, without gradient."""
         ...
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Latents as images `[N, C, H, W]` in [0, 1], fp32, C 1 or 3, without gradient."""
+        """Decodes latents as images `[N, C, H, W]` in [0, 1], fp32, C 1 or 3, without gradient."""
         ...
 
     def fingerprint(self) -> str:
-        """Hash of everything that an untrained model's predictions depend on: weights as loaded, configuration,
+        """Hashes everything that an untrained model's predictions depend on: weights as loaded, configuration,
         scheduler.
         """
         ...

@@ -23,8 +23,8 @@ _IMAGES, _LABELS = load()
 
 
 def support_vectors(images: Sequence[np.ndarray]) -> np.ndarray:
-    """Class probabilities `[B, 10]` of a support vector machine, trained on every other image: right on more than 97 %
-    of the others.
+    """Computes class probabilities `[B, 10]` of a support vector machine, trained on every other image: right on more
+    than 97 % of the remaining images.
 
     Args:
         images: uint8 `[8, 8]` or `[8, 8, 3]` each.
@@ -33,8 +33,8 @@ def support_vectors(images: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def neighbours(images: Sequence[np.ndarray]) -> np.ndarray:
-    """Class shares `[B, 10]` among the five nearest of the images that the support vectors never saw: right on more
-    than 97 % of those they did.
+    """Computes class shares `[B, 10]` among the five nearest of the images that the support vectors never saw: right on
+    more than 97 % of the support vectors' images.
 
     Args:
         images: uint8 `[8, 8]` or `[8, 8, 3]` each.

@@ -19,9 +19,9 @@ from groupwise.domain.base import Domain
 from groupwise.domain.diffusion import evaluate, rescore
 from groupwise.domain.diffusion.config import DiffusionConfig
 from groupwise.domain.diffusion.denoiser import Condition, Denoiser
-from groupwise.domain.diffusion.kept import Kept, wanted
 from groupwise.domain.diffusion.models.open import open_denoiser
 from groupwise.domain.diffusion.path import draw, in_slices
+from groupwise.domain.diffusion.sampler_graph import SamplerGraph, should_keep_graph
 from groupwise.domain.diffusion.splits import Splits, split
 from groupwise.domain.diffusion.supervised import demonstrations, supervised_loss
 from groupwise.domain.pictures import as_pictures
@@ -85,7 +85,7 @@ class DiffusionDomain(Domain):
         self._by_text = {
             prompt.columns["prompt"]: prompt.columns for prompt in (*self._splits.evaluated, *self._splits.train)
         }
-        self._kept: Kept | None = None
+        self._sampler_graph: SamplerGraph | None = None
         self._conditions: OrderedDict[tuple[str, ...], Condition] = OrderedDict()
         self._check()
         self.rewards = Rewards(config.rewards)
@@ -97,14 +97,14 @@ class DiffusionDomain(Domain):
 
     @property
     def remarks(self) -> list[str]:
-        """The unit of the log-probs, and what a clip in that unit means."""
+        """Sentences on the unit of the log-probs, and on what a clip in that unit means."""
         return [clip_remark(self.config.reduce, self._elements), *self.rewards.remarks]
 
     @property
     def trained_on(self) -> frozenset[str]:
         """Texts of the training prompts, and of those whose images supervised steps learn from."""
-        shown = self._splits.shown if self.config.demonstrations is not None else ()
-        return frozenset(prompt.columns["prompt"] for prompt in (*self._splits.train, *shown))
+        image_prompts = self._splits.image_prompts if self.config.demonstrations is not None else ()
+        return frozenset(prompt.columns["prompt"] for prompt in (*self._splits.train, *image_prompts))
 
     @property
     def evaluated_on(self) -> frozenset[str]:
@@ -114,7 +114,7 @@ class DiffusionDomain(Domain):
         )
 
     def adapted(self, config: DiffusionConfig) -> DiffusionDomain:
-        """The same model under other settings, for a stage that changes them.
+        """Opens the same model under other settings, for a stage that changes them.
 
         Raises:
             ConfigError: the model itself differs.
@@ -122,7 +122,7 @@ class DiffusionDomain(Domain):
         return self if config == self.config else DiffusionDomain(config, streams=self._streams, parent=self)
 
     def prompts(self, indices: Sequence[int]) -> list[Prompt]:
-        """Training prompts by their place."""
+        """Returns training prompts by their place."""
         return [self._splits.train[index] for index in indices]
 
     def sample(
@@ -135,15 +135,15 @@ class DiffusionDomain(Domain):
         settings: Mapping[str, float],
         requires: frozenset[str],
     ) -> Samples:
-        """A group for each prompt; the noise of a member is keyed by `("path", step, prompt key, member)`, so its image
-        depends on nothing else.
+        """Draws a group for each prompt; the noise of a member is keyed by `("path", step, prompt key, member)`, so its
+        image depends on nothing else.
         """
         config, schedule, device = self.config, self._schedule, self.denoiser.device
-        prompts = [self._known(prompt) for prompt in prompts]
+        prompts = [self._with_source_columns(prompt) for prompt in prompts]
         guidance = float(settings.get("guidance", config.guidance))
         # The window's place is the same for all processes and for every round of resampling.
-        drawn = torch.rand((), generator=self._streams.generator("window", step), dtype=torch.float64).item()
-        first = 0 if config.window is None else config.window.start(step, schedule.num_steps, drawn)
+        uniform = torch.rand((), generator=self._streams.generator("window", step), dtype=torch.float64).item()
+        first_decision = 0 if config.window is None else config.window.start(step, schedule.num_steps, uniform)
         num = schedule.num_steps - 1 if config.window is None else config.window.size
         keys = [(prompt.key, member) for prompt in prompts for member in range(group_size)]
         noise = torch.stack([self._noise(streams, num + 1, "path", step, *key) for key in keys]).to(device)
@@ -154,8 +154,11 @@ class DiffusionDomain(Domain):
             )
             initial = shared.repeat_interleave(group_size, 0)
         group = torch.arange(len(prompts), device=device).repeat_interleave(group_size)
-        self._kept, keep = None, [] if wanted(self.module, config.transitions_at_once) else None
-        found = draw(
+        self._sampler_graph, transitions = (
+            None,
+            [] if should_keep_graph(self.module, config.transitions_at_once) else None,
+        )
+        drawn = draw(
             self.denoiser,
             schedule,
             config.sampler,
@@ -163,26 +166,28 @@ class DiffusionDomain(Domain):
             noise[:, 1:],
             self._condition(prompts).select(group),
             guidance=guidance,
-            first=first,
+            first=first_decision,
             reduce=config.reduce,
             requires=requires,
             at_once=config.transitions_at_once,
-            keep=keep,
+            keep=transitions,
         )
-        if keep:
-            self._kept = Kept.of(keep, self.module)
+        if transitions:
+            self._sampler_graph = SamplerGraph.of(transitions, self.module)
         payload: dict[str, Any] = {
-            "visited": found.visited,
-            "first": torch.full((len(keys),), first, device=device),
+            "visited": drawn.visited,
+            "first": torch.full((len(keys),), first_decision, device=device),
             "guidance": torch.full((len(keys),), guidance, dtype=torch.float64, device=device),
-            "images": self._decode(found.latents),
-            "call": torch.full((len(keys),), -1 if self._kept is None else self._kept.call, device=device),
+            "images": self._decode(drawn.latents),
+            "call": torch.full(
+                (len(keys),), -1 if self._sampler_graph is None else self._sampler_graph.call, device=device
+            ),
             "row": torch.arange(len(keys), device=device),
         }
-        if found.mean is not None:
-            payload["mean"] = found.mean
-        log_prob = found.fields["log_prob"]
-        recorded = Scored.from_tensors(found.fields)
+        if drawn.mean is not None:
+            payload["mean"] = drawn.mean
+        log_prob = drawn.fields["log_prob"]
+        recorded = Scored.from_tensors(drawn.fields)
         if "mean_shift" in requires:
             recorded = replace(recorded, mean_shift=torch.zeros_like(log_prob))
         return Samples(
@@ -191,77 +196,78 @@ class DiffusionDomain(Domain):
             mask=torch.ones_like(log_prob, dtype=torch.bool),
             old_log_prob=log_prob,
             recorded=recorded,
-            step_size=found.step_size.repeat_interleave(self._decisions).expand(log_prob.shape).contiguous(),
+            step_size=drawn.step_size.repeat_interleave(self._decisions).expand(log_prob.shape).contiguous(),
             payload=payload,
-            settings={"guidance": guidance, "first_transition": float(first)},
+            settings={"guidance": guidance, "first_transition": float(first_decision)},
         )
 
     @torch.no_grad()
     def with_reference(self, samples: Samples) -> Samples:
-        """The means of all decisions under the weights that are active now, kept with the samples for the exact
-        divergence.
+        """Adds the means of all decisions under the active weights to the samples, for the exact divergence.
 
-        The sampler's own divergence is known from them too: the first update after sampling needs no forward pass for
+        They also give the sampler's own divergence, so that the first update after sampling needs no forward pass for
         it.
         """
         config = self.config
         means = torch.zeros_like(samples.payload["visited"][:, 1:])
 
         def compute(pairs: Tensor) -> dict[str, Tensor]:
-            now, _ = self._transitions(samples, pairs)
-            means[pairs[:, 0], pairs[:, 1]] = now.mean
+            reference, _ = self._transitions(samples, pairs)
+            means[pairs[:, 0], pairs[:, 1]] = reference.mean
             # The live policy's Gaussian is of the same spread, around its own mean.
-            live = replace(now, mean=samples.payload["mean"][pairs[:, 0], pairs[:, 1]])
-            return {"exact_divergence": live.divergence(now.mean, config.reduce)}
+            live = replace(reference, mean=samples.payload["mean"][pairs[:, 0], pairs[:, 1]])
+            return {"exact_divergence": live.divergence(reference.mean, config.reduce)}
 
-        found = rescore.rescored(compute, samples.mask, self._decisions, config.transitions_at_once)
+        fields = rescore.rescored(compute, samples.mask, self._decisions, config.transitions_at_once)
         recorded = samples.recorded
         if recorded is not None:
-            recorded = replace(recorded, exact_divergence=found["exact_divergence"])
+            recorded = replace(recorded, exact_divergence=fields["exact_divergence"])
         return replace(samples, recorded=recorded, payload={**samples.payload, "reference_mean": means})
 
     def reward(self, samples: Samples) -> RewardTable:
-        """Every reward of every member."""
+        """Computes every reward of every member."""
         return self._judge(samples.prompts, samples.group.tolist(), samples.payload["images"], judges=False)
 
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
-        """Fields `[B, T]` of members `rows`; `auxiliary["supervised"]` for demonstrations."""
-        chosen = samples.select(rows.clamp(min=0))
-        if "clean" in chosen.payload:
-            return self._score_demonstrations(chosen)
-        compute = partial(self._fields, chosen, requires)
+        """Scores members `rows`: fields `[B, T]`; `auxiliary["supervised"]` for demonstrations."""
+        selected = samples.select(rows.clamp(min=0))
+        if "clean" in selected.payload:
+            return self._score_demonstrations(selected)
+        compute = partial(self._fields, selected, requires)
         return Scored.from_tensors(
-            rescore.rescored(compute, chosen.mask, self._decisions, self.config.transitions_at_once)
+            rescore.rescored(compute, selected.mask, self._decisions, self.config.transitions_at_once)
         )
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
         """Accumulates `.grad`, slice by slice of at most `transitions_at_once` transitions."""
-        chosen = samples.select(rows.clamp(min=0))
-        if "clean" in chosen.payload:
-            scored = self._score_demonstrations(chosen)
+        selected = samples.select(rows.clamp(min=0))
+        if "clean" in selected.payload:
+            scored = self._score_demonstrations(selected)
             (scored.auxiliary["supervised"] * cotangents.auxiliary["supervised"]).sum().backward()
             return scored.detach()
-        known = {name: value for name, value in cotangents.tensors().items() if not name.startswith("auxiliary.")}
-        requires = frozenset(known) | {"log_prob"}
-        compute = partial(self._fields, chosen, requires)
-        # A graph serves once; whatever it is that comes first, it holds memory no longer.
-        kept, self._kept = self._kept, None
-        if kept is not None and kept.serves(self.module, chosen.payload["call"]):
-            compute = partial(self._kept_fields, kept, chosen, requires)
+        field_cotangents = {
+            name: value for name, value in cotangents.tensors().items() if not name.startswith("auxiliary.")
+        }
+        requires = frozenset(field_cotangents) | {"log_prob"}
+        compute = partial(self._fields, selected, requires)
+        # A graph serves one backward pass and is let go before it, so that its memory is free in any case.
+        graph, self._sampler_graph = self._sampler_graph, None
+        if graph is not None and graph.serves(self.module, selected.payload["call"]):
+            compute = partial(self._graph_fields, graph, selected, requires)
         return Scored.from_tensors(
-            rescore.backward(compute, chosen.mask, self._decisions, self.config.transitions_at_once, known)
+            rescore.backward(compute, selected.mask, self._decisions, self.config.transitions_at_once, field_cotangents)
         )
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
-        """`size` images drawn without replacement within the step; None where there are none to learn from."""
+        """Draws `size` images without replacement within the step; None where there are none to learn from."""
         config = self.config.demonstrations
         if config is None or self._corpus is None:
             return None
         places = streams.numpy("demonstrations", step).choice(
             len(self._corpus), size=min(size, len(self._corpus)), replace=False
         )
-        prompts = list({prompt.key: prompt for prompt in self._splits.shown}.values())
-        return demonstrations(config, self._corpus, self._splits.shown, places.tolist(), prompts, streams, step)
+        prompts = list({prompt.key: prompt for prompt in self._splits.image_prompts}.values())
+        return demonstrations(config, self._corpus, self._splits.image_prompts, places.tolist(), prompts, streams, step)
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -270,13 +276,14 @@ class DiffusionDomain(Domain):
 
     @torch.no_grad()
     def evaluate(self, *, streams: Streams) -> Evaluation:
-        """Images from the same noise every time, in every run: rewards, judges, diversity, a picture."""
-        config, own = self.config.evaluation, Streams(self.config.evaluation.seed)
+        """Evaluates images from the same noise every time, in every run: rewards, judges, diversity, a picture."""
+        config, noise_streams = self.config.evaluation, Streams(self.config.evaluation.seed)
         prompts = self._splits.evaluated[: config.num_prompts]
         schedule = self.denoiser.schedule(config.num_steps or self.config.num_steps)
         num = schedule.num_steps - 1 if config.sampler.stochastic else 0
         keys = [(prompt.key, number) for prompt in prompts for number in range(config.num_images)]
-        noise = torch.stack([self._noise(own, num + 1, "evaluate", *key) for key in keys]).to(self.denoiser.device)
+        noise = torch.stack([self._noise(noise_streams, num + 1, "evaluate", *key) for key in keys])
+        noise = noise.to(self.denoiser.device)
         group = torch.arange(len(prompts), device=noise.device).repeat_interleave(config.num_images)
         drawn = draw(
             self.denoiser,
@@ -307,7 +314,7 @@ class DiffusionDomain(Domain):
         )
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
-        """Prompt, image and settings of members, for people."""
+        """Describes members for people: prompt, image and settings."""
         described = []
         for row in rows.tolist():
             prompt = samples.prompts[int(samples.group[row])]
@@ -316,17 +323,17 @@ class DiffusionDomain(Domain):
         return described
 
     def fingerprint(self) -> str:
-        """Hash of the model as it was loaded, the images to learn from, and their prompts."""
-        found = hashlib.blake2b(digest_size=16)
-        found.update(self.denoiser.fingerprint().encode())
-        found.update(repr(self.config.demonstrations).encode())
+        """Hashes the model as it was loaded, the images to learn from, and their prompts."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(self.denoiser.fingerprint().encode())
+        digest.update(repr(self.config.demonstrations).encode())
         if self._splits.images is not None:
-            found.update(self._splits.images.tobytes())
-        found.update(repr([prompt.key for prompt in self._splits.shown]).encode())
-        return found.hexdigest()
+            digest.update(self._splits.images.tobytes())
+        digest.update(repr([prompt.key for prompt in self._splits.image_prompts]).encode())
+        return digest.hexdigest()
 
     def save(self, folder: Path) -> None:
-        """The model in diffusers' folder format."""
+        """Writes the model in diffusers' folder format."""
         self.denoiser.save(folder)
 
     def close(self) -> None:
@@ -335,7 +342,7 @@ class DiffusionDomain(Domain):
 
     @property
     def _decisions(self) -> int:
-        """Decisions a transition."""
+        """The number of decisions in a transition."""
         return self._elements if self.config.reduce == "per_element" else 1
 
     @cached_property
@@ -358,14 +365,14 @@ class DiffusionDomain(Domain):
                 " auto, ddim or cps"
             )
         self.denoiser.check(
-            [prompt.columns for prompt in (*self._splits.train, *self._splits.evaluated, *self._splits.shown)]
+            [prompt.columns for prompt in (*self._splits.train, *self._splits.evaluated, *self._splits.image_prompts)]
         )
         guided = config.guidance != 1 or any(
             value != 1 for schedule in config.sampling_schedule.values() for value in schedule.extremes()
         )
-        asked = guided and len(self._splits.train) > 0
+        needs_unconditional = guided and len(self._splits.train) > 0
         if (
-            asked
+            needs_unconditional
             and self._condition(self._splits.train[:1]).unconditional is None
             and not getattr(self.denoiser, "distilled", False)
         ):
@@ -381,7 +388,7 @@ class DiffusionDomain(Domain):
         )
 
     def _condition(self, prompts: Sequence[Prompt]) -> Condition:
-        """Encoded prompts; those of the batches in use (sampled, shown, evaluated) are kept."""
+        """Encodes prompts; the conditions of the latest batches (sampled, demonstrated, evaluated) are cached."""
         keys = tuple(prompt.key for prompt in prompts)
         if keys not in self._conditions:
             with torch.no_grad():
@@ -391,15 +398,15 @@ class DiffusionDomain(Domain):
             self._conditions.popitem(last=False)
         return self._conditions[keys]
 
-    def _known(self, prompt: Prompt) -> Prompt:
-        """A prompt typed by hand, with the columns of the one that reads the same.
+    def _with_source_columns(self, prompt: Prompt) -> Prompt:
+        """Adds the columns of the source's prompt with the same text to a prompt that was typed by hand.
 
         Raises:
             ConfigError: the model needs a column that nobody gave.
         """
-        own = self._by_text.get(prompt.columns.get("prompt"), {})
-        if own.keys() - prompt.columns.keys():
-            return Prompt(prompt.key, {**own, **prompt.columns})
+        source_columns = self._by_text.get(prompt.columns.get("prompt"), {})
+        if source_columns.keys() - prompt.columns.keys():
+            return Prompt(prompt.key, {**source_columns, **prompt.columns})
         self.denoiser.check([prompt.columns])
         return prompt
 
@@ -415,14 +422,16 @@ class DiffusionDomain(Domain):
         )
 
     def _fields(self, samples: Samples, requires: frozenset[str], pairs: Tensor) -> dict[str, Tensor]:
-        now, after = self._transitions(samples, pairs)
-        return rescore.scored_fields(now, after, samples.payload, pairs, self.config.reduce, requires)
+        gaussians, after = self._transitions(samples, pairs)
+        return rescore.scored_fields(gaussians, after, samples.payload, pairs, self.config.reduce, requires)
 
-    def _kept_fields(self, kept: Kept, samples: Samples, requires: frozenset[str], pairs: Tensor) -> dict[str, Tensor]:
+    def _graph_fields(
+        self, graph: SamplerGraph, samples: Samples, requires: frozenset[str], pairs: Tensor
+    ) -> dict[str, Tensor]:
         member, decision = pairs[:, 0], pairs[:, 1]
         after = samples.payload["visited"][member, decision + 1]
         return rescore.scored_fields(
-            kept.at(samples.payload["row"][member], decision),
+            graph.at(samples.payload["row"][member], decision),
             after,
             samples.payload,
             pairs,
@@ -431,8 +440,8 @@ class DiffusionDomain(Domain):
         )
 
     def _score_demonstrations(self, samples: Samples) -> Scored:
-        found = supervised_loss(self.denoiser, samples, self._condition(samples.prompts))
-        return Scored(torch.zeros_like(samples.old_log_prob), auxiliary={"supervised": found})
+        loss = supervised_loss(self.denoiser, samples, self._condition(samples.prompts))
+        return Scored(torch.zeros_like(samples.old_log_prob), auxiliary={"supervised": loss})
 
     def _decode(self, latents: Tensor) -> Tensor:
         members = torch.arange(len(latents), device=latents.device)
@@ -441,16 +450,16 @@ class DiffusionDomain(Domain):
         )
 
     def _judge(self, prompts: Sequence[Prompt], group: Sequence[int], images: Tensor, judges: bool) -> RewardTable:
-        of_member = [prompts[index].columns for index in group]
-        names = set.intersection(*(set(columns) for columns in of_member)) - {"prompt"} if of_member else set()
-        columns: dict[str, list[Any]] = {name: [own[name] for own in of_member] for name in sorted(names)}
-        # Images are no texts; rewards that read texts say so.
+        member_columns = [prompts[index].columns for index in group]
+        names = set.intersection(*map(set, member_columns)) - {"prompt"} if member_columns else set()
+        columns: dict[str, list[Any]] = {name: [row[name] for row in member_columns] for name in sorted(names)}
+        # Rewards that read texts refuse images with a message.
         completions: Any = list(images.cpu())
-        return self.rewards.score([own["prompt"] for own in of_member], completions, columns, judges=judges)
+        return self.rewards.score([row["prompt"] for row in member_columns], completions, columns, judges=judges)
 
 
 def clip_remark(reduce: str, elements: int) -> str:
-    """What the unit of the log-probs makes of a clip, in a sentence.
+    """Explains in a sentence what the unit of the log-probs makes of a clip.
 
     A shift of `delta` standard deviations in every element spreads the log-ratio by `delta / sqrt(D)`, `delta sqrt(D)`,
     `delta`, `delta` for mean, sum, sqrt and per_element. Flow-GRPO's clip of 1e-4 on means over 16,384 elements holds
@@ -460,7 +469,7 @@ def clip_remark(reduce: str, elements: int) -> str:
         >>> clip_remark("mean", 64)
         'log-probs: a mean over 64 elements; a clip of c holds shifts of 8 c standard deviations (Flow-GRPO holds shifts of 0.0128: here c = 0.0016)'
     """  # noqa: E501
-    of = {
+    reduction = {
         "mean": "a mean over",
         "sum": "a sum over",
         "sqrt": "a sum over the root of",
@@ -468,8 +477,8 @@ def clip_remark(reduce: str, elements: int) -> str:
     }[reduce]
     scale = {"mean": elements**-0.5, "sum": elements**0.5, "sqrt": 1.0, "per_element": 1.0}[reduce]
     shift = "c" if scale == 1 else f"{1 / scale:.3g} c"
-    held = (
+    clip_text = (
         f"a clip of c holds shifts of {shift} standard deviations (Flow-GRPO holds shifts of 0.0128: here c ="
         f" {0.0128 * scale:.2g})"
     )
-    return f"log-probs: {of} {elements} elements; {held}"
+    return f"log-probs: {reduction} {elements} elements; {clip_text}"

@@ -1,5 +1,5 @@
-"""What held-out noise becomes: every reward and judge, how different the images of a prompt are, and a
-picture of them.
+"""Evaluates images from held-out noise: every reward and judge, the diversity of a prompt's images, and a picture of
+them.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from groupwise.domain import measured
+from groupwise.domain import image_evaluation
 from groupwise.domain.protocol import Prompt
 from groupwise.reward import RewardTable
 
 
 def metric_names(mode: str, rewards: Sequence[str]) -> list[str]:
-    """The names that `metrics` may give, known without a model.
+    """Lists the names that `metrics` may give, which are known without a model.
 
     Example:
         >>> metric_names("ode", ["seen"])
@@ -26,7 +26,7 @@ def metric_names(mode: str, rewards: Sequence[str]) -> list[str]:
 
 
 def metrics(mode: str, images: Tensor, num_images: int, table: RewardTable) -> dict[str, float]:
-    """Means over all images, called `mode/...`: the rewards' sum, each reward and judge, and `diversity`.
+    """Computes means over all images, called `mode/...`: the rewards' sum, each reward and judge, and `diversity`.
 
     A reward that is missing for an image is left out of its mean; one that is missing everywhere is left out
     altogether.
@@ -37,14 +37,15 @@ def metrics(mode: str, images: Tensor, num_images: int, table: RewardTable) -> d
         num_images: images a prompt.
         table: rewards of the images.
     """
-    found = measured.means(mode, table)
+    values = image_evaluation.means(mode, table)
     if num_images > 1:
-        found[f"{mode}/diversity"] = diversity(images, num_images)
-    return found
+        values[f"{mode}/diversity"] = diversity(images, num_images)
+    return values
 
 
 def diversity(images: Tensor, num_images: int) -> float:
-    """The root mean square distance of two images of the same prompt, in [0, 1]: the mean over pairs and prompts.
+    """Computes the root mean square distance of two images of the same prompt, in [0, 1]: the mean over pairs and
+    prompts.
 
     Args:
         images: uint8 `[P num_images, ...]`, prompt by prompt, at least two each.
@@ -56,12 +57,12 @@ def diversity(images: Tensor, num_images: int) -> float:
         (1.0, 0.0)
     """
     flat = (images.double() / 255).flatten(1).view(-1, num_images, images[0].numel())
-    first, second = torch.triu_indices(num_images, num_images, offset=1)
-    return float((flat[:, first] - flat[:, second]).square().mean(-1).sqrt().mean())
+    left, right = torch.triu_indices(num_images, num_images, offset=1)
+    return float((flat[:, left] - flat[:, right]).square().mean(-1).sqrt().mean())
 
 
 def grid(images: Tensor, num_images: int, num_rows: int, num_columns: int) -> Tensor:
-    """The first images of the first prompts, a row a prompt, with a line of one pixel between them.
+    """Draws the first images of the first prompts, a row a prompt, with a line of one pixel between them.
 
     Small images are enlarged by whole factors to at least 32 pixels.
 
@@ -87,11 +88,17 @@ def grid(images: Tensor, num_images: int, num_rows: int, num_columns: int) -> Te
 def records(
     mode: str, prompts: Sequence[Prompt], images: Tensor, num_images: int, table: RewardTable, limit: int
 ) -> list[Mapping[str, Any]]:
-    """One record an image: key, mode and rewards of all (for paired comparisons), prompt and image of the first
+    """Writes one record an image: key, mode and rewards of all (for paired comparisons), prompt and image of the first
     `limit`.
     """
-    of = [prompt for prompt in prompts for _ in range(num_images)]
+    image_prompts = [prompt for prompt in prompts for _ in range(num_images)]
     numbers = [place % num_images for place in range(len(images))]
-    return measured.records(
-        mode, [prompt.key for prompt in of], [prompt.columns["prompt"] for prompt in of], numbers, table, images, limit
+    return image_evaluation.records(
+        mode,
+        [prompt.key for prompt in image_prompts],
+        [prompt.columns["prompt"] for prompt in image_prompts],
+        numbers,
+        table,
+        images,
+        limit,
     )

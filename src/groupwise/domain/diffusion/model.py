@@ -1,4 +1,4 @@
-"""Which diffusion model is trained: a pipeline or denoiser from a folder, or a small denoiser made here. Imports
+"""The diffusion model to train: a pipeline or denoiser from a folder, or a small denoiser with fresh weights. Imports
 neither torch nor diffusers.
 """
 
@@ -15,13 +15,13 @@ from groupwise.config.numbers import Seed, Width
 
 def _modest(table: Mapping[str, Any]) -> Mapping[str, Any]:
     for key, value in table.items():
-        most = 10**4 if "layers" in key else 2**20
+        limit = 10**4 if "layers" in key else 2**20
         if any(
-            isinstance(each, int) and abs(each) > most
-            for each in (value if isinstance(value, list | tuple) else [value])
+            isinstance(element, int) and abs(element) > limit
+            for element in (value if isinstance(value, list | tuple) else [value])
         ):
             raise ValueError(
-                f"{key} = {value} is beyond {most:,}, the most that a class of diffusers is made with here; write a"
+                f"{key} = {value} is beyond {limit:,}, the most that a class of diffusers is made with here; write a"
                 " smaller number"
             )
     return table
@@ -33,7 +33,7 @@ Modest = Annotated[Mapping[str, Any], AfterValidator(_modest)]
 
 @final
 class SchedulerConfig(Config):
-    """The noise levels of a model made here, as a scheduler class of diffusers with its settings.
+    """The noise levels of a model with fresh weights, as a scheduler class of diffusers with its settings.
 
     Args:
         name: `FlowMatchEulerDiscreteScheduler` makes the model a flow, `DDIMScheduler` one that predicts noise (or
@@ -52,7 +52,6 @@ class Scratch(Config):
     reward.
 
     Args:
-        name: the class.
         shape: arguments of the class. `num_embeds_ada_norm` (DiT) or `num_class_embeds` (UNet) is the number of
             classes; without it (UNet) none is asked for.
         scheduler: its noise levels.

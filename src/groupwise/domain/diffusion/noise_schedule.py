@@ -13,7 +13,7 @@ from torch import Tensor
 from groupwise.config import ConfigError
 
 Parametrisation = Literal["flow", "epsilon", "v_prediction", "sample"]
-"""What a model predicts, for `x = a x0 + b e`: the velocity `e - x0`, the noise `e`, `a e - b x0`, or `x0`."""
+"""The prediction of a model, for `x = a x0 + b e`: the velocity `e - x0`, the noise `e`, `a e - b x0`, or `x0`."""
 
 _USE = "use DDIMScheduler or FlowMatchEulerDiscreteScheduler"
 
@@ -51,12 +51,12 @@ class Schedule:
 
     @property
     def num_steps(self) -> int:
-        """Transitions from noise to an image."""
+        """The number of transitions from noise to an image."""
         return len(self.timestep)
 
 
 def read_parametrisation(scheduler: Any) -> Parametrisation:
-    """What the model of a diffusers scheduler predicts.
+    """Reads what the model of a diffusers scheduler predicts.
 
     Raises:
         ConfigError: a kind of prediction that transitions cannot be made of.
@@ -68,23 +68,23 @@ def read_parametrisation(scheduler: Any) -> Parametrisation:
     """
     if is_flow(scheduler):
         return "flow"
-    found = scheduler.config.get("prediction_type", "epsilon")
-    if found not in ("epsilon", "v_prediction", "sample"):
+    prediction_type = scheduler.config.get("prediction_type", "epsilon")
+    if prediction_type not in ("epsilon", "v_prediction", "sample"):
         raise ConfigError(
-            f"the scheduler {type(scheduler).__name__} has prediction_type = {found!r}; allowed: 'epsilon',"
+            f"the scheduler {type(scheduler).__name__} has prediction_type = {prediction_type!r}; allowed: 'epsilon',"
             " 'v_prediction', 'sample'. For flow matching put a FlowMatchEulerDiscreteScheduler into the model's"
             " scheduler/"
         )
-    return found
+    return prediction_type
 
 
 def is_flow(scheduler: Any) -> bool:
-    """Whether a diffusers scheduler is one of flow matching."""
+    """Tests that a diffusers scheduler is one of flow matching."""
     return type(scheduler).__name__.startswith("FlowMatch")
 
 
 def flow_schedule(sigmas: list[float], num_train_timesteps: int = 1000) -> Schedule:
-    """The schedule of a flow with these noise levels, the last of them 0."""
+    """Builds the schedule of a flow with these noise levels, the last of them 0."""
     noise = torch.tensor(sigmas, dtype=torch.float64)
     return Schedule(noise[:-1] * num_train_timesteps, noise, 1 - noise, noise, "flow")
 
@@ -92,11 +92,10 @@ def flow_schedule(sigmas: list[float], num_train_timesteps: int = 1000) -> Sched
 def read_schedule(
     scheduler: Any, num_steps: int, *, spacing: Literal["uniform", "scheduler"] = "uniform", shift: float | None = None
 ) -> Schedule:
-    """The noise levels a diffusers scheduler gives `num_steps` transitions.
+    """Reads the noise levels that a diffusers scheduler gives `num_steps` transitions.
 
     Args:
         scheduler: flow matching, or any with `alphas_cumprod`, read as DDIM reads it.
-        num_steps: transitions.
         spacing: of a flow's levels before its shift: `uniform` is `1, ..., 1/S` and then 0, so that every transition
             takes away its share of the noise; `scheduler` is the scheduler's own, which ends at its smallest level
             (0.001) and then 0: the last but one transition then carries nearly all of the last one's noise to the
@@ -109,29 +108,29 @@ def read_schedule(
     name = type(scheduler).__name__
     config = scheduler.config
     if clips := [key for key in ("clip_sample", "thresholding") if getattr(config, key, False)]:
-        where = (
+        reason = (
             f"where it clips there is no gradient; write {clips[0]} = false into the model's scheduler_config.json (for"
             " a model made here, "
         )
         raise ConfigError(
-            f"the scheduler {name} has {clips[0]} = true: {where}domain.model.scheduler.settings.{clips[0]} = false)"
+            f"the scheduler {name} has {clips[0]} = true: {reason}domain.model.scheduler.settings.{clips[0]} = false)"
         )
     if is_flow(scheduler):
         flow = _of_first_order(scheduler)
         extra: dict[str, Any] = {} if shift is None else {"mu": shift}
-        given = (
+        spacing_arguments = (
             {"num_inference_steps": num_steps}
             if spacing == "scheduler"
             else {"sigmas": [1 - step / num_steps for step in range(num_steps)]}
         )
-        flow.set_timesteps(**given, **extra)
+        flow.set_timesteps(**spacing_arguments, **extra)
         sigmas = flow.sigmas.double().cpu()
         return Schedule(flow.timesteps.double().cpu(), sigmas, 1 - sigmas, sigmas, "flow")
     if not hasattr(scheduler, "alphas_cumprod"):
         raise ConfigError(f"the scheduler {name} has no noise levels that transitions can be read from; {_USE}")
     from diffusers.schedulers.scheduling_ddim import DDIMScheduler
 
-    # Said explicitly: diffusers replaces what was left at one class's default by the other's.
+    # Both are passed explicitly: diffusers replaces a setting that has one class's default by the other class's.
     spaced = {
         "timestep_spacing": config.get("timestep_spacing", "leading"),
         "steps_offset": config.get("steps_offset", 0),
@@ -145,21 +144,23 @@ def read_schedule(
     # The scheduler's own levels, at the steps that DDIM would take; some are made from more than the betas of their
     # configuration.
     levels = scheduler.alphas_cumprod.double().cpu()
-    last = levels[0] if not getattr(ddim.config, "set_alpha_to_one", True) else torch.ones((), dtype=torch.float64)
+    final_level = (
+        levels[0] if not getattr(ddim.config, "set_alpha_to_one", True) else torch.ones((), dtype=torch.float64)
+    )
     total, steps = int(ddim.config["num_train_timesteps"]), ddim.timesteps.long().cpu()
-    kept = torch.cat([levels[steps], last[None]])
-    if float(kept[0]) == 0 and read_parametrisation(scheduler) == "epsilon":
+    alphas = torch.cat([levels[steps], final_level[None]])
+    if float(alphas[0]) == 0 and read_parametrisation(scheduler) == "epsilon":
         raise ConfigError(
             f"the scheduler {name} begins at pure noise (rescale_betas_zero_snr with timestep_spacing ="
             f" {config.get('timestep_spacing')!r}), of which a prediction of noise says nothing; write timestep_spacing"
             " = 'leading' into its scheduler_config.json, or take a model with v_prediction"
         )
     time = torch.cat([steps.double() + 1, torch.zeros(1, dtype=torch.float64)]) / total
-    return Schedule(steps.double(), time, kept.sqrt(), (1 - kept).clamp(min=0).sqrt(), "variance_preserving")
+    return Schedule(steps.double(), time, alphas.sqrt(), (1 - alphas).clamp(min=0).sqrt(), "variance_preserving")
 
 
 def _of_first_order(scheduler: Any) -> Any:
-    """Heun's scheduler visits every level twice; its levels are Euler's."""
+    """Replaces Heun's scheduler, which visits every level twice, by Euler's with the same levels."""
     if type(scheduler).__name__ != "FlowMatchHeunDiscreteScheduler":
         return scheduler
     from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteScheduler

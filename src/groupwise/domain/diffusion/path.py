@@ -1,5 +1,5 @@
-"""From noise to images: all members together, one transition after the other, remembering what is scored
-again later.
+"""Draws paths from noise to images: all members together, one transition after the other, with a record of what is
+scored again later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from groupwise.domain.diffusion.transition import Transition, transition
 @final
 @dataclass(frozen=True)
 class Drawn:
-    """`B` members and their `W` decisions.
+    """The paths of `B` members with their `W` decisions.
 
     Args:
         latents: `[B, ...]`, the end of the path.
@@ -71,29 +71,30 @@ def draw(
     num = noise.shape[1]
     visited = latents.new_empty(len(latents), num + 1, *latents.shape[1:])
     means = latents.new_empty(noise.shape) if requires & {"mean_shift", "exact_divergence"} else None
-    found: dict[str, list[Tensor]] = {}
+    field_parts: dict[str, list[Tensor]] = {}
     for index in range(schedule.num_steps):
-        place = index - first
-        decided = 0 <= place < num
-        with torch.set_grad_enabled(decided and keep is not None):
-            now = step_at(
-                denoiser, schedule, sampler if decided else ODE(), latents, condition, index, guidance, at_once
+        decision = index - first
+        is_decision = 0 <= decision < num
+        with torch.set_grad_enabled(is_decision and keep is not None):
+            gaussians = step_at(
+                denoiser, schedule, sampler if is_decision else ODE(), latents, condition, index, guidance, at_once
             )
-        if not decided:
-            latents = now.mean
+        if not is_decision:
+            latents = gaussians.mean
             continue
         if keep is not None:
-            keep.append(now)
-            now = replace(now, mean=now.mean.detach())
-        visited[:, place] = latents
-        latents = now.draw(noise[:, place])
-        visited[:, place + 1] = latents
-        for name, value in fields(now, latents, reduce, requires).items():
-            found.setdefault(name, []).append(value)
+            keep.append(gaussians)
+            gaussians = replace(gaussians, mean=gaussians.mean.detach())
+        visited[:, decision] = latents
+        latents = gaussians.draw(noise[:, decision])
+        visited[:, decision + 1] = latents
+        for name, value in fields(gaussians, latents, reduce, requires).items():
+            field_parts.setdefault(name, []).append(value)
         if means is not None:
-            means[:, place] = now.mean
+            means[:, decision] = gaussians.mean
     joined = {
-        name: torch.cat([value.reshape(len(latents), -1) for value in values], dim=1) for name, values in found.items()
+        name: torch.cat([value.reshape(len(latents), -1) for value in values], dim=1)
+        for name, values in field_parts.items()
     }
     sizes = (schedule.time[first : first + num] - schedule.time[first + 1 : first + num + 1]).to(latents)
     return Drawn(latents, visited, means, joined, sizes)
@@ -109,13 +110,12 @@ def step_at(
     guidance: float,
     at_once: int | None,
 ) -> Transition:
-    """One transition of all members.
+    """Computes one transition of all members.
 
     Args:
         denoiser, schedule, sampler, guidance: as in `draw`.
         latents: `[B, ...]`, before it.
         condition: `B` rows.
-        index: which transition.
         at_once: members in one forward pass.
 
     Returns:
@@ -131,16 +131,17 @@ def step_at(
         )
     # One noise level serves all members.
     step = Step.of(schedule, torch.full((1,), index, device=schedule.time.device))
-    now = transition(sampler, denoiser.parametrisation, latents, prediction, step)
-    return replace(now, std=now.std.expand(len(latents)), step_size=now.step_size.expand(len(latents)))
+    gaussians = transition(sampler, denoiser.parametrisation, latents, prediction, step)
+    return replace(
+        gaussians, std=gaussians.std.expand(len(latents)), step_size=gaussians.step_size.expand(len(latents))
+    )
 
 
 def in_slices(compute: Callable[[Tensor], Tensor], rows: Tensor, at_once: int | None) -> Tensor:
-    """`compute` on slices of `rows`, joined.
+    """Calls `compute` on slices of `rows` and joins the results.
 
     Args:
         compute: rows `[N]` -> `[N, ...]`, each row by itself.
-        rows: what to compute.
         at_once: the largest slice; None takes all.
 
     Example:
@@ -152,18 +153,18 @@ def in_slices(compute: Callable[[Tensor], Tensor], rows: Tensor, at_once: int | 
     return torch.cat([compute(part) for part in rows.split(at_once)])
 
 
-def fields(now: Transition, after: Tensor, reduce: Reduce, requires: frozenset[str]) -> dict[str, Tensor]:
-    """The fields of `Scored` that a transition gives by itself: `[N]`, or `[N, D]` for `per_element`.
+def fields(gaussians: Transition, after: Tensor, reduce: Reduce, requires: frozenset[str]) -> dict[str, Tensor]:
+    """Computes the fields of `Scored` that a transition gives by itself: `[N]`, or `[N, D]` for `per_element`.
 
     Args:
-        now: `N` Gaussians.
+        gaussians: `N` of them.
         after: `[N, ...]`, the latents that were drawn from them.
         reduce: unit of the log-probs.
-        requires: fields asked for; `log_prob` is always there.
+        requires: fields asked for; `log_prob` is always returned.
     """
-    found = {"log_prob": now.log_prob(after, reduce)}
+    values = {"log_prob": gaussians.log_prob(after, reduce)}
     if "entropy" in requires:
-        found["entropy"] = now.entropy(reduce)
+        values["entropy"] = gaussians.entropy(reduce)
     if "score_norm" in requires:
-        found["score_norm"] = now.score_norm(after, reduce)
-    return found
+        values["score_norm"] = gaussians.score_norm(after, reduce)
+    return values

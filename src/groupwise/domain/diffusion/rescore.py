@@ -22,7 +22,7 @@ Fields = dict[str, Tensor]
 
 
 def rescored(compute: Callable[[Tensor], Fields], mask: Tensor, elements: int, at_once: int | None) -> Fields:
-    """Fields `[B, T]` of all pairs where the mask is true, with gradient where it is on.
+    """Computes fields `[B, T]` of all pairs where the mask is true, with gradient where it is on.
 
     Slices beyond the first are recomputed in the backward pass, so that no more than one slice's activations live at a
     time.
@@ -34,12 +34,12 @@ def rescored(compute: Callable[[Tensor], Fields], mask: Tensor, elements: int, a
         at_once: transitions in one pass.
     """
     pairs = _pairs(mask, elements)
-    parts = pairs.split(at_once) if at_once is not None and len(pairs) > at_once else (pairs,)
-    if len(parts) == 1 or not torch.is_grad_enabled():
-        found = [compute(part) for part in parts]
+    slices = pairs.split(at_once) if at_once is not None and len(pairs) > at_once else (pairs,)
+    if len(slices) == 1 or not torch.is_grad_enabled():
+        part_fields = [compute(part) for part in slices]
     else:
-        found = [checkpoint(compute, part, use_reentrant=False) for part in parts]
-    return scatter(found, pairs, mask, elements)
+        part_fields = [checkpoint(compute, part, use_reentrant=False) for part in slices]
+    return scatter(part_fields, pairs, mask, elements)
 
 
 def backward(
@@ -57,44 +57,43 @@ def backward(
         cotangents: name -> `[B, W D]`.
     """
     pairs = _pairs(mask, elements)
-    found = []
+    part_fields = []
     for part in pairs.split(at_once or max(len(pairs), 1)):
         with torch.enable_grad():
-            own = compute(part)
+            values = compute(part)
         total = torch.zeros((), device=mask.device, dtype=torch.float64)
         for name, cotangent in cotangents.items():
-            value = own[name]
+            value = values[name]
             if value.requires_grad:
                 weight = cotangent.view(len(mask), -1, elements)[part[:, 0], part[:, 1]]
                 total = total + (weight.to(value.dtype) * value.view(len(part), elements)).sum()
         if total.requires_grad:
             total.backward()
-        found.append({name: value.detach() for name, value in own.items()})
-    return scatter(found, pairs, mask, elements)
+        part_fields.append({name: value.detach() for name, value in values.items()})
+    return scatter(part_fields, pairs, mask, elements)
 
 
 def _pairs(mask: Tensor, elements: int) -> Tensor:
-    """`[N, 2]`, one transition of all members after the other: in slices of all members the batches are the sampler's,
-    and so is every bit of the result.
+    """Lists pairs `[N, 2]`, one transition of all members after the other: in slices of all members the batches are the
+    sampler's, and so is every bit of the result.
     """
     return mask.view(len(mask), -1, elements).any(-1).T.nonzero().flip(1)
 
 
-def scatter(parts: list[Any], pairs: Tensor, mask: Tensor, elements: int) -> Fields:
-    """Fields of pairs in their places; 0 elsewhere.
+def scatter(slices: list[Any], pairs: Tensor, mask: Tensor, elements: int) -> Fields:
+    """Writes the fields of pairs to their places in `[B, T]`; 0 elsewhere.
 
     Args:
-        parts: slices of fields `[N]` or `[N, D]`, in the order of `pairs`.
+        slices: slices of fields `[N]` or `[N, D]`, in the order of `pairs`.
         pairs: `[N, 2]`, member and decision.
         mask: `[B, W D]`.
-        elements: `D`.
     """
-    whole: Fields = {}
-    for name in parts[0]:
-        value = torch.cat([part[name] for part in parts]).view(-1, elements)
+    scattered: Fields = {}
+    for name in slices[0]:
+        value = torch.cat([part[name] for part in slices]).view(-1, elements)
         empty = value.new_zeros(len(mask), mask.shape[1] // elements, elements)
-        whole[name] = empty.index_put((pairs[:, 0], pairs[:, 1]), value).flatten(1)
-    return whole
+        scattered[name] = empty.index_put((pairs[:, 0], pairs[:, 1]), value).flatten(1)
+    return scattered
 
 
 def transitions(
@@ -106,13 +105,14 @@ def transitions(
     prompt: Tensor,
     pairs: Tensor,
 ) -> tuple[Transition, Tensor]:
-    """The Gaussians of pairs `[N, 2]` under the weights that are active now, and the latents that were drawn from them.
+    """Computes the Gaussians of pairs `[N, 2]` under the active weights, and returns them with the latents that were
+    drawn from them.
 
     Args:
         denoiser, schedule, sampler: as they were when the members were sampled.
         payload: `visited`, `first` and `guidance` of the members.
-        condition: of the prompts; `prompt` `[B]` says which is whose.
-        prompt: see there.
+        condition: of the prompts.
+        prompt: `[B]`, the place of each member's prompt in `condition`.
         pairs: member and decision.
     """
     member, decision = pairs[:, 0], pairs[:, 1]
@@ -123,29 +123,34 @@ def transitions(
     prediction = None
     for value in guidance.unique().tolist():
         rows = (guidance == value).nonzero()[:, 0]
-        found = denoiser.predict(latents[rows], timestep[rows], condition.select(prompt[member[rows]]), value)
+        part_prediction = denoiser.predict(latents[rows], timestep[rows], condition.select(prompt[member[rows]]), value)
         prediction = (
-            found
+            part_prediction
             if len(rows) == len(member)
-            else (torch.zeros_like(latents) if prediction is None else prediction).index_copy(0, rows, found)
+            else (torch.zeros_like(latents) if prediction is None else prediction).index_copy(0, rows, part_prediction)
         )
     assert prediction is not None
     return transition(sampler, denoiser.parametrisation, latents, prediction, Step.of(schedule, index)), after
 
 
 def scored_fields(
-    now: Transition, after: Tensor, payload: Mapping[str, Any], pairs: Tensor, reduce: Reduce, requires: frozenset[str]
+    gaussians: Transition,
+    after: Tensor,
+    payload: Mapping[str, Any],
+    pairs: Tensor,
+    reduce: Reduce,
+    requires: frozenset[str],
 ) -> Fields:
-    """Every field of `Scored` that is asked for, of pairs `[N, 2]`.
+    """Computes every field of `Scored` that `requires` names, of pairs `[N, 2]`.
 
     Args:
-        now, after, reduce, requires: as in `fields`.
+        gaussians, after, reduce, requires: as in `fields`.
         payload: `mean` and `reference_mean` of the members, where a field reads them.
         pairs: member and decision.
     """
-    found = fields(now, after, reduce, requires)
+    values = fields(gaussians, after, reduce, requires)
     if "mean_shift" in requires:
-        found["mean_shift"] = now.shift(payload["mean"][pairs[:, 0], pairs[:, 1]], after, reduce)
+        values["mean_shift"] = gaussians.shift(payload["mean"][pairs[:, 0], pairs[:, 1]], after, reduce)
     if "exact_divergence" in requires:
-        found["exact_divergence"] = now.divergence(payload["reference_mean"][pairs[:, 0], pairs[:, 1]], reduce)
-    return found
+        values["exact_divergence"] = gaussians.divergence(payload["reference_mean"][pairs[:, 0], pairs[:, 1]], reduce)
+    return values

@@ -1,9 +1,9 @@
-"""The sampler's own graph: the first update after sampling differentiates what sampling computed, and runs the model no
-second time.
+"""The sampler's graph: the first update after sampling differentiates what sampling computed, and does not run the
+model a second time.
 
-What it costs is memory, as much as one backward pass over all transitions at once takes anyway. So it is kept only
-where such a pass is what the update would do: without slices (`transitions_at_once`), without gradient checkpointing,
-for an update of most of the batch.
+The graph takes as much memory as one backward pass over all transitions at once. So it is stored only where the update
+would make such a pass anyway: without slices (`transitions_at_once`), without gradient checkpointing, for an update of
+most of the batch.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _calls = itertools.count()
 
 @final
 @dataclass(frozen=True)
-class Kept:
+class SamplerGraph:
     """Means of all decisions of one call of the sampler, with their graph.
 
     Args:
         mean: `[B, W, ...]`, with gradient.
         std, step_size: `[W]`.
-        versions: of the weights that computed them.
-        call: a number of its own, which the samples carry too.
+        versions: how often each weight had been changed in place when the means were computed.
+        call: the number of this call of the sampler, which its samples carry too.
     """
 
     mean: Tensor
@@ -39,18 +39,19 @@ class Kept:
     call: int = field(default_factory=lambda: next(_calls))
 
     @staticmethod
-    def of(transitions: list[Transition], module: nn.Module) -> Kept:
-        """What the sampler went through, under the weights as they are now."""
-        first = [each.std[0] for each in transitions], [each.step_size[0] for each in transitions]
-        return Kept(
-            torch.stack([each.mean for each in transitions], 1),
-            torch.stack(first[0]),
-            torch.stack(first[1]),
+    def of(transitions: list[Transition], module: nn.Module) -> SamplerGraph:
+        """Collects the transitions that the sampler went through, under the weights as they are now."""
+        # All members of a transition have one standard deviation and one step size.
+        return SamplerGraph(
+            torch.stack([gaussians.mean for gaussians in transitions], 1),
+            torch.stack([gaussians.std[0] for gaussians in transitions]),
+            torch.stack([gaussians.step_size[0] for gaussians in transitions]),
             versions(module),
         )
 
     def serves(self, module: nn.Module, call: Tensor) -> bool:
-        """Whether the weights are still those, and members whose `call` is given are most of the batch and of no other.
+        """Tests that the weights are unchanged, and that the members to update, whose calls are `call`, are most of
+        this batch and of no other batch.
 
         A backward pass through the graph costs two forward passes for every member of the batch; without it, three for
         every member of the update.
@@ -60,16 +61,16 @@ class Kept:
         )
 
     def at(self, row: Tensor, decision: Tensor) -> Transition:
-        """The Gaussians of pairs: members by their place in the sampler's batch, and decisions."""
+        """Returns the Gaussians of pairs: members by their place in the sampler's batch, and decisions."""
         return Transition(self.mean[row, decision], self.std[decision], self.step_size[decision])
 
 
-def wanted(module: nn.Module, at_once: int | None) -> bool:
-    """Whether a graph is to be kept: gradients are on, and memory is not being saved elsewhere."""
+def should_keep_graph(module: nn.Module, at_once: int | None) -> bool:
+    """Tests that a graph should be stored: gradients are on, and memory is not saved elsewhere."""
     saving = at_once is not None or any(getattr(part, "gradient_checkpointing", False) for part in module.modules())
     return torch.is_grad_enabled() and not saving
 
 
 def versions(module: nn.Module) -> tuple[int, ...]:
-    """How often each weight was changed in place."""
+    """Counts how often each weight was changed in place."""
     return tuple(parameter._version for parameter in module.parameters() if parameter.requires_grad)

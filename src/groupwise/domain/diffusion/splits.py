@@ -1,4 +1,4 @@
-"""Prompts read and split: what is trained on, what is evaluated, and images to learn from."""
+"""Prompts read and split: those trained on, those evaluated, and images to learn from."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Splits:
         train: prompts trained on.
         evaluated: prompts evaluated: those held out, or the training prompts where none is.
         images: `[N, C, H, W]` in [0, 1], or None.
-        shown: the prompt of each image.
+        image_prompts: the prompt of each image.
     """
 
     train: Sequence[Prompt]
     evaluated: Sequence[Prompt]
     images: np.ndarray | None
-    shown: Sequence[Prompt]
+    image_prompts: Sequence[Prompt]
 
 
 def split(config: DataConfig) -> Splits:
@@ -48,35 +48,39 @@ def split(config: DataConfig) -> Splits:
     content = config.source.read()
     prompts = [as_prompt(columns) for columns in content.prompts]
     total = len(prompts)
-    wanted = config.num_held_out + (config.num_train or 1)
-    if wanted > total:
-        asked = f"data.num_held_out = {config.num_held_out} and data.num_train = {config.num_train or 'unset'}"
+    num_needed = config.num_held_out + (config.num_train or 1)
+    if num_needed > total:
+        settings_text = f"data.num_held_out = {config.num_held_out} and data.num_train = {config.num_train or 'unset'}"
         raise ConfigError(
-            f"{asked} need {wanted} prompts, and the source has {total}; write smaller numbers, or give more prompts"
+            f"{settings_text} need {num_needed} prompts, and the source has {total}; write smaller numbers, or give"
+            " more prompts"
         )
     order = (
         np.random.default_rng(config.seed).permutation(total).tolist() if config.num_held_out else list(range(total))
     )
     held_out = [prompts[index] for index in sorted(order[: config.num_held_out])]
-    # Two rows may ask the same in other columns; neither they nor the images of what is held out are learnt from.
-    held = {prompt.columns["prompt"] for prompt in held_out}
-    rest = [
-        prompts[index] for index in sorted(order[config.num_held_out :]) if prompts[index].columns["prompt"] not in held
-    ]
-    if len(rest) < (config.num_train or 1):
+    # Two rows may have one text and other columns; such a row is not trained on, nor are images of held-out texts.
+    held_out_texts = {prompt.columns["prompt"] for prompt in held_out}
+    training_prompts = (prompts[index] for index in sorted(order[config.num_held_out :]))
+    remaining = [prompt for prompt in training_prompts if prompt.columns["prompt"] not in held_out_texts]
+    if len(remaining) < (config.num_train or 1):
         raise ConfigError(
-            f"data.num_held_out = {config.num_held_out} leaves {len(rest)} prompts to train on that ask something else;"
-            " write a smaller number, or give more prompts"
+            f"data.num_held_out = {config.num_held_out} leaves {len(remaining)} prompts to train on that ask something"
+            " else; write a smaller number, or give more prompts"
         )
-    train = rest[: config.num_train]
-    shown = [] if content.of_prompt is None else [prompts[index] for index in content.of_prompt.tolist()]
-    kept = [place for place, prompt in enumerate(shown) if prompt.columns["prompt"] not in held]
-    images = content.images if content.images is None or len(kept) == len(shown) else content.images[kept]
-    return Splits(train, held_out or train, images, [shown[place] for place in kept])
+    train = remaining[: config.num_train]
+    image_prompts = [] if content.of_prompt is None else [prompts[index] for index in content.of_prompt.tolist()]
+    training_places = [
+        place for place, prompt in enumerate(image_prompts) if prompt.columns["prompt"] not in held_out_texts
+    ]
+    images = content.images
+    if images is not None and len(training_places) < len(image_prompts):
+        images = images[training_places]
+    return Splits(train, held_out or train, images, [image_prompts[place] for place in training_places])
 
 
 def as_prompt(columns: Mapping[str, Any]) -> Prompt:
-    """A prompt with a key that depends on nothing but its columns.
+    """Makes a prompt with a key that depends on nothing but its columns.
 
     Example:
         >>> as_prompt({"prompt": "a"}).key == as_prompt({"prompt": "a"}).key != as_prompt({"prompt": "b"}).key

@@ -1,4 +1,6 @@
-"""Images to learn from: the loss of flow matching, or of predicting the noise, at times drawn for each image."""
+"""Supervised learning from images: the loss of flow matching, or of predicting the noise, at times drawn for each
+image.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,21 @@ from groupwise.streams import Streams
 def demonstrations(
     config: DemonstrationsConfig,
     latents: Tensor,
-    shown: Sequence[Prompt],
+    image_prompts: Sequence[Prompt],
     places: Sequence[int],
     prompts: Sequence[Prompt],
     streams: Streams,
     step: int,
 ) -> Samples:
-    """A batch of images with the noise, the time and the prompt they are shown with.
+    """Makes a batch of images with their noise, time and prompt.
 
     Args:
         config: how times are drawn, and how many lose their prompt.
         latents: `[N, ...]` of all images.
-        shown: their prompts.
-        places: those in the batch.
-        prompts: every prompt there is.
-        streams, step: what the draws are keyed by.
+        image_prompts: the prompt of each image.
+        places: places of the batch's images.
+        prompts: all prompts, which the samples refer to.
+        streams, step: keys of the draws.
 
     Returns:
         Members whose mask is false everywhere; `auxiliary_count["supervised"]` is 1 each.
@@ -43,11 +45,11 @@ def demonstrations(
     if config.times == "logit_normal":
         times = torch.randn(size, generator=generator, dtype=torch.float64).sigmoid()
     dropped = torch.rand(size, generator=generator) < config.unconditional_share
-    number = {prompt.key: index for index, prompt in enumerate(prompts)}
+    index_of = {prompt.key: index for index, prompt in enumerate(prompts)}
     mask = torch.zeros(size, 1, dtype=torch.bool, device=clean.device)
     return Samples(
         prompts=list(prompts),
-        group=torch.tensor([number[shown[place].key] for place in places], device=clean.device),
+        group=torch.tensor([index_of[image_prompts[place].key] for place in places], device=clean.device),
         mask=mask,
         old_log_prob=torch.zeros(size, 1, device=clean.device, dtype=clean.dtype),
         payload={"clean": clean, "noise": noise, "time": times.to(clean.device), "dropped": dropped.to(clean.device)},
@@ -56,12 +58,11 @@ def demonstrations(
 
 
 def supervised_loss(denoiser: Denoiser, samples: Samples, condition: Condition) -> Tensor:
-    """`mean (prediction - target)^2` over the elements of each member, `[B]`; the target is `e - x0` for a flow, `e`,
-    `a e - b x0` or `x0` otherwise.
+    """Computes `mean (prediction - target)^2` over the elements of each member, `[B]`; the target is `e - x0` for a
+    flow, `e`, `a e - b x0` or `x0` otherwise.
 
     Args:
-        denoiser: the model.
-        samples: demonstrations.
+        samples: as `demonstrations` made them.
         condition: of `samples.prompts`.
 
     Source: Lipman et al. 2022, arXiv 2210.02747, equation 23; Ho et al. 2020, arXiv 2006.11239, equation 14; Salimans
@@ -70,14 +71,14 @@ def supervised_loss(denoiser: Denoiser, samples: Samples, condition: Condition) 
     clean, noise, dropped = samples.payload["clean"], samples.payload["noise"], samples.payload["dropped"]
     timestep, signal, level = denoiser.noised(samples.payload["time"])
     a, b = (value.to(clean).view(-1, *[1] * (clean.dim() - 1)) for value in (signal, level))
-    own = condition.select(samples.group)
-    if own.unconditional is not None:
-        chosen = {
-            name: torch.where(dropped.view(-1, *[1] * (value.dim() - 1)), own.unconditional[name], value)
-            for name, value in own.tensors.items()
+    member_condition = condition.select(samples.group)
+    if member_condition.unconditional is not None:
+        tensors = {
+            name: torch.where(dropped.view(-1, *[1] * (value.dim() - 1)), member_condition.unconditional[name], value)
+            for name, value in member_condition.tensors.items()
         }
-        own = Condition(chosen, own.unconditional)
-    prediction = denoiser.predict(a * clean + b * noise, timestep.to(clean), own, 1.0)
+        member_condition = Condition(tensors, member_condition.unconditional)
+    prediction = denoiser.predict(a * clean + b * noise, timestep.to(clean), member_condition, 1.0)
     target = {"flow": noise - clean, "epsilon": noise, "v_prediction": a * noise - b * clean, "sample": clean}[
         denoiser.parametrisation
     ]

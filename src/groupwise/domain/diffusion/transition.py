@@ -1,5 +1,5 @@
-"""One Gaussian transition `x' = mean + std z`: its mean from the model's prediction, and its log-prob in the unit asked
-for.
+"""One Gaussian transition `x' = mean + std z`: its mean from the model's prediction, and its log-prob in the configured
+unit.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ class Transition:
     step_size: Tensor
 
     def draw(self, noise: Tensor) -> Tensor:
-        """`mean + std z` for `noise` `[N, ...]`, detached: an action is no function of the policy."""
+        """Draws `mean + std z` for `noise` `[N, ...]`, detached: an action is no function of the policy."""
         return (self.mean + _like(self.std, self.mean) * noise).detach()
 
     def standardised(self, after: Tensor) -> Tensor:
-        """`(x' - mean) / std`, `[N, ...]`."""
+        """Computes `(x' - mean) / std`, `[N, ...]`."""
         return (after - self.mean) / _like(self.std, self.mean)
 
     def log_prob(self, after: Tensor, reduce: Reduce) -> Tensor:
-        """`log N(x'; mean, std)` of each element, reduced: `[N]`, or `[N, D]` for `per_element`. In the latents' dtype.
+        """Computes `log N(x'; mean, std)` of each element, reduced: `[N]`, or `[N, D]` for `per_element`. In the
+        latents' dtype.
 
         Example:
             >>> import torch
@@ -52,37 +53,39 @@ class Transition:
             >>> round(value.item() + 0.5 * math.log(2 * math.pi), 6)
             -1.0
         """
-        each = -0.5 * self.standardised(after).square() - _like(self.std, self.mean).log() - _HALF_LOG_TWO_PI
-        return reduced(each, reduce)
+        log_probs = -0.5 * self.standardised(after).square() - _like(self.std, self.mean).log() - _HALF_LOG_TWO_PI
+        return reduced(log_probs, reduce)
 
     def entropy(self, reduce: Reduce) -> Tensor:
-        """`log(std sqrt(2 pi e))` of each element, reduced. The schedule fixes it: it has no gradient."""
-        each = _like(self.std, self.mean).log() + _HALF_LOG_TWO_PI + 0.5
-        return reduced(each.expand_as(self.mean), reduce).detach()
+        """Computes `log(std sqrt(2 pi e))` of each element, reduced. The schedule fixes it, so it has no gradient."""
+        entropies = _like(self.std, self.mean).log() + _HALF_LOG_TWO_PI + 0.5
+        return reduced(entropies.expand_as(self.mean), reduce).detach()
 
-    def divergence(self, other_mean: Tensor, reduce: Reduce) -> Tensor:
-        """`(mean - other)^2 / (2 std^2)` of each element, reduced: the exact divergence from a Gaussian of the same
-        spread.
+    def divergence(self, reference_mean: Tensor, reduce: Reduce) -> Tensor:
+        """Computes `(mean - reference)^2 / (2 std^2)` of each element, reduced: the exact divergence from a Gaussian of
+        the same spread.
         """
-        return reduced(0.5 * ((self.mean - other_mean) / _like(self.std, self.mean)).square(), reduce)
+        return reduced(0.5 * ((self.mean - reference_mean) / _like(self.std, self.mean)).square(), reduce)
 
     def shift(self, old_mean: Tensor, after: Tensor, reduce: Reduce) -> Tensor:
-        """`z (mean - old)` with the noise `z` that was drawn around `old`; the mean over elements, or each for
-        `per_element`.
+        """Computes `z (mean - old)` with the noise `z` that was drawn around `old`; the mean over elements, or one
+        number an element for `per_element`.
         """
         noise = (after - old_mean) / _like(self.std, self.mean)
         return reduced(noise * (self.mean - old_mean), "per_element" if reduce == "per_element" else "mean")
 
     def score_norm(self, after: Tensor, reduce: Reduce) -> Tensor:
-        """`|(x' - mean) / std|`: the norm over elements, or of each for `per_element`. Without gradient."""
-        found = self.standardised(after).detach().flatten(1)
-        return found.abs() if reduce == "per_element" else found.norm(dim=1)
+        """Computes `|(x' - mean) / std|`: the norm over elements, or one number an element for `per_element`. Without
+        gradient.
+        """
+        standard = self.standardised(after).detach().flatten(1)
+        return standard.abs() if reduce == "per_element" else standard.norm(dim=1)
 
 
 def transition(
     sampler: Sampler, parametrisation: Parametrisation, latents: Tensor, prediction: Tensor, step: Step
 ) -> Transition:
-    """The Gaussian from which a sampler draws the next latents.
+    """Computes the Gaussian from which a sampler draws the next latents.
 
     `mean = a' x0 + kept e`, where `x0` and `e` are what the prediction says of `latents = a x0 + b e`. Both are linear
     in latents and prediction, so the mean is `A x + B prediction` with numbers `A`, `B` computed in fp64.
@@ -102,16 +105,16 @@ def transition(
     return Transition(mean, spread.std.to(latents), step.size.to(latents))
 
 
-def reduced(each: Tensor, reduce: Reduce) -> Tensor:
-    """`[N, ...]` elements as the unit of a decision.
+def reduced(values: Tensor, reduce: Reduce) -> Tensor:
+    """Reduces `[N, ...]` elements to the unit of a decision.
 
     Example:
         >>> import torch
-        >>> each = torch.full((1, 4), 3.0)
-        >>> [reduced(each, unit).item() for unit in ("mean", "sum", "sqrt")]
+        >>> elements = torch.full((1, 4), 3.0)
+        >>> [reduced(elements, unit).item() for unit in ("mean", "sum", "sqrt")]
         [3.0, 12.0, 6.0]
     """
-    flat = each.flatten(1)
+    flat = values.flatten(1)
     if reduce == "per_element":
         return flat
     if reduce == "mean":
@@ -121,14 +124,14 @@ def reduced(each: Tensor, reduce: Reduce) -> Tensor:
 
 
 def _weights(parametrisation: Parametrisation, step: Step, spread: Spread) -> tuple[Tensor, Tensor]:
-    a, b, after, kept = step.signal, step.noise, step.next_signal, spread.kept
+    a, b, after, predicted_noise = step.signal, step.noise, step.next_signal, spread.kept
     if parametrisation == "flow":
-        return after + kept, kept * a - after * b
+        return after + predicted_noise, predicted_noise * a - after * b
     if parametrisation == "epsilon":
-        return after / a, kept - after * b / a
+        return after / a, predicted_noise - after * b / a
     if parametrisation == "v_prediction":
-        return after * a + kept * b, kept * a - after * b
-    return kept / b, after - kept * a / b
+        return after * a + predicted_noise * b, predicted_noise * a - after * b
+    return predicted_noise / b, after - predicted_noise * a / b
 
 
 def _like(value: Tensor, images: Tensor) -> Tensor:

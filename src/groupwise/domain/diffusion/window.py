@@ -1,4 +1,4 @@
-"""Which transitions are stochastic, and so decisions: all but the last, or a window that moves."""
+"""The stochastic transitions, which are the decisions: all but the last, or a window that moves."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Window(Config):
             end (the last is never trained).
         place: `fixed` at `low`; `random`, drawn anew every step; `progressive`, from `low` on by `stride` every
             `shift_every` steps, and from `low` again when it reaches the end.
-        stride: transitions the progressive window moves.
-        shift_every: steps it stays.
+        stride: transitions by which the progressive window moves.
+        shift_every: steps between two moves.
 
     Example:
         >>> [Window(size=2, place="progressive", shift_every=2).start(step, 6, draw=0.0) for step in range(10)]
@@ -48,10 +48,9 @@ class Window(Config):
         return self
 
     def start(self, step: int, num_steps: int, draw: float) -> int:
-        """The window's first transition.
+        """Returns the window's first transition.
 
         Args:
-            step: of the run.
             num_steps: transitions of a sampling run.
             draw: uniform in [0, 1), for `random`.
         """
@@ -65,11 +64,11 @@ class Window(Config):
         return self.low + self.stride * ((step // self.shift_every) % num_stops)
 
     def last(self, num_steps: int) -> int:
-        """One past the last transition that may be trained."""
+        """Returns one past the last transition that may be trained."""
         return num_steps - 1 if self.high is None else self.high
 
     def problem(self, num_steps: int) -> str:
-        """Why it does not fit `num_steps` transitions; empty where it does."""
+        """Says why the window does not fit `num_steps` transitions; empty where it fits."""
         if self.high is not None and self.high > num_steps - 1:
             return (
                 f"high = {self.high} reaches the last of num_steps = {num_steps} transitions, which is never trained;"

@@ -29,8 +29,8 @@ Distance = Literal["l1", "l2"]
 
 @final
 class TileConfig(Config):
-    """Large images are restored in overlapping tiles, blended over the overlap; `evaluate` and the shipped network see
-    no seams.
+    """The tiles in which large images are restored; they overlap and are blended, and `evaluate` and the shipped
+    network show no seams.
 
     Args:
         size: of a tile, pixels; an image no larger is restored whole.
@@ -60,7 +60,7 @@ class TileConfig(Config):
 
 @final
 class EvaluationConfig(Config):
-    """How the network is evaluated: on held-out images, degraded the same way every time and in every run.
+    """The evaluation of the network: on held-out images, degraded the same way every time and in every run.
 
     Args:
         num_images: of the held-out images, the first so many; unset takes all.
@@ -79,7 +79,7 @@ class EvaluationConfig(Config):
 
 @final
 class RestorationConfig(DomainConfig):
-    """A network that restores images, what it restores, and how its output is drawn and rewarded.
+    """A network that restores images, its images, and how its output is drawn and rewarded.
 
     Args:
         model: the network, with fresh weights or from a checkpoint.
@@ -160,13 +160,15 @@ class RestorationConfig(DomainConfig):
 
     @property
     def degrade(self) -> Degradation | None:
-        """What makes degraded images: Gaussian noise where nothing is said; None where the source has them."""
+        """The degradation of clean images: Gaussian noise where none is configured; None where the source has degraded
+        images.
+        """
         if isinstance(self.source, Folder) and self.source.degraded is not None:
             return None
         return GaussianNoise() if self.degradation is None else self.degradation
 
     def to_sample(self, *, data: bool) -> RestorationConfig:
-        """What `groupwise sample` opens: the network and the images it restores.
+        """Returns the settings that `groupwise sample` opens: the network and the images it restores.
 
         Args:
             data: whether training prompts are asked for; without them there is nothing to restore.
@@ -175,11 +177,11 @@ class RestorationConfig(DomainConfig):
 
     @classmethod
     def card(cls, request: Export) -> Card:
-        """A network that this package loads."""
+        """Describes a network that this package loads."""
         return Card(loading=f'groupwise.domain.restoration.loading.load("{request.out}")')
 
     def open(self, *, streams: Streams, device: str = "cpu") -> RestorationDomain:
-        """The domain itself: images read and split, the network loaded.
+        """Opens the domain: images read and split, the network loaded.
 
         Raises:
             ConfigError: images or a network that cannot be used.

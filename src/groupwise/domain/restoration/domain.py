@@ -18,7 +18,7 @@ from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.protocol import Evaluation, Prompt, Samples
-from groupwise.domain.restoration import evaluate, loading, trial
+from groupwise.domain.restoration import evaluate, loading, network_check
 from groupwise.domain.restoration.config import Distance, RestorationConfig
 from groupwise.domain.restoration.model import Network
 from groupwise.domain.restoration.policy import Pixels
@@ -60,8 +60,8 @@ class RestorationDomain(Domain):
         self.config, self._streams = config, streams
         if parent is not None and parent.config.model != config.model:
             raise ConfigError("model: it belongs to the whole run and cannot differ between stages; set it outside")
-        same = parent is not None and parent.config.source == config.source
-        self._pictures: Pictures = parent._pictures if parent is not None and same else config.source.read()
+        same_source = parent is not None and parent.config.source == config.source
+        self._pictures: Pictures = parent._pictures if parent is not None and same_source else config.source.read()
         self.module = (
             loading.open_network(config.model, streams, torch.device(device)) if parent is None else parent.module
         )
@@ -82,14 +82,14 @@ class RestorationDomain(Domain):
 
     @property
     def remarks(self) -> list[str]:
-        """What was left out of the images, and whether trained weights look like those of a network that is called
-        otherwise.
+        """Sentences on images that were left out, on trained weights that seem to follow another convention, and on
+        rewards.
         """
         return [*self._pictures.remarks, *([self._convention] if self._convention else []), *self.rewards.remarks]
 
     @property
     def rewards_decisions(self) -> str:
-        """The first reward that is a map over decisions that are blocks of pixels."""
+        """The key of the first reward that is a map over decisions that are blocks of pixels; empty where none is."""
         if not isinstance(self.config.policy, Pixels):
             return ""
         maps = (
@@ -115,7 +115,7 @@ class RestorationDomain(Domain):
         return frozenset(picture.content for picture in self._held_out)
 
     def adapted(self, config: RestorationConfig) -> RestorationDomain:
-        """The same network under other settings, for a stage that changes them.
+        """Opens the same network under other settings, for a stage that changes them.
 
         Raises:
             ConfigError: the network itself differs.
@@ -123,7 +123,7 @@ class RestorationDomain(Domain):
         return self if config == self.config else RestorationDomain(config, streams=self._streams, parent=self)
 
     def prompts(self, indices: Sequence[int]) -> list[Prompt]:
-        """Training images by their place."""
+        """Returns training images by their place."""
         return [_prompt(self._train[index]) for index in indices]
 
     @torch.no_grad()
@@ -137,8 +137,8 @@ class RestorationDomain(Domain):
         settings: Mapping[str, float],
         requires: frozenset[str],
     ) -> Samples:
-        """A group for each image; a member's noise is keyed by `("restore", step, key, member)`, so its pixels depend
-        on nothing else.
+        """Draws a group for each image; a member's noise is keyed by `("restore", step, key, member)`, so its pixels
+        depend on nothing else.
 
         Settings are `sigma`, and `top_k = 1` for the network's own output.
         """
@@ -168,7 +168,7 @@ class RestorationDomain(Domain):
             mask=torch.ones_like(log_prob, dtype=torch.bool),
             old_log_prob=log_prob,
             recorded=Scored.from_tensors(drawn.fields),
-            # One draw from the network's distribution: a transition that takes the whole of time.
+            # One draw from the network's distribution is a transition that takes all of the time.
             step_size=torch.ones_like(log_prob) if "step_size" in self.supplies else None,
             payload={
                 **drawn.payload,
@@ -181,7 +181,7 @@ class RestorationDomain(Domain):
 
     @torch.no_grad()
     def with_reference(self, samples: Samples) -> Samples:
-        """What the exact divergence and the consistency need of the network that is active now; see
+        """Adds the active network's output and what the exact divergence needs of it to the samples; see
         `ComparesExactly`.
         """
         degraded, row = _distinct(samples)
@@ -195,40 +195,45 @@ class RestorationDomain(Domain):
         )
 
     def reward(self, samples: Samples) -> RewardTable:
-        """Every reward of every member; a map is averaged over the pixels of each decision."""
+        """Computes every reward of every member; a map is averaged over the pixels of each decision."""
         places = samples.group.tolist()
-        own = [self._of(samples.prompts[place]) for place in places]
+        pictures = [self._of(samples.prompts[place]) for place in places]
         degraded = list(as_pictures(samples.payload["degraded"]))
         table = evaluate.score(
-            self.rewards, own, list(samples.payload["images"]), list(samples.payload["clean"]), degraded, judges=False
+            self.rewards,
+            pictures,
+            list(samples.payload["images"]),
+            list(samples.payload["clean"]),
+            degraded,
+            judges=False,
         )
         return evaluate.pooled(table, self.config.policy.block if isinstance(self.config.policy, Pixels) else None)
 
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
-        """Fields `[B, T]` of members `rows`; `auxiliary["supervised"]` for demonstrations, `auxiliary["consistency"]`
-        where the reference's output is known.
+        """Scores members `rows`: fields `[B, T]`; `auxiliary["supervised"]` for demonstrations,
+        `auxiliary["consistency"]` where the samples carry the reference's output.
 
         Members are scored by the network as it sampled them and as it ships: without dropout, and by a batch
         normalisation's running statistics. It stays in that mode for the backward pass, in which a network may compute
         its activations again; demonstrations are scored, and trained on, in training mode.
         """
-        chosen = samples.select(rows.clamp(min=0))
-        shown = "target" in chosen.payload
-        self.module.train(shown)
-        if shown:
-            output = self._trained_on(chosen.payload["degraded"])
-            distance = _distance(output, chosen.payload["target"], self.config.supervised)
-            return Scored(chosen.old_log_prob, auxiliary={"supervised": distance})
-        degraded, row = _distinct(chosen)
-        fields, output = self._policy.fields(self.module, degraded, row, chosen.payload, requires)
+        selected = samples.select(rows.clamp(min=0))
+        demonstrated = "target" in selected.payload
+        self.module.train(demonstrated)
+        if demonstrated:
+            output = self._training_output(selected.payload["degraded"])
+            distance = _distance(output, selected.payload["target"], self.config.supervised)
+            return Scored(selected.old_log_prob, auxiliary={"supervised": distance})
+        degraded, row = _distinct(selected)
+        fields, output = self._policy.fields(self.module, degraded, row, selected.payload, requires)
         auxiliary = {}
-        if "consistency" in chosen.auxiliary_count:
+        if "consistency" in selected.auxiliary_count:
             live = (self.module(degraded) if output is None else output)[row]
-            auxiliary["consistency"] = _distance(live, chosen.payload["reference_output"], self.config.consistency)
+            auxiliary["consistency"] = _distance(live, selected.payload["reference_output"], self.config.consistency)
         return Scored(**fields, auxiliary=auxiliary)
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples:
-        """`size` training images with their targets; drawn without replacement as long as there are enough.
+        """Draws `size` training images with their targets; without replacement as long as there are enough.
 
         Raises:
             ConfigError: in training mode, in which demonstrations are scored, the network gives something other than
@@ -252,13 +257,15 @@ class RestorationDomain(Domain):
 
     @torch.no_grad()
     def evaluate(self, *, streams: Streams) -> Evaluation:
-        """The network's own output (the policy's mode) on held-out images: rewards, judges, PSNR, SSIM, a picture."""
-        config, own = self.config.evaluation, Streams(self.config.seed)
+        """Evaluates the network's own output (the policy's mode) on held-out images: rewards, judges, PSNR, SSIM, a
+        picture.
+        """
+        config, degradation_streams = self.config.evaluation, Streams(self.config.seed)
         pictures = [picture for picture in self._held_out for _ in range(config.repeats)]
         numbers = [number for _ in self._held_out for number in range(config.repeats)]
         targets = [as_float(picture.clean) for picture in pictures]
         degraded = [
-            self._degraded(picture, target, own, "evaluate", number)
+            self._degraded(picture, target, degradation_streams, "evaluate", number)
             for picture, target, number in zip(pictures, targets, numbers, strict=True)
         ]
         device, dtype = self._place()
@@ -269,24 +276,24 @@ class RestorationDomain(Domain):
                     f"model: the network gives NaN or infinity for held-out image {picture.key!r}; are its weights"
                     " whole, and has its training diverged (a lower optimiser.learning_rate)?"
                 )
-        images, clean, given = (evaluate.each_as_picture(values) for values in (restored, targets, degraded))
-        table = evaluate.score(self.rewards, pictures, images, clean, given, judges=True)
+        images, clean, degraded_pictures = (evaluate.picture_list(values) for values in (restored, targets, degraded))
+        table = evaluate.score(self.rewards, pictures, images, clean, degraded_pictures, judges=True)
         table = evaluate.with_fidelity(table, restored, targets, evaluate.fidelity_names(self.config.rewards))
-        shown = side_by_side(given, images, clean, config.repeats, config.num_columns)
+        comparison = side_by_side(degraded_pictures, images, clean, config.repeats, config.num_columns)
         records = evaluate.records(pictures, numbers, table, images, config.num_records)
         return Evaluation(
-            evaluate.metrics(table), tuple(records), {} if shown is None else {"images": shown}, table.events
+            evaluate.metrics(table), tuple(records), {} if comparison is None else {"images": comparison}, table.events
         )
 
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
-        """Image, what it was and what it should be, for people."""
-        given = as_pictures(samples.payload["degraded"][rows])
+        """Describes members for people: the restored image, the degraded one and the target."""
+        degraded = as_pictures(samples.payload["degraded"][rows])
         return [
             {
                 "prompt": samples.prompts[int(samples.group[row])].columns["prompt"],
                 "key": samples.prompts[int(samples.group[row])].key,
                 "image": samples.payload["images"][row],
-                "degraded": given[place],
+                "degraded": degraded[place],
                 "clean": samples.payload["clean"][row],
                 "settings": dict(samples.settings),
             }
@@ -294,24 +301,24 @@ class RestorationDomain(Domain):
         ]
 
     def fingerprint(self) -> str:
-        """Hash of the network as it was loaded, the images and how they are degraded."""
-        found = hashlib.blake2b(digest_size=16)
-        found.update(self._loaded.encode())
-        found.update(
+        """Hashes the network as it was loaded, the images and their degradation."""
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update(self._loaded.encode())
+        digest.update(
             repr(
                 (self.config.degrade, self.config.fresh, self.config.patch, self.config.seed, self.config.supervised)
             ).encode()
         )
         for picture in self._train:
-            found.update(picture.key.encode())
-            found.update(np.ascontiguousarray(as_float(picture.clean)).tobytes())
-            found.update(
+            digest.update(picture.key.encode())
+            digest.update(np.ascontiguousarray(as_float(picture.clean)).tobytes())
+            digest.update(
                 b"" if picture.degraded is None else np.ascontiguousarray(as_float(picture.degraded)).tobytes()
             )
-        return found.hexdigest()
+        return digest.hexdigest()
 
     def save(self, folder: Path) -> None:
-        """Weights as safetensors and the architecture beside them; see `loading.save`."""
+        """Writes weights as safetensors and the architecture beside them; see `loading.save`."""
         loading.save(self.module, self.config.model, folder)
 
     def close(self) -> None:
@@ -333,15 +340,15 @@ class RestorationDomain(Domain):
     def _pairs(
         self, pictures: Sequence[Picture], streams: Streams, step: int, numbers: Sequence[int] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Clean and degraded images `[P, C, H, W]`, cut and degraded as the configuration says."""
+        """Returns clean and degraded images `[P, C, H, W]`, cut and degraded as the configuration says."""
         clean, degraded = [], []
         for place, picture in enumerate(pictures):
             number = 0 if numbers is None else numbers[place]
-            target, given = self._cut(picture, streams.numpy("patch", step, picture.key, number))
+            target, degraded_patch = self._cut(picture, streams.numpy("patch", step, picture.key, number))
             key = ("degradation", step, number) if self.config.fresh else ("degradation", 0, 0)
             source = streams if self.config.fresh else Streams(self.config.seed)
             clean.append(target)
-            degraded.append(self._degraded(picture, target, source, *key) if given is None else given)
+            degraded.append(self._degraded(picture, target, source, *key) if degraded_patch is None else degraded_patch)
         device, dtype = self._place()
         return tuple(
             torch.from_numpy(np.ascontiguousarray(np.stack(values))).to(device=device, dtype=dtype)
@@ -368,9 +375,9 @@ class RestorationDomain(Domain):
         patch = self.config.patch
         sizes = {picture.clean.shape[1:]: picture.file or repr(picture.key) for picture in reversed(self._train)}
         if patch is None and len(sizes) > 1:
-            (one, first), (other, second) = list(sizes.items())[:2]
-            sizes_of = f"{first} is {list(one)} pixels and {second} {list(other)}"
-            raise ConfigError(f"source: {sizes_of}; images of different sizes need domain.patch = a common square")
+            (left_size, left_name), (right_size, right_name) = list(sizes.items())[:2]
+            sizes_text = f"{left_name} is {list(left_size)} pixels and {right_name} {list(right_size)}"
+            raise ConfigError(f"source: {sizes_text}; images of different sizes need domain.patch = a common square")
         for size, name in sizes.items():
             if patch is not None and min(size) < patch:
                 raise ConfigError(
@@ -381,19 +388,19 @@ class RestorationDomain(Domain):
         training = self.module.training
         self.module.eval()
         try:
-            trial.try_network(self.module, degraded, self._train[0].key)
+            network_check.try_network(self.module, degraded, self._train[0].key)
             self._policy.check(self.module, degraded)
-            trial.try_sizes(
+            network_check.try_sizes(
                 self.module, degraded, [picture.clean.shape for picture in self._held_out], self.config.tile
             )
-            # Of fresh weights nothing can be said.
+            # Fresh weights follow no convention yet.
             trained = not isinstance(self.config.model, Network) or self.config.model.checkpoint is not None
-            self._convention = trial.other_convention(self.module, degraded, clean) if trained else ""
+            self._convention = network_check.other_convention(self.module, degraded, clean) if trained else ""
         finally:
             self.module.train(training)
 
     def _try_training(self) -> None:
-        """Two images through the network in training mode, which leaves no trace; once."""
+        """Passes two images through the network in training mode once, and restores its buffers."""
         if not self._tried_training:
             _, degraded = self._pairs([self._train[0], self._train[-1]], self._streams, 0)
             buffers, training = [(buffer, buffer.clone()) for buffer in self.module.buffers()], self.module.training
@@ -401,28 +408,28 @@ class RestorationDomain(Domain):
             try:
                 with torch.random.fork_rng(devices=devices), torch.no_grad():
                     self.module.train()
-                    self._trained_on(degraded)
+                    self._training_output(degraded)
             finally:
                 self.module.train(training)
-                for buffer, before in buffers:
-                    buffer.copy_(before)
+                for buffer, saved in buffers:
+                    buffer.copy_(saved)
             self._tried_training = True
 
-    def _trained_on(self, degraded: Tensor) -> Tensor:
-        """The network's output in training mode."""
+    def _training_output(self, degraded: Tensor) -> Tensor:
+        """Computes the network's output in training mode."""
         try:
             output = self.module(degraded)
         except ValueError as error:
-            # What a batch normalisation says of a single value a channel.
-            few = (
+            # A batch normalisation refuses a single value a channel.
+            hint = (
                 "; more images at once may help (train.demonstrations_per_step, train.micro_batch_members)"
                 if len(degraded) == 1
                 else ""
             )
             raise ConfigError(
-                f"model: the network fails in training mode on images of {list(degraded.shape)}: {error}{few}"
+                f"model: the network fails in training mode on images of {list(degraded.shape)}: {error}{hint}"
             ) from error
-        return trial.checked(output, degraded, " in training mode")
+        return network_check.checked(output, degraded, " in training mode")
 
 
 def _prompt(picture: Picture) -> Prompt:
@@ -430,7 +437,7 @@ def _prompt(picture: Picture) -> Prompt:
 
 
 def _distinct(samples: Samples) -> tuple[Tensor, Tensor]:
-    """Each degraded image once, and whose image each member is of: a group is one pass of the network."""
+    """Selects each degraded image once, and the image's place for each member: a group is one pass of the network."""
     groups, row = samples.group.unique(return_inverse=True)
     # Any member of a group will do: all have the same image.
     member = torch.zeros(len(groups), dtype=torch.long, device=row.device).scatter_(
@@ -440,6 +447,6 @@ def _distinct(samples: Samples) -> tuple[Tensor, Tensor]:
 
 
 def _distance(output: Tensor, target: Tensor, kind: Distance) -> Tensor:
-    """The mean over each image's pixels and channels, `[B]`."""
+    """Computes the mean distance over each image's pixels and channels, `[B]`."""
     gap = output - target
     return (gap.abs() if kind == "l1" else gap.square()).flatten(1).mean(1)

@@ -1,4 +1,4 @@
-"""What became of images: rewards, judges, fidelity to the target, and pictures of them."""
+"""Evaluates restored images: rewards, judges, fidelity to the target, and pictures of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from groupwise.domain import measured
+from groupwise.domain import image_evaluation
 from groupwise.domain.pictures import as_pictures
 from groupwise.domain.restoration.source.base import Picture
 from groupwise.reward import RewardError, Rewards, RewardTable
@@ -22,7 +22,7 @@ FIDELITY = ("psnr", "ssim")
 
 
 def metric_names(rewards: Mapping[str, Any]) -> list[str]:
-    """The names that `metrics` may give.
+    """Lists the names that `metrics` may give.
 
     Args:
         rewards: as configured, by name.
@@ -35,8 +35,8 @@ def metric_names(rewards: Mapping[str, Any]) -> list[str]:
 
 
 def fidelity_names(rewards: Mapping[str, Any]) -> dict[str, str]:
-    """What PSNR and SSIM are called beside the rewards: a reward of the same name takes its place, unless its numbers
-    are on a scale of their own.
+    """Names PSNR and SSIM beside the rewards: a reward of the same name takes the place of one, unless its numbers are
+    scaled.
 
     Args:
         rewards: as configured, by name.
@@ -61,8 +61,8 @@ def score(
     *,
     judges: bool,
 ) -> RewardTable:
-    """Rewards of restored images (uint8), which find the target as `clean`, what was restored as `degraded`, and the
-    source's own columns.
+    """Computes rewards of restored images (uint8); rewards read the target as `clean`, the degraded image as
+    `degraded`, and the source's own columns.
     """
     names = set.intersection(*(set(picture.columns) for picture in pictures)) if pictures else set()
     columns: dict[str, Sequence[Any]] = {
@@ -75,18 +75,18 @@ def score(
         for member, (values, image) in enumerate(zip(maps, images, strict=True)):
             if tuple(values.shape) != tuple(image.shape[:2]):
                 key = pictures[member].key
-                what = (
+                problem = (
                     f"reward {name!r} gave a map of {list(values.shape)} for image {key!r} of {list(image.shape[:2])}"
                     f" pixels (member {member})"
                 )
                 raise RewardError(
-                    f"{what}; a map has one value a pixel, [H, W]", reward=name, prompt=key, member=member
+                    f"{problem}; a map has one value a pixel, [H, W]", reward=name, prompt=key, member=member
                 )
     return table
 
 
 def pooled(table: RewardTable, block: int | None) -> RewardTable:
-    """Maps `[H, W]` of rewards as `[T]`: means over the pixels of each decision, row by row of blocks.
+    """Averages maps `[H, W]` of rewards over the pixels of each decision, `[T]`, row by row of blocks.
 
     Args:
         table: with maps of pixels, or none.
@@ -105,39 +105,39 @@ def pooled(table: RewardTable, block: int | None) -> RewardTable:
 def with_fidelity(
     table: RewardTable, restored: Sequence[np.ndarray], targets: Sequence[np.ndarray], names: Mapping[str, str]
 ) -> RewardTable:
-    """The table with the PSNR (dB) and SSIM of each image as judges.
+    """Adds the PSNR (dB) and SSIM of each image to the table, as judges.
 
     Args:
         table: rewards of the images.
         restored, targets: fp32 `[C, H, W]` each.
-        names: what is measured -> what it is called; see `fidelity_names`.
+        names: measure (`psnr`, `ssim`) -> its name in the table; see `fidelity_names`.
     """
     measures = {"psnr": psnr, "ssim": ssim}
-    new = {
+    fidelity = {
         name: [measures[measure](output, target) for output, target in zip(restored, targets, strict=True)]
         for measure, name in names.items()
     }
     return replace(
         table,
-        values={**table.values, **new},
-        weights={**table.weights, **dict.fromkeys(new, 0.0)},
-        judges=table.judges | set(new),
+        values={**table.values, **fidelity},
+        weights={**table.weights, **dict.fromkeys(fidelity, 0.0)},
+        judges=table.judges | set(fidelity),
     )
 
 
 def metrics(table: RewardTable) -> dict[str, float]:
-    """Means over all images, called `restored/...`; see `measured.means`."""
-    return measured.means(MODE, table)
+    """Computes means over all images, called `restored/...`; see `image_evaluation.means`."""
+    return image_evaluation.means(MODE, table)
 
 
 def records(
     pictures: Sequence[Picture], numbers: Sequence[int], table: RewardTable, images: Sequence[Tensor], limit: int
 ) -> list[Mapping[str, Any]]:
-    """One record an image; see `measured.records`."""
+    """Writes one record an image; see `image_evaluation.records`."""
     keys = [picture.key for picture in pictures]
-    return measured.records(MODE, keys, keys, numbers, table, images, limit)
+    return image_evaluation.records(MODE, keys, keys, numbers, table, images, limit)
 
 
-def each_as_picture(images: Sequence[np.ndarray]) -> list[Tensor]:
-    """Images of any sizes, fp32 `[C, H, W]`, as `as_pictures` gives them."""
+def picture_list(images: Sequence[np.ndarray]) -> list[Tensor]:
+    """Converts images of any sizes, fp32 `[C, H, W]`, by `as_pictures`."""
     return [as_pictures(torch.from_numpy(np.ascontiguousarray(image))[None])[0] for image in images]

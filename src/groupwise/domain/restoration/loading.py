@@ -1,4 +1,6 @@
-"""Networks and their weights on disk: built, adapted, then filled; what does not fit is an error that lists it."""
+"""Builds networks, adapts them and fills them with weights from disk; weights that do not fit are an error that lists
+them.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,12 @@ log = logging.getLogger("groupwise")
 _SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 _PART = re.compile(r"(?P<name>.+)-\d{5}-of-(?P<count>\d{5})")
 _TABLES = ("state_dict", "model_state_dict", "model", "params_ema", "params", "network", "net", "weights")
-"""Names under which training scripts keep weights, the first that is there; of BasicSR's two the averaged ones."""
+"""Names under which training scripts save weights, in the order of preference; of BasicSR's two the averaged ones."""
 _WRITE = "where it was made, save network.state_dict() alone, by torch.save or safetensors.torch.save_file"
 
 
 def resolve(config: ModelConfig) -> Network:
-    """The model as an architecture with a checkpoint.
+    """Resolves a model to an architecture with a checkpoint.
 
     Raises:
         ConfigError: a folder without `network.json` or weights.
@@ -39,12 +41,13 @@ def resolve(config: ModelConfig) -> Network:
 
 
 def load(folder: str | Path) -> nn.Module:
-    """The network of a run's `model/` folder, or of one that `groupwise export` wrote, on the CPU in evaluation mode.
+    """Loads the network of a run's `model/` folder, or of one that `groupwise export` wrote, on the CPU in evaluation
+    mode.
 
     It maps images `[N, C, H, W]` in [0, 1] to images of the same shape; clamp what comes out, as evaluation does.
 
     Args:
-        folder: holds `network.json` and `model.safetensors`; a class of one's own must be importable, as in training.
+        folder: holds `network.json` and `model.safetensors`; a class of the user's must be importable, as in training.
 
     Raises:
         ConfigError: files are missing, or do not belong together.
@@ -62,7 +65,7 @@ def load(folder: str | Path) -> nn.Module:
 
 
 def open_network(config: ModelConfig, streams: Streams, device: torch.device) -> nn.Module:
-    """The network with its weights, on its device; everything that is not trained has `requires_grad` false.
+    """Opens the network with its weights, on its device; everything that is not trained has `requires_grad` false.
 
     Raises:
         ConfigError: it cannot be built, or the checkpoint does not fit.
@@ -71,11 +74,11 @@ def open_network(config: ModelConfig, streams: Streams, device: torch.device) ->
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(streams.seed("model") if network.seed is None else network.seed)
         module = network.network.build()
-        own = getattr(module, "num_controls", network.network.num_controls)
-        if network.network.num_controls and own != network.network.num_controls:
+        num_controls = getattr(module, "num_controls", network.network.num_controls)
+        if network.network.num_controls and num_controls != network.network.num_controls:
             raise ConfigError(
-                f"network.controls = {network.network.num_controls}, and the network's num_controls is {own}; write"
-                f" controls = {own}"
+                f"network.controls = {network.network.num_controls}, and the network's num_controls is {num_controls};"
+                f" write controls = {num_controls}"
             )
         if network.lora is not None:
             module = add_lora(module, network.lora)
@@ -91,20 +94,20 @@ def open_network(config: ModelConfig, streams: Streams, device: torch.device) ->
     module = module.to(device=device, dtype=getattr(torch, network.dtype))
     if not any(parameter.requires_grad for parameter in module.parameters()):
         number = sum(1 for _ in module.parameters())
-        why = (
+        reason = (
             f": requires_grad is false for all {number} of them; set it to true for some, or give it an adapter"
             " (model.lora)"
             if number
             else ""
         )
-        raise ConfigError(f"model: the network has no parameter that could be trained{why}")
+        raise ConfigError(f"model: the network has no parameter that could be trained{reason}")
     if network.checkpoint is not None:
         _fill(module, newest(Path(network.checkpoint)), network.strict)
     return module
 
 
 def add_lora(module: nn.Module, config: LoraConfig) -> nn.Module:
-    """The network with an adapter on the named layers; only the adapter is trained.
+    """Puts an adapter on the named layers of a network; only the adapter is trained.
 
     Raises:
         ConfigError: no layer of that name, or one that cannot have an adapter.
@@ -113,62 +116,63 @@ def add_lora(module: nn.Module, config: LoraConfig) -> nn.Module:
     from peft import get_peft_model
 
     layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, (nn.Conv2d, nn.Linear))}
-    read = {
+    bypassed = {
         f"{name}.out_proj".lstrip(".")
-        for name, each in module.named_modules()
-        if isinstance(each, nn.MultiheadAttention)
+        for name, layer in module.named_modules()
+        if isinstance(layer, nn.MultiheadAttention)
     }
-    cannot = {name: why for name, layer in layers.items() if (why := _no_adapter(layer, name in read))}
-    fit = [name for name in layers if name not in cannot]
-    given, said = (
+    refusals = {name: reason for name, layer in layers.items() if (reason := _no_adapter(layer, name in bypassed))}
+    fit = [name for name in layers if name not in refusals]
+    targets, key_text = (
         config.target_modules,
         "lora" if config.target_modules is None else f"lora.target_modules = {config.target_modules!r}",
     )
-    can = (
+    fit_text = (
         f"layers that can have an adapter are {fit}"
         if fit
         else "the network has no convolution and no linear map of torch.nn that could"
     )
-    if given is None:
+    if targets is None:
         target = fit
-    elif isinstance(given, str):
+    elif isinstance(targets, str):
         try:
-            target = [name for name in fit if re.fullmatch(given, name)]
+            target = [name for name in fit if re.fullmatch(targets, name)]
         except re.error as error:
-            raise ConfigError(f"{said}: {error}; write a regular expression, or a list of endings") from error
+            raise ConfigError(f"{key_text}: {error}; write a regular expression, or a list of endings") from error
     else:
-        target = [name for name in layers if any(name == ending or name.endswith(f".{ending}") for ending in given)]
+        target = [name for name in layers if any(name == ending or name.endswith(f".{ending}") for ending in targets)]
         for name in target:
-            if name in cannot:
-                raise ConfigError(f"{said}: {name} is {cannot[name]}; {can}")
+            if name in refusals:
+                raise ConfigError(f"{key_text}: {name} is {refusals[name]}; {fit_text}")
     shared = Counter(id(layer.weight) for layer in layers.values())
     for name in target:
         if shared[id(layers[name].weight)] > 1:
             raise ConfigError(
-                f"{said}: {name} shares its weight with another layer, and an adapter of one would be merged into both;"
-                " leave it out"
+                f"{key_text}: {name} shares its weight with another layer, and an adapter of one would be merged into"
+                " both; leave it out"
             )
     if not target:
-        raise ConfigError(f"{said} names no layer; {can}")
+        raise ConfigError(f"{key_text} names no layer; {fit_text}")
     # Where no gradient is asked for, torch's transformer layers compute from the weights of their layers, without
     # calling them: adapters would be scored and trained, and left out of what is drawn and evaluated.
     torch.backends.mha.set_fastpath_enabled(False)
-    # Whole names: peft takes a list as endings, and a layer of several groups may end as another is called.
-    whole = "|".join(re.escape(name) for name in target)
+    # The pattern matches whole names: peft reads a list as endings, and the name of a layer of several groups may end
+    # in another layer's name.
+    pattern = "|".join(re.escape(name) for name in target)
     return cast(
-        nn.Module, get_peft_model(module, PeftConfig(r=config.r, lora_alpha=config.alpha, target_modules=whole))
+        nn.Module, get_peft_model(module, PeftConfig(r=config.r, lora_alpha=config.alpha, target_modules=pattern))
     )  # type: ignore[arg-type]
 
 
-def _no_adapter(layer: nn.Module, read: bool) -> str:
-    """Why a convolution or linear map cannot have an adapter; empty where it can."""
+def _no_adapter(layer: nn.Module, bypassed: bool) -> str:
+    """Says why a convolution or linear map cannot have an adapter; empty where it can."""
     if getattr(layer, "groups", 1) > 1:
         return "a grouped convolution, whose adapter peft cannot merge"
-    if read:
+    if bypassed:
         return "read by its MultiheadAttention, which would pass an adapter by"
     if type(layer).forward not in (nn.Conv2d.forward, nn.Linear.forward):
         return "one with a forward of its own, which may do something else with a merged weight"
-    # weight_norm and spectral_norm make it anew from others at every call, and what peft adds to it is gone.
+    # weight_norm and spectral_norm compute the weight at every call, which drops what peft added to it.
     return (
         ""
         if layer._parameters.get("weight") is not None
@@ -177,7 +181,8 @@ def _no_adapter(layer: nn.Module, read: bool) -> str:
 
 
 def newest(path: Path) -> Path:
-    """A checkpoint file: the path itself, or the last one of a folder in natural order (`epoch9` before `epoch19`).
+    """Finds a checkpoint file: the path itself, or the last one of a folder in natural order (`epoch9` before
+    `epoch19`).
 
     Files of a folder must differ by their numbers alone (`epoch_9.pt`, `epoch19.safetensors`); of two of one number,
     safetensors is taken.
@@ -188,27 +193,27 @@ def newest(path: Path) -> Path:
     """
     if path.is_file():
         return path
-    found = (
-        [each for each in path.iterdir() if each.suffix in _SUFFIXES and not each.name.startswith(".")]
+    files = (
+        [file for file in path.iterdir() if file.suffix in _SUFFIXES and not file.name.startswith(".")]
         if path.is_dir()
         else []
     )
-    if not found:
+    if not files:
         raise ConfigError(
             f"model.checkpoint = {str(path)!r}: no such file, and no folder with {', '.join(_SUFFIXES)} files"
         )
     series: dict[tuple[str, ...], list[Path]] = {}
-    for each in found:
-        # Spelled with an underscore, a dot or without, it is the same word.
-        words = re.split(r"\d+", re.sub(r"[-_ .]", "", each.stem.lower()))
-        series.setdefault(tuple(words), []).append(each)
+    for file in files:
+        # The same word may be written with an underscore, a dot or without.
+        words = re.split(r"\d+", re.sub(r"[-_ .]", "", file.stem.lower()))
+        series.setdefault(tuple(words), []).append(file)
     if len(series) > 1:
         names = sorted((max(files, key=_number).name for files in series.values()), key=natural)
         raise ConfigError(
             f"model.checkpoint = {str(path)!r}: it holds files of several names ({', '.join(names[:5])}), none of them"
             " the newest; name the file"
         )
-    return max(found, key=_number)
+    return max(files, key=_number)
 
 
 def _number(path: Path) -> tuple[list[int], bool]:
@@ -216,8 +221,8 @@ def _number(path: Path) -> tuple[list[int], bool]:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint by name, with those of its other parts (`model-00001-of-00002.safetensors`); a `.pt`
-    file is read without running any code of its own.
+    """Reads the tensors of a checkpoint by name, with those of its other parts (`model-00001-of-00002.safetensors`); a
+    `.pt` file is read without running any code of its own.
 
     Raises:
         ConfigError: it cannot be read, holds something other than tensors, or lacks a part.
@@ -227,12 +232,12 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     parts = [
         path.with_stem(f"{part['name']}-{number:05d}-of-{part['count']}") for number in range(1, int(part["count"]) + 1)
     ]
-    if missing := [each.name for each in parts if not each.is_file()]:
+    if missing := [part_file.name for part_file in parts if not part_file.is_file()]:
         raise ConfigError(
             f"model.checkpoint = {str(path)!r}: it lacks its other parts ({', '.join(missing[:5])}); put them into the"
             " same folder"
         )
-    return {name: value for each in parts for name, value in _read(each).items()}
+    return {name: value for part_file in parts for name, value in _read(part_file).items()}
 
 
 def _read(path: Path) -> dict[str, Tensor]:
@@ -241,54 +246,56 @@ def _read(path: Path) -> dict[str, Tensor]:
             from safetensors.torch import load_file
 
             return load_file(path)
-        found: Any = torch.load(path, map_location="cpu", weights_only=True)
+        content: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
-        # What torch says of pickled code begins with how to run it all the same.
+        # torch's message on pickled code begins with advice to run it.
         code = type(error).__name__ == "UnpicklingError" or "TorchScript" in str(error)
-        why = (
+        reason = (
             f"it holds code or objects{_objects(path)}, none of which is run"
             if code
             else f"it cannot be read ({type(error).__name__}: {_line(error)})"
         )
-        raise ConfigError(f"model.checkpoint = {str(path)!r}: {why}; {_WRITE}") from error
-    return _table(found, path)
+        raise ConfigError(f"model.checkpoint = {str(path)!r}: {reason}; {_WRITE}") from error
+    return _table(content, path)
 
 
-def _table(found: Any, path: Path) -> dict[str, Tensor]:
-    """The weights among what a training script keeps beside them."""
+def _table(content: Any, path: Path) -> dict[str, Tensor]:
+    """Finds the weights among the entries of a training script's file."""
     if (
-        isinstance(found, Mapping)
-        and found
-        and all(isinstance(name, str) and isinstance(value, Tensor) for name, value in found.items())
+        isinstance(content, Mapping)
+        and content
+        and all(isinstance(name, str) and isinstance(value, Tensor) for name, value in content.items())
     ):
-        return dict(found)
+        return dict(content)
     inner = (
-        {name: value for name, value in found.items() if isinstance(value, Mapping)}
-        if isinstance(found, Mapping)
+        {name: value for name, value in content.items() if isinstance(value, Mapping)}
+        if isinstance(content, Mapping)
         else {}
     )
-    known = next((name for name in _TABLES if name in inner), None)
-    if known is not None:
-        return _table(inner[known], path)
-    what = f"{[str(name) for name in found][:5]}" if isinstance(found, Mapping) else f"a {type(found).__name__}"
+    table_name = next((name for name in _TABLES if name in inner), None)
+    if table_name is not None:
+        return _table(inner[table_name], path)
+    description = (
+        f"{[str(name) for name in content][:5]}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
+    )
     raise ConfigError(
-        f"model.checkpoint = {str(path)!r}: it holds {what} and no table of tensors by name, alone or under one of"
-        f" {', '.join(_TABLES)}; {_WRITE}"
+        f"model.checkpoint = {str(path)!r}: it holds {description} and no table of tensors by name, alone or under one"
+        f" of {', '.join(_TABLES)}; {_WRITE}"
     )
 
 
 def _objects(path: Path) -> str:
-    """Which classes a file wants made, as far as it can be told without making them."""
+    """Lists the classes whose objects a file holds, as far as torch lists them without making the objects."""
     try:
-        found = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+        class_names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
     except Exception:
-        # Files of torch's older kind, TorchScript and plain pickles are not listed.
+        # torch lists no classes of its older files, of TorchScript and of plain pickles.
         return ""
-    return f" ({', '.join(sorted(found)[:5])})" if found else ""
+    return f" ({', '.join(sorted(class_names)[:5])})" if class_names else ""
 
 
 def _line(error: Exception) -> str:
-    """The first sentence of what a library says."""
+    """Cuts the first sentence out of a library's message."""
     return (str(error).splitlines() or [""])[0].partition(". ")[0].rstrip(".")
 
 
@@ -321,32 +328,34 @@ def _fill(module: nn.Module, path: Path, strict: bool) -> None:
     (`base_model.model.last.base_layer.weight`), and it may be of a whole of which this network is a part
     (`module.last.weight`), or of a part of it.
     """
-    given = read_weights(path)
-    own = module.state_dict()
-    theirs, ours = _beginnings({_plain(name) for name in given}, {_plain(name) for name in own}, path)
-    plain = {_plain(name): name for name in own}
-    found: dict[str, Tensor] = {}
+    weights = read_weights(path)
+    state = module.state_dict()
+    checkpoint_prefix, network_prefix = _prefixes(set(map(_plain, weights)), set(map(_plain, state)), path)
+    plain = {_plain(name): name for name in state}
+    matched: dict[str, Tensor] = {}
     unexpected: list[str] = []
-    for name, value in given.items():
-        place = plain.get(ours + _plain(name).removeprefix(theirs)) if _plain(name).startswith(theirs) else None
+    for name, value in weights.items():
+        place = None
+        if _plain(name).startswith(checkpoint_prefix):
+            place = plain.get(network_prefix + _plain(name).removeprefix(checkpoint_prefix))
         if place is None:
             unexpected.append(name)
         else:
-            found[place] = value
-    wrong = [
-        f"{name} is {list(value.shape)}, not {list(own[name].shape)}"
-        for name, value in found.items()
-        if value.shape != own[name].shape
+            matched[place] = value
+    mismatched = [
+        f"{name} is {list(value.shape)}, not {list(state[name].shape)}"
+        for name, value in matched.items()
+        if value.shape != state[name].shape
     ]
-    if wrong:
+    if mismatched:
         raise ConfigError(
-            f"model.checkpoint = {str(path)!r}: {len(wrong)} weights have another shape: {'; '.join(wrong[:3])}; is it"
-            " another architecture?"
+            f"model.checkpoint = {str(path)!r}: {len(mismatched)} weights have another shape:"
+            f" {'; '.join(mismatched[:3])}; is it another architecture?"
         )
-    missing = [name for name in own if name not in found]
+    missing = [name for name in state if name not in matched]
     adapted = hasattr(module, "peft_config")
-    harmless = tuple(getattr(module, "identity_without", ()))
-    head = [name for name in missing if harmless and _plain(name).startswith(harmless)]
+    identity_prefixes = tuple(getattr(module, "identity_without", ()))
+    head = [name for name in missing if identity_prefixes and _plain(name).startswith(identity_prefixes)]
     adapter = [name for name in missing if name not in head and adapted and ".lora_" in name]
     base = [_plain(name) for name in missing if name not in (*adapter, *head)]
     if base:
@@ -357,17 +366,17 @@ def _fill(module: nn.Module, path: Path, strict: bool) -> None:
             " untrained)"
         )
     # A checkpoint without any adapter is that of the network itself, and a fresh adapter changes nothing.
-    lacking = [_plain(name) for name in (*head, *(adapter if any(".lora_" in name for name in found) else []))]
+    lacking = [_plain(name) for name in (*head, *(adapter if any(".lora_" in name for name in matched) else []))]
     if strict and (unexpected or lacking):
-        listed = [*(f"unexpected {name}" for name in unexpected), *(f"missing {name}" for name in lacking)]
+        problems = [*(f"unexpected {name}" for name in unexpected), *(f"missing {name}" for name in lacking)]
         raise ConfigError(
-            f"model.checkpoint = {str(path)!r}: {', '.join(listed[:6])} ({len(listed)} names); write strict = false to"
-            " go on without them"
+            f"model.checkpoint = {str(path)!r}: {', '.join(problems[:6])} ({len(problems)} names); write strict = false"
+            " to go on without them"
         )
     if (unexpected or lacking) and is_first_process():
         log.warning("checkpoint %s: missing %s, unexpected %s", path, lacking, unexpected)
     try:
-        module.load_state_dict({**own, **found})
+        module.load_state_dict({**state, **matched})
     except Exception as error:
         # Sparse and quantised tensors, and whatever a network's own hooks refuse.
         raise ConfigError(
@@ -375,24 +384,25 @@ def _fill(module: nn.Module, path: Path, strict: bool) -> None:
         ) from error
 
 
-def _beginnings(given: Collection[str], own: Collection[str], path: Path) -> tuple[str, str]:
-    """What the checkpoint's names begin with and the network's lack, and the other way about: one of the two, or none,
-    is empty.
+def _prefixes(checkpoint_names: Collection[str], network_names: Collection[str], path: Path) -> tuple[str, str]:
+    """Finds the prefix of the checkpoint's names that the network's lack, and the other way about; one of the two, or
+    both, are empty.
 
     Raises:
         ConfigError: two parts of the checkpoint fit equally well.
 
     Example:
-        >>> _beginnings({"module.a.weight", "module.b.weight"}, {"a.weight", "b.weight"}, Path("a.pt"))
+        >>> _prefixes({"module.a.weight", "module.b.weight"}, {"a.weight", "b.weight"}, Path("a.pt"))
         ('module.', '')
     """
-    theirs, ours = _heads(given, own), _heads(own, given)
+    checkpoint_heads, network_heads = _heads(checkpoint_names, network_names), _heads(network_names, checkpoint_names)
     (best, fits), (wrapped, fits_wrapped) = (
-        max(heads.items(), key=lambda each: (each[1], not each[0]), default=("", 0)) for heads in (theirs, ours)
+        max(heads.items(), key=lambda pair: (pair[1], not pair[0]), default=("", 0))
+        for heads in (checkpoint_heads, network_heads)
     )
     if fits_wrapped > fits:
         return "", wrapped
-    equal = sorted(head for head, number in theirs.items() if number == fits)
+    equal = sorted(head for head, number in checkpoint_heads.items() if number == fits)
     if best and len(equal) > 1:
         raise ConfigError(
             f"model.checkpoint = {str(path)!r}: its weights under {' and under '.join(equal)} fit equally well; write"
@@ -402,13 +412,13 @@ def _beginnings(given: Collection[str], own: Collection[str], path: Path) -> tup
 
 
 def _heads(long: Collection[str], short: Collection[str]) -> Counter[str]:
-    """How many of the long names are a short one behind the same beginning."""
-    wanted = set(short)
+    """Counts, for each prefix, the long names that are a short name behind that prefix."""
+    short_names = set(short)
     return Counter(
         name[:place]
         for name in long
         for place in (0, *(dot.end() for dot in re.finditer(r"\.", name)))
-        if name[place:] in wanted
+        if name[place:] in short_names
     )
 
 

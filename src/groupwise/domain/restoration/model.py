@@ -1,6 +1,4 @@
-"""Which network is trained: one with fresh weights, or one from a folder; whole or through an adapter. Imports no
-torch.
-"""
+"""The network to train: one with fresh weights, or one from a folder; whole or through an adapter. Imports no torch."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ class LoraConfig(Config):
     """An adapter of peft on convolutions and linear maps; only it is trained.
 
     Args:
-        r: rank.
+        r: rank of the update.
         alpha: the adapter's output is scaled by `alpha / r`.
         target_modules: a regular expression for whole names of layers, of which those that can have an adapter get one;
             or a list of endings of names, as peft matches them. Unset takes every convolution and linear map of
@@ -69,7 +67,6 @@ class Pretrained(Config):
     """A folder that Groupwise wrote: `network.json` says the architecture, `model.safetensors` holds the weights.
 
     Args:
-        path: the folder.
         lora: an adapter to train on top.
     """
 
@@ -78,12 +75,12 @@ class Pretrained(Config):
     lora: LoraConfig | None = None
 
     def configurations_beside(self) -> dict[Path, Network]:
-        """The file of the folder that is a configuration itself, and may name code."""
+        """Returns the file of the folder that is a configuration itself, and may name code."""
         file = Path(self.path) / NETWORK
         return {file: self.network()} if file.is_file() else {}
 
     def network(self) -> Network:
-        """The architecture and its weights, as the folder says.
+        """Reads the architecture and its weights from the folder.
 
         Raises:
             ConfigError: a folder without `network.json` or weights.

@@ -21,12 +21,14 @@ from groupwise.domain.restoration.source.digits import Digits
 
 
 def perceptron(prompts: Sequence[Any], completions: Sequence[Any], label: Sequence[int]) -> list[float]:
-    """1 where a perceptron of one hidden layer, trained on clean digits, sees the image's own digit; otherwise 0."""
+    """Returns 1 where a perceptron of one hidden layer, trained on clean digits, sees the image's own digit; otherwise
+    0.
+    """
     return _right(_perceptron(), completions, label)
 
 
 def support_vectors(prompts: Sequence[Any], completions: Sequence[Any], label: Sequence[int]) -> list[float]:
-    """1 where a support vector machine, trained on clean digits, sees the image's own digit; otherwise 0."""
+    """Returns 1 where a support vector machine, trained on clean digits, sees the image's own digit; otherwise 0."""
     return _right(_support_vectors(), completions, label)
 
 

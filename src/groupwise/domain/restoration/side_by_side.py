@@ -23,14 +23,14 @@ _MARGIN = 52
 def side_by_side(
     degraded: Sequence[Tensor], restored: Sequence[Tensor], clean: Sequence[Tensor], repeats: int, num_columns: int
 ) -> Tensor | None:
-    """The first images of one size, enlarged by a whole number to some 96 pixels; PSNR (dB) and SSIM of what is shown
-    stand below it.
+    """Draws the first images of one size, enlarged by a whole number to some 96 pixels; PSNR (dB) and SSIM of each
+    image stand below it.
 
-    Of images of more than 256 pixels the middle is shown.
+    Of images of more than 256 pixels the middle is drawn.
 
     Args:
         degraded, restored, clean: uint8 `[H, W]` or `[H, W, 3]` each, the same image at the same place.
-        repeats: how often in a row an image comes; the first time is shown.
+        repeats: how often an image comes in a row; its first time is drawn.
         num_columns: images, at most.
 
     Returns:
@@ -38,8 +38,8 @@ def side_by_side(
 
     Example:
         >>> image = torch.full((8, 8), 128, dtype=torch.uint8)
-        >>> found = side_by_side([image] * 2, [image] * 2, [image] * 2, 1, 12)
-        >>> found.shape
+        >>> canvas = side_by_side([image] * 2, [image] * 2, [image] * 2, 1, 12)
+        >>> canvas.shape
         torch.Size([320, 248])
     """
     from PIL import Image, ImageDraw
@@ -60,14 +60,16 @@ def side_by_side(
         draw.text((2, row * down + factor * height // 2 - _LINE // 2), name, fill="black")
         for column, place in enumerate(places):
             left = _MARGIN + column * across
-            part = images[place][middle]
-            shown = part.repeat_interleave(factor, 0).repeat_interleave(factor, 1).numpy()
-            canvas.paste(Image.fromarray(shown), (left, row * down))
+            pixels = images[place][middle]
+            enlarged = pixels.repeat_interleave(factor, 0).repeat_interleave(factor, 1).numpy()
+            canvas.paste(Image.fromarray(enlarged), (left, row * down))
             if name != "clean":
-                draw.text((left, row * down + factor * height + 1), _caption(part, clean[place][middle]), fill="black")
+                draw.text(
+                    (left, row * down + factor * height + 1), _caption(pixels, clean[place][middle]), fill="black"
+                )
     return torch.from_numpy(np.array(canvas))
 
 
 def _caption(image: Tensor, clean: Tensor) -> str:
-    shown, target = (np.atleast_3d(each.numpy()).transpose(2, 0, 1) / 255 for each in (image, clean))
-    return f"{psnr(shown, target):.1f} dB  {ssim(shown, target):.3f}"
+    image_pixels, clean_pixels = (np.atleast_3d(pixels.numpy()).transpose(2, 0, 1) / 255 for pixels in (image, clean))
+    return f"{psnr(image_pixels, clean_pixels):.1f} dB  {ssim(image_pixels, clean_pixels):.3f}"

@@ -1,4 +1,4 @@
-"""Images of any size through a network: small ones together, large ones in overlapping tiles."""
+"""Passes images of any size through a network: small ones together, large ones in overlapping tiles."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ def restore(
     device: torch.device,
     dtype: torch.dtype,
 ) -> list[np.ndarray]:
-    """The network's output for each image, clamped to [0, 1], fp32 `[C, H, W]`; NaN where it gave infinity.
+    """Computes the network's output for each image, clamped to [0, 1], fp32 `[C, H, W]`; NaN where the output is
+    infinite.
 
     Args:
-        module: the network.
         images: fp32 `[C, H, W]` each, of any sizes.
         tile: how large images are cut.
         batch_size: images (or tiles) at once.
         device, dtype: of the network.
     """
     small = [place for place, image in enumerate(images) if max(image.shape[1:]) <= tile.size]
-    found: dict[int, np.ndarray] = {}
+    restored: dict[int, np.ndarray] = {}
     for shape in sorted({images[place].shape for place in small}):
-        same = [place for place in small if images[place].shape == shape]
-        for start in range(0, len(same), batch_size):
-            places = same[start : start + batch_size]
+        same_shape = [place for place in small if images[place].shape == shape]
+        for start in range(0, len(same_shape), batch_size):
+            places = same_shape[start : start + batch_size]
             batch = torch.from_numpy(np.stack([images[place] for place in places])).to(device=device, dtype=dtype)
             for place, output in zip(places, _clamped(_padded(module, batch, tile.multiple)), strict=True):
-                found[place] = output
+                restored[place] = output
     for place, image in enumerate(images):
-        if place not in found:
-            whole = torch.from_numpy(np.ascontiguousarray(image)).to(device=device, dtype=dtype)
-            found[place] = _clamped(restore_tiled(module, whole, tile, batch_size))
-    return [found[place] for place in range(len(images))]
+        if place not in restored:
+            tensor = torch.from_numpy(np.ascontiguousarray(image)).to(device=device, dtype=dtype)
+            restored[place] = _clamped(restore_tiled(module, tensor, tile, batch_size))
+    return [restored[place] for place in range(len(images))]
 
 
 def restore_tiled(module: nn.Module, image: Tensor, tile: TileConfig, batch_size: int = 1) -> Tensor:
-    """One image `[C, H, W]` through the network in tiles; where tiles overlap, their outputs are blended.
+    """Passes one image `[C, H, W]` through the network in tiles; where tiles overlap, their outputs are blended.
 
     The outer quarter of an overlap, where a tile does not see enough of the image, counts for nothing; from there
     weights rise. A network of which a pixel depends on no other further away than `tile.overlap // 4` gives exactly
@@ -70,11 +70,11 @@ def restore_tiled(module: nn.Module, image: Tensor, tile: TileConfig, batch_size
     return sum_of / weight_of
 
 
-def given_sizes(height: int, width: int, tile: TileConfig) -> set[tuple[int, int]]:
-    """Height and width of what the network is given of an image.
+def input_sizes(height: int, width: int, tile: TileConfig) -> set[tuple[int, int]]:
+    """Returns the height and width at which the network sees an image.
 
     Example:
-        >>> given_sizes(61, 300, TileConfig(size=256, multiple=8))
+        >>> input_sizes(61, 300, TileConfig(size=256, multiple=8))
         {(64, 256)}
     """
     return {tuple(side + -side % tile.multiple for side in (min(height, tile.size), min(width, tile.size)))}  # type: ignore[arg-type]
@@ -85,7 +85,9 @@ def _clamped(output: Tensor) -> np.ndarray:
 
 
 def _padded(module: nn.Module, images: Tensor, multiple: int) -> Tensor:
-    """The output for `[N, C, H, W]`, with the edge repeated until the sides are multiples, and cut again."""
+    """Computes the output for `[N, C, H, W]`, with the edge repeated until the sides are multiples, and cuts it
+    again.
+    """
     height, width = images.shape[2:]
     if height % multiple == 0 and width % multiple == 0:
         return module(images)
@@ -95,7 +97,7 @@ def _padded(module: nn.Module, images: Tensor, multiple: int) -> Tensor:
 
 
 def _starts(length: int, tile: TileConfig) -> list[int]:
-    """Where tiles begin, the last one flush with the edge.
+    """Lists the places where tiles begin, the last one flush with the edge.
 
     Example:
         >>> _starts(20, TileConfig(size=8, overlap=2))
@@ -107,14 +109,14 @@ def _starts(length: int, tile: TileConfig) -> list[int]:
     return [*range(0, length - tile.size, step), length - tile.size]
 
 
-def _window(start: int, length: int, whole: int, overlap: int, like: Tensor) -> Tensor:
-    """Weights along one side of a tile: 0 over a quarter of the overlap, rising to 1 over its middle half; at the
-    image's own edge 1 throughout.
+def _window(start: int, length: int, total: int, overlap: int, like: Tensor) -> Tensor:
+    """Computes weights along one side of a tile: 0 over a quarter of the overlap, rising to 1 over its middle half; at
+    the image's own edge 1 throughout.
     """
     place = torch.arange(length, device=like.device, dtype=like.dtype)
     margin = overlap // 4
     weights = torch.ones_like(place)
-    for distance, inside in ((place, start > 0), (place.flip(0), start + length < whole)):
+    for distance, inside in ((place, start > 0), (place.flip(0), start + length < total)):
         if inside:
             weights = torch.minimum(weights, ((distance + 1 - margin) / (overlap - 2 * margin + 1)).clamp(0, 1))
     return weights

@@ -13,38 +13,39 @@ _AT_ONCE = 8
 
 
 def decode(vae: Any, latents: Tensor) -> Tensor:
-    """Latents `[N, C, h, w]` as images `[N, 3, H, W]` in [0, 1], fp32, a few at a time."""
+    """Decodes latents `[N, C, h, w]` as images `[N, 3, H, W]` in [0, 1], fp32, a few at a time."""
     scale, shift = _scale_and_shift(vae, latents)
     with torch.no_grad(), torch.autocast(latents.device.type, enabled=False):
-        parts = [
+        decoded = [
             vae.decode(part.to(vae.dtype), return_dict=False)[0].float()
             for part in (latents * scale + shift).split(_AT_ONCE)
         ]
-        return (torch.cat(parts) / 2 + 0.5).clamp(0, 1)
+        return (torch.cat(decoded) / 2 + 0.5).clamp(0, 1)
 
 
 def encode(vae: Any, images: Tensor) -> Tensor:
-    """Images `[N, C, H, W]` in [0, 1] (grey ones as grey colours) as latents, the mean of the autoencoder's
+    """Encodes images `[N, C, H, W]` in [0, 1] (grey ones as grey colours) as latents, the mean of the autoencoder's
     distribution.
     """
     colour = images.expand(-1, 3, -1, -1) if images.shape[1] == 1 else images
     with torch.no_grad(), torch.autocast(vae.device.type, enabled=False):
-        parts = [
+        encoded = [
             vae.encode((part * 2 - 1).to(vae.device, vae.dtype)).latent_dist.mean for part in colour.split(_AT_ONCE)
         ]
-    found = torch.cat(parts).float()
-    scale, shift = _scale_and_shift(vae, found)
-    return (found - shift) / scale
+    latents = torch.cat(encoded).float()
+    scale, shift = _scale_and_shift(vae, latents)
+    return (latents - shift) / scale
 
 
 def _scale_and_shift(vae: Any, latents: Tensor) -> tuple[Tensor | float, Tensor | float]:
-    """What leads from the denoiser's latents to the autoencoder's: `z scale + shift`."""
+    """Reads the factors from the denoiser's latents to the autoencoder's: `z scale + shift`."""
     config = vae.config
     mean, std = getattr(config, "latents_mean", None), getattr(config, "latents_std", None)
     if mean is None or std is None:
         return 1 / config.scaling_factor, getattr(config, "shift_factor", None) or 0.0
     per_channel = (
-        torch.tensor(each, dtype=latents.dtype, device=latents.device).view(1, -1, 1, 1) for each in (mean, std)
+        torch.tensor(statistic, dtype=latents.dtype, device=latents.device).view(1, -1, 1, 1)
+        for statistic in (mean, std)
     )
     centre, spread = per_channel
     return spread / config.scaling_factor, centre

@@ -34,7 +34,7 @@ _FOLDERS = {"DiTTransformer2DModel": "transformer", "UNet2DModel": "unet"}
 
 @final
 class BareDenoiser:
-    """See `groupwise.domain.diffusion.denoiser.Denoiser`. Latents are pixels, scaled from [0, 1] to [-1, 1].
+    """A denoiser on pixels, scaled from [0, 1] to [-1, 1]; see `groupwise.domain.diffusion.denoiser.Denoiser`.
 
     The class asked for is the column `label`. The unconditional branch is one more class: the row that a DiT keeps for
     it, or the last class of a UNet.
@@ -61,7 +61,7 @@ class BareDenoiser:
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device that computes."""
         return next(self.module.parameters()).device
 
     def check(self, prompts: Sequence[Mapping[str, Any]]) -> None:
@@ -71,14 +71,14 @@ class BareDenoiser:
         for columns in prompts:
             label = columns.get("label")
             if not isinstance(label, int) or not 0 <= label < self._num_classes:
-                shown = dict(columns)
+                prompt_columns = dict(columns)
                 raise ConfigError(
-                    f"prompt {shown}: this model draws classes 0 to {self._num_classes - 1}, named by a whole number in"
-                    " the column 'label'"
+                    f"prompt {prompt_columns}: this model draws classes 0 to {self._num_classes - 1}, named by a whole"
+                    " number in the column 'label'"
                 )
 
     def encode(self, prompts: Sequence[Mapping[str, Any]]) -> Condition:
-        """Labels as conditions; a model without classes is asked for nothing."""
+        """Encodes labels as conditions; a model without classes gets zeros, which it does not read."""
         self.check(prompts)
         if self._num_classes is None:
             return Condition({"label": torch.zeros(len(prompts), dtype=torch.long, device=self.device)})
@@ -87,59 +87,59 @@ class BareDenoiser:
         return Condition({"label": labels}, {"label": torch.full_like(labels, null)})
 
     def predict(self, latents: Tensor, timestep: Tensor, condition: Condition, guidance: float) -> Tensor:
-        """The prediction under guidance."""
+        """Predicts under guidance."""
         label = condition.tensors["label"]
         if guidance == 1 or self._num_classes is None:
             return self._forward(latents, timestep, label)
         assert condition.unconditional is not None
-        both = self._forward(
+        predictions = self._forward(
             torch.cat([latents, latents]),
             torch.cat([timestep, timestep]),
             torch.cat([condition.unconditional["label"], label]),
         )
-        without, asked = both.chunk(2)
-        return without + guidance * (asked - without)
+        unguided, prompted = predictions.chunk(2)
+        return unguided + guidance * (prompted - unguided)
 
     def schedule(self, num_steps: int) -> Schedule:
-        """Noise levels of `num_steps` transitions."""
+        """Returns the noise levels of `num_steps` transitions."""
         return read_schedule(self.scheduler, num_steps, spacing=self._spacing)
 
     def noised(self, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Timestep, signal and noise at times in (0, 1)."""
+        """Returns timestep, signal and noise at times in (0, 1)."""
         total = int(self.scheduler.config.num_train_timesteps)
         if self._flow:
             return time * total, 1 - time, time
         index = (time * total).long().clamp(max=total - 1)
-        kept = self.scheduler.alphas_cumprod.to(time)[index]
-        return index.to(time), kept.sqrt(), (1 - kept).sqrt()
+        alphas = self.scheduler.alphas_cumprod.to(time)[index]
+        return index.to(time), alphas.sqrt(), (1 - alphas).sqrt()
 
     def to_latents(self, images: Tensor) -> Tensor:
-        """Pixels in [-1, 1]."""
+        """Scales pixels to [-1, 1]."""
         return images.to(self.device, self.latent_dtype) * 2 - 1
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Pixels in [0, 1]."""
+        """Scales latents to pixels in [0, 1]."""
         return (latents.float() / 2 + 0.5).clamp(0, 1)
 
     def fingerprint(self) -> str:
-        """Hash of the weights as they were at first, the configuration and the scheduler."""
+        """Returns the hash of the weights as they were at first, the configuration and the scheduler."""
         return self._initial_hash
 
     def save(self, folder: Path) -> None:
-        """`transformer/` or `unet/` and `scheduler/`, each in diffusers' format."""
+        """Writes `transformer/` or `unet/` and `scheduler/`, both in diffusers' format."""
         part: Any = self.module
         part.save_pretrained(folder / _FOLDERS[type(part).__name__], safe_serialization=True)
         self.scheduler.save_pretrained(folder / "scheduler")
 
     def _forward(self, latents: Tensor, timestep: Tensor, label: Tensor) -> Tensor:
         weights = next(self.module.parameters()).dtype
-        given = {} if self._num_classes is None else {"class_labels": label}
-        found = self.module(latents.to(weights), timestep, return_dict=False, **given)[0]
-        return found.to(self.latent_dtype)
+        class_arguments = {} if self._num_classes is None else {"class_labels": label}
+        prediction = self.module(latents.to(weights), timestep, return_dict=False, **class_arguments)[0]
+        return prediction.to(self.latent_dtype)
 
 
 def scratch(config: Scratch, spacing: Spacing, seed: int, device: torch.device) -> BareDenoiser:
-    """A denoiser with fresh weights.
+    """Makes a denoiser with fresh weights.
 
     Raises:
         ConfigError: an argument that the class does not take, or sizes it refuses.
@@ -158,17 +158,17 @@ def scratch(config: Scratch, spacing: Spacing, seed: int, device: torch.device) 
         except Exception as error:  # diffusers checks some of its arguments, and torch and Python the others
             if is_out_of_memory(error):
                 raise
-            raise ConfigError(f"{_given(config)}: {error}") from error
+            raise ConfigError(f"{_settings_text(config)}: {error}") from error
     # Through nn.Module's own `to`: diffusers warns about parts that it would keep in fp32, of which these classes have
     # none.
     nn.Module.to(module, device, getattr(torch, config.dtype))
-    return _tried(module, scheduler, spacing, _given(config))
+    return _tried(module, scheduler, spacing, _settings_text(config))
 
 
 def open_bare(
     folder: Path, dtype: str, spacing: Spacing, device: torch.device, variant: str | None = None
 ) -> BareDenoiser:
-    """A denoiser from a folder that `save` wrote, or that has the same parts.
+    """Opens a denoiser from a folder that `save` wrote, or that has the same parts.
 
     Raises:
         ConfigError: a part is missing or of an unknown class.
@@ -177,9 +177,9 @@ def open_bare(
 
     part = next((name for name in _FOLDERS.values() if (folder / name / "config.json").is_file()), None)
     if part is None or not (folder / "scheduler" / "scheduler_config.json").is_file():
-        there = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else "nothing"
+        entries = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else "nothing"
         raise ConfigError(
-            f"model.path = {str(folder)!r} holds {there}; a denoiser's folder has transformer/ or unet/, and"
+            f"model.path = {str(folder)!r} holds {entries}; a denoiser's folder has transformer/ or unet/, and"
             " scheduler/, in diffusers' format"
         )
     name = read_json(folder / part / "config.json").get("_class_name")
@@ -188,53 +188,54 @@ def open_bare(
             f"model.path = {str(folder)!r}: {part}/ holds a {name}; without a pipeline around it,"
             f" {' or '.join(_FOLDERS)} can be drawn from"
         )
-    wanted = stored_dtype(folder / part, variant) if dtype == "auto" else getattr(torch, dtype)
-    named = read_json(folder / "scheduler" / "scheduler_config.json").get("_class_name")
+    weights_dtype = stored_dtype(folder / part, variant) if dtype == "auto" else getattr(torch, dtype)
+    scheduler_name = read_json(folder / "scheduler" / "scheduler_config.json").get("_class_name")
     try:
         module = getattr(diffusers, name).from_pretrained(
-            folder, subfolder=part, use_safetensors=True, dtype=wanted, variant=variant
+            folder, subfolder=part, use_safetensors=True, dtype=weights_dtype, variant=variant
         )
-        scheduler = getattr(diffusers, str(named)).from_pretrained(folder, subfolder="scheduler")
+        scheduler = getattr(diffusers, str(scheduler_name)).from_pretrained(folder, subfolder="scheduler")
     except Exception as error:  # a stranger's folder: diffusers raises whatever its parts do
         if is_out_of_memory(error):
             raise
         raise ConfigError(
-            f"model.path = {str(folder)!r} cannot be loaded as {name} with {named}: {error}; weights must be"
+            f"model.path = {str(folder)!r} cannot be loaded as {name} with {scheduler_name}: {error}; weights must be"
             " safetensors"
         ) from error
     return _tried(module.to(device), scheduler, spacing, f"model.path = {str(folder)!r}")
 
 
-def _given(config: Scratch) -> str:
+def _settings_text(config: Scratch) -> str:
     return f"model.shape = {dict(config.shape)}, scheduler settings {dict(config.scheduler.settings)}"
 
 
-def _tried(module: nn.Module, scheduler: Any, spacing: Spacing, named: str) -> BareDenoiser:
-    """The denoiser, after one image through it: a class of diffusers takes sizes that it cannot work with, such as no
-    layers at all.
+def _tried(module: nn.Module, scheduler: Any, spacing: Spacing, settings_text: str) -> BareDenoiser:
+    """Opens the denoiser and passes one image through it: a class of diffusers takes sizes that it cannot work with,
+    such as no layers at all.
     """
     try:
-        made = BareDenoiser(module, scheduler, spacing)
-        latents = torch.zeros(1, *made.latent_shape, dtype=made.latent_dtype, device=made.device)
-        time, label = (torch.zeros(1, dtype=dtype, device=made.device) for dtype in (latents.dtype, torch.long))
+        denoiser = BareDenoiser(module, scheduler, spacing)
+        latents = torch.zeros(1, *denoiser.latent_shape, dtype=denoiser.latent_dtype, device=denoiser.device)
+        time, label = (torch.zeros(1, dtype=dtype, device=denoiser.device) for dtype in (latents.dtype, torch.long))
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            made._forward(latents, time, label)
+            denoiser._forward(latents, time, label)
     except ConfigError:
         raise
     except Exception as error:
         if is_out_of_memory(error):
             raise
         raise ConfigError(
-            f"{named}: a {type(module).__name__} of these sizes fails on one image: {type(error).__name__}: {error}"
+            f"{settings_text}: a {type(module).__name__} of these sizes fails on one image: {type(error).__name__}:"
+            f" {error}"
         ) from error
-    return made
+    return denoiser
 
 
 def _plain(value: Any) -> Any:
-    """Tables and lists as diffusers' classes take them."""
+    """Converts tables and lists to the types that diffusers' classes take."""
     if isinstance(value, Mapping):
-        return {name: _plain(each) for name, each in value.items()}
-    return tuple(_plain(each) for each in value) if isinstance(value, list | tuple) else value
+        return {name: _plain(element) for name, element in value.items()}
+    return tuple(_plain(element) for element in value) if isinstance(value, list | tuple) else value
 
 
 def _is_dit(module: nn.Module) -> bool:
@@ -242,8 +243,8 @@ def _is_dit(module: nn.Module) -> bool:
 
 
 def _hash(module: nn.Module, scheduler: Any) -> str:
-    found = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     configuration = [settings_of(module), settings_of(scheduler)]
-    found.update(json.dumps(configuration, sort_keys=True, default=str).encode())
-    found.update(hash_weights(module).encode())
-    return found.hexdigest()
+    digest.update(json.dumps(configuration, sort_keys=True, default=str).encode())
+    digest.update(hash_weights(module).encode())
+    return digest.hexdigest()

@@ -22,20 +22,20 @@ class DiT:
 
     pipeline = "DiTPipeline"
     denoiser = "transformer"
-    parts: tuple[str, ...] = ("transformer", "vae", "scheduler")
+    components: tuple[str, ...] = ("transformer", "vae", "scheduler")
     optional: tuple[str, ...] = ()
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
-        """`[C, h, w]`; the model makes images of one size."""
+        """Returns `[C, h, w]`; the model makes images of one size."""
         config = pipe.transformer.config
-        found = image_size(size, config.sample_size, _pixels_a_latent(pipe))
-        if found != (config.sample_size, config.sample_size):
-            own = config.sample_size * _pixels_a_latent(pipe)
+        latent_size = image_size(size, config.sample_size, _pixels_a_latent(pipe))
+        if latent_size != (config.sample_size, config.sample_size):
+            pixels = config.sample_size * _pixels_a_latent(pipe)
             raise ConfigError(
-                f"model.size = {list(size or ())}: a DiT makes images of one size; leave it out, or write [{own},"
-                f" {own}]"
+                f"model.size = {list(size or ())}: a DiT makes images of one size; leave it out, or write [{pixels},"
+                f" {pixels}]"
             )
-        return (config.in_channels, *found)
+        return (config.in_channels, *latent_size)
 
     def check(self, pipe: Any, prompts: Sequence[Mapping[str, Any]]) -> None:
         """Refuses a prompt that names no class, or has a negative prompt."""
@@ -49,7 +49,7 @@ class DiT:
     def encode(
         self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
     ) -> tuple[Tensors, Tensors | None]:
-        """Class numbers."""
+        """Encodes class numbers."""
         num_classes = pipe.transformer.config.num_embeds_ada_norm
         labels = torch.tensor(
             [_label(pipe, columns, num_classes) for columns in prompts], device=pipe.transformer.device
@@ -57,26 +57,26 @@ class DiT:
         return {"class_labels": labels}, {"class_labels": torch.full_like(labels, num_classes)}
 
     def takes_guidance(self, pipe: Any) -> bool:
-        """Never."""
+        """Returns False: no DiT is distilled for guidance."""
         return False
 
     def forward(
-        self, denoiser: Any, latents: Tensor, timestep: Tensor, given: Mapping[str, Tensor], guidance: float
+        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
     ) -> Tensor:
-        """The transformer's prediction, without its learned variance."""
-        found = denoiser(latents, timestep=timestep, class_labels=given["class_labels"], return_dict=False)[0]
-        return found[:, : latents.shape[1]]
+        """Computes the transformer's prediction, without its learned variance."""
+        prediction = denoiser(latents, timestep=timestep, class_labels=condition["class_labels"], return_dict=False)[0]
+        return prediction[:, : latents.shape[1]]
 
     def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
-        """None."""
+        """Returns None: the noise levels do not depend on the size."""
         return None
 
     def unpack(self, pipe: Any, latents: Tensor, size: tuple[int, int]) -> Tensor:
-        """As they are."""
+        """Returns the latents unchanged."""
         return latents
 
     def pack(self, latents: Tensor) -> Tensor:
-        """As they are."""
+        """Returns the latents unchanged."""
         return latents
 
 
@@ -90,8 +90,8 @@ def _label(pipe: Any, columns: Mapping[str, Any], num_classes: int) -> int:
         return label
     if label is None and columns.get("prompt") in names:
         return int(names[columns["prompt"]])
-    known = f", or in 'prompt' one of the pipeline's names ({', '.join(list(names)[:3])}, ...)" if names else ""
+    names_hint = f", or in 'prompt' one of the pipeline's names ({', '.join(list(names)[:3])}, ...)" if names else ""
     raise ConfigError(
         f"prompt {dict(columns)}: this pipeline draws classes; write a number from 0 to {num_classes - 1} in the column"
-        f" 'label'{known}"
+        f" 'label'{names_hint}"
     )

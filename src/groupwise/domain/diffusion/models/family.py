@@ -1,5 +1,5 @@
-"""What differs between the pipelines of diffusers: which parts they have, how prompts are encoded, and how their
-denoiser is called.
+"""The differences between the pipelines of diffusers: their parts, the encoding of prompts, and the call of their
+denoiser.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ Tensors = dict[str, Tensor]
 class Family(Protocol):
     """One class of pipelines. A family is a set of functions of the loaded pipeline and holds no state.
 
-    `pipeline` is the name of diffusers' class, `denoiser` of the component that is trained, `parts` of those that must
-    be there, `optional` of those that the pipeline does without, though diffusers opens no folder that lacks them.
+    `pipeline` is the name of diffusers' class, `denoiser` of the component that is trained, `components` of those that
+    it needs, `optional` of those that the pipeline does without, though diffusers opens no folder that lacks them.
     """
 
     pipeline: str
     denoiser: str
-    parts: tuple[str, ...]
+    components: tuple[str, ...]
     optional: tuple[str, ...]
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
-        """Shape of one latent as the denoiser takes it, for images of `size` (height, width; None is the model's own).
+        """Returns the shape of one latent as the denoiser takes it, for images of `size` (height, width; None is the
+        model's own).
 
         Raises:
             ConfigError: images of this size cannot be made.
@@ -45,36 +46,36 @@ class Family(Protocol):
     def encode(
         self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
     ) -> tuple[Tensors, Tensors | None]:
-        """Conditions of prompts, and of negative ones (None: the empty prompt), one row each; no second where the model
-        takes guidance as an input.
+        """Encodes prompts, and negative ones (None: the empty prompt), one row each; no second condition where the
+        model takes guidance as an input.
         """
         ...
 
     def takes_guidance(self, pipe: Any) -> bool:
-        """Whether the denoiser was distilled for guidance and takes it as an input."""
+        """Tests that the denoiser was distilled for guidance and takes it as an input."""
         ...
 
     def forward(
-        self, denoiser: Any, latents: Tensor, timestep: Tensor, given: Mapping[str, Tensor], guidance: float
+        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
     ) -> Tensor:
-        """One prediction, in the weights' dtype."""
+        """Computes one prediction, in the weights' dtype."""
         ...
 
     def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
-        """The `mu` of schedulers whose noise levels depend on the image's size."""
+        """Computes the `mu` of schedulers whose noise levels depend on the image's size."""
         ...
 
     def unpack(self, pipe: Any, latents: Tensor, size: tuple[int, int]) -> Tensor:
-        """Latents as the autoencoder takes them, `[N, C, h, w]`."""
+        """Converts latents to the autoencoder's shape, `[N, C, h, w]`."""
         ...
 
     def pack(self, latents: Tensor) -> Tensor:
-        """The inverse of `unpack`."""
+        """Inverts `unpack`."""
         ...
 
 
 def texts(prompts: Sequence[Mapping[str, Any]], column: str = "prompt") -> list[str]:
-    """The text of each prompt.
+    """Returns the text of each prompt.
 
     Raises:
         ConfigError: one has none, or an empty one.
@@ -93,15 +94,15 @@ def texts(prompts: Sequence[Mapping[str, Any]], column: str = "prompt") -> list[
 
 
 def image_size(
-    size: tuple[int, int] | None, own: int | Sequence[int], factor: int, multiple: int = 1
+    size: tuple[int, int] | None, default: int | Sequence[int], factor: int, multiple: int = 1
 ) -> tuple[int, int]:
-    """Height and width in latents, of images of `size` pixels.
+    """Computes height and width in latents, of images of `size` pixels.
 
     Args:
         size: height and width in pixels; None is the model's own.
-        own: the model's own, in latents.
+        default: the model's own size, in latents.
         factor: pixels of a latent.
-        multiple: what height and width in latents must be multiples of.
+        multiple: height and width in latents must be multiples of this.
 
     Raises:
         ConfigError: the size is no multiple.
@@ -110,11 +111,11 @@ def image_size(
         >>> image_size((64, 32), 16, 8), image_size(None, 16, 8)
         ((8, 4), (16, 16))
     """
-    height, width = (own, own) if isinstance(own, int) else own
+    height, width = (default, default) if isinstance(default, int) else default
     if size is None:
         return height, width
     step = factor * multiple
-    if any(each % step for each in size):
+    if any(side % step for side in size):
         raise ConfigError(
             f"model.size = {list(size)}: height and width must be multiples of {step} pixels for this pipeline"
         )
@@ -122,7 +123,7 @@ def image_size(
 
 
 def dynamic_shift(scheduler: Any, num_tokens: int, highest: float = 1.15) -> float:
-    """`mu`, linear in the number of image tokens, as the scheduler's settings say.
+    """Computes `mu`, linear in the number of image tokens, from the scheduler's settings.
 
     Example:
         >>> from types import SimpleNamespace

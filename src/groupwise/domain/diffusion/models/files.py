@@ -1,4 +1,4 @@
-"""What is known of a part beside its weights: their dtype before they are loaded, and its settings."""
+"""Reads what a part's files say beside its weights: their dtype before they are loaded, and its settings."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _DTYPES = {"F16": torch.float16, "BF16": torch.bfloat16, "F32": torch.float32, "
 
 
 def stored_dtype(folder: Path, variant: str | None = None) -> torch.dtype:
-    """The dtype that weights were saved in: that of the first tensor of floats; fp32 where there is none that torch can
-    compute with.
+    """Reads the dtype in which weights were saved: that of the first tensor of floats; fp32 where no tensor has a dtype
+    that torch computes with.
 
     Args:
         folder: of a model of diffusers, with safetensors.
@@ -36,18 +36,18 @@ def stored_dtype(folder: Path, variant: str | None = None) -> torch.dtype:
     for file in sorted([*folder.glob(f"{name}.safetensors"), *folder.glob(f"{name}-*.safetensors")]):
         try:
             with safe_open(file, "pt") as weights:
-                found = (_DTYPES.get(weights.get_slice(key).get_dtype()) for key in weights.keys())  # noqa: SIM118 (no mapping)
-                if (first := next((dtype for dtype in found if dtype is not None), None)) is not None:
-                    return first
+                dtypes = (_DTYPES.get(weights.get_slice(key).get_dtype()) for key in weights.keys())  # noqa: SIM118 (no mapping)
+                if (stored := next((dtype for dtype in dtypes if dtype is not None), None)) is not None:
+                    return stored
         except (OSError, SafetensorError):
-            # What is wrong with the file is said when it is loaded.
+            # The error is raised where the file is loaded.
             continue
     return torch.float32
 
 
 def settings_of(part: Any) -> dict[str, Any]:
-    """A part's settings, without what diffusers and transformers note for themselves: its path, and which keys were
-    left at their defaults, in an order that differs between processes.
+    """Returns a part's settings, without what diffusers and transformers note for themselves: its path, and which keys
+    were left at their defaults, in an order that differs between processes.
 
     Args:
         part: of a pipeline: a model, a scheduler; anything else has none.
@@ -60,7 +60,7 @@ def settings_of(part: Any) -> dict[str, Any]:
     config = getattr(part, "config", None)
     if config is None:
         return {}
-    given = config.to_dict() if hasattr(config, "to_dict") else dict(config)
+    settings = config.to_dict() if hasattr(config, "to_dict") else dict(config)
     return {"_class_name": type(part).__name__} | {
-        name: value for name, value in given.items() if not name.startswith("_")
+        name: value for name, value in settings.items() if not name.startswith("_")
     }

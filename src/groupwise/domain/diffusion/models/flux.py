@@ -22,7 +22,7 @@ class Flux:
 
     pipeline = "FluxPipeline"
     denoiser = "transformer"
-    parts: tuple[str, ...] = (
+    components: tuple[str, ...] = (
         "transformer",
         "vae",
         "text_encoder",
@@ -34,7 +34,7 @@ class Flux:
     optional: tuple[str, ...] = ()
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
-        """`[h w / 4, 4 C]`."""
+        """Returns `[h w / 4, 4 C]`."""
         height, width = image_size(size, pipe.default_sample_size, pipe.vae_scale_factor, 2)
         return ((height // 2) * (width // 2), pipe.transformer.config.in_channels)
 
@@ -45,8 +45,8 @@ class Flux:
     def encode(
         self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
     ) -> tuple[Tensors, Tensors | None]:
-        """Hidden states, pooled text, and where each image token lies."""
-        height, width = (each // pipe.vae_scale_factor // 2 for each in size)
+        """Encodes hidden states, pooled text, and the place of each image token."""
+        height, width = (side // pipe.vae_scale_factor // 2 for side in size)
         rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
         places = torch.stack([torch.zeros_like(rows), rows, columns], dim=-1).reshape(1, height * width, 3)
 
@@ -60,20 +60,20 @@ class Flux:
                 "img_ids": places.to(hidden).repeat(len(words), 1, 1),
             }
 
-        asked = read(texts(prompts))
+        prompted = read(texts(prompts))
         if self.takes_guidance(pipe):
-            return asked, None
-        return asked, read([""] * len(prompts) if negatives is None else negatives)
+            return prompted, None
+        return prompted, read([""] * len(prompts) if negatives is None else negatives)
 
     def takes_guidance(self, pipe: Any) -> bool:
-        """Whether the transformer has an embedding of the guidance."""
+        """Tests that the transformer has an embedding of the guidance."""
         return bool(pipe.transformer.config.guidance_embeds)
 
     def forward(
-        self, denoiser: Any, latents: Tensor, timestep: Tensor, given: Mapping[str, Tensor], guidance: float
+        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
     ) -> Tensor:
-        """The transformer's velocity."""
-        hidden = given["encoder_hidden_states"]
+        """Computes the transformer's velocity."""
+        hidden = condition["encoder_hidden_states"]
         distilled = denoiser.config.guidance_embeds
         return denoiser(
             hidden_states=latents,
@@ -81,16 +81,16 @@ class Flux:
             guidance=(
                 torch.full((len(latents),), guidance, dtype=torch.float32, device=latents.device) if distilled else None
             ),
-            pooled_projections=given["pooled_projections"],
+            pooled_projections=condition["pooled_projections"],
             encoder_hidden_states=hidden,
             # The same for every row: the transformer takes places without a batch.
             txt_ids=hidden.new_zeros(hidden.shape[1], 3),
-            img_ids=given["img_ids"][0],
+            img_ids=condition["img_ids"][0],
             return_dict=False,
         )[0]
 
     def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
-        """Linear in the number of image tokens."""
+        """Computes the shift, linear in the number of image tokens."""
         return (
             dynamic_shift(pipe.scheduler, latent_shape[0])
             if pipe.scheduler.config.get("use_dynamic_shifting", False)
@@ -98,13 +98,13 @@ class Flux:
         )
 
     def unpack(self, pipe: Any, latents: Tensor, size: tuple[int, int]) -> Tensor:
-        """`[N, h w / 4, 4 C]` -> `[N, C, h, w]`."""
-        height, width = (each // pipe.vae_scale_factor // 2 for each in size)
-        apart = latents.reshape(len(latents), height, width, -1, 2, 2)
-        return apart.permute(0, 3, 1, 4, 2, 5).reshape(len(latents), -1, 2 * height, 2 * width)
+        """Unpacks `[N, h w / 4, 4 C]` to `[N, C, h, w]`."""
+        height, width = (side // pipe.vae_scale_factor // 2 for side in size)
+        blocks = latents.reshape(len(latents), height, width, -1, 2, 2)
+        return blocks.permute(0, 3, 1, 4, 2, 5).reshape(len(latents), -1, 2 * height, 2 * width)
 
     def pack(self, latents: Tensor) -> Tensor:
-        """`[N, C, h, w]` -> `[N, h w / 4, 4 C]`."""
+        """Packs `[N, C, h, w]` to `[N, h w / 4, 4 C]`."""
         number, channels, height, width = latents.shape
-        apart = latents.reshape(number, channels, height // 2, 2, width // 2, 2)
-        return apart.permute(0, 2, 4, 1, 3, 5).reshape(number, height * width // 4, 4 * channels)
+        blocks = latents.reshape(number, channels, height // 2, 2, width // 2, 2)
+        return blocks.permute(0, 2, 4, 1, 3, 5).reshape(number, height * width // 4, 4 * channels)

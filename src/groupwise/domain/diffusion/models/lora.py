@@ -60,13 +60,13 @@ class Adapted(nn.Module):
                 parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))
         self.denoiser = denoiser
 
-    def forward(self, *arguments: Any, **named: Any) -> Any:
-        """The denoiser's own."""
-        return self.denoiser(*arguments, **named)
+    def forward(self, *arguments: Any, **keywords: Any) -> Any:
+        """Calls the denoiser."""
+        return self.denoiser(*arguments, **keywords)
 
     @contextmanager
     def disable_adapter(self) -> Iterator[None]:
-        """Within the block the denoiser computes without its adapter."""
+        """Switches the adapter off within the block."""
         from peft.tuners.tuners_utils import BaseTunerLayer
 
         layers = [layer for layer in self.denoiser.modules() if isinstance(layer, BaseTunerLayer)]
@@ -79,11 +79,11 @@ class Adapted(nn.Module):
                 layer.enable_adapters(True)
 
     def enable_gradient_checkpointing(self) -> None:
-        """The denoiser's own."""
+        """Switches the denoiser's gradient checkpointing on."""
         self.denoiser.enable_gradient_checkpointing()  # type: ignore[operator]
 
     def disable_gradient_checkpointing(self) -> None:
-        """The denoiser's own."""
+        """Switches the denoiser's gradient checkpointing off."""
         self.denoiser.disable_gradient_checkpointing()  # type: ignore[operator]
 
 
@@ -108,14 +108,14 @@ def load_lora(pipe: Any, part: str, adapted: Adapted, folder: Path) -> None:
     """
     import peft
 
-    given = type(pipe).lora_state_dict(str(folder), weight_name=WEIGHTS, use_safetensors=True, local_files_only=True)
+    state = type(pipe).lora_state_dict(str(folder), weight_name=WEIGHTS, use_safetensors=True, local_files_only=True)
     tensors = {
         name.removeprefix(f"{part}."): value
-        for name, value in (given[0] if isinstance(given, tuple) else given).items()
+        for name, value in (state[0] if isinstance(state, tuple) else state).items()
     }
-    own = peft.get_peft_model_state_dict(adapted.denoiser)  # type: ignore[arg-type]
-    different = sorted({*tensors} ^ {*own}) or [
-        name for name, value in own.items() if value.shape != tensors[name].shape
+    adapter_state = peft.get_peft_model_state_dict(adapted.denoiser)  # type: ignore[arg-type]
+    different = sorted({*tensors} ^ {*adapter_state}) or [
+        name for name, value in adapter_state.items() if value.shape != tensors[name].shape
     ]
     if different:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""A configured model as a denoiser."""
+"""Opens a configured model as a denoiser."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from groupwise.domain.diffusion.models.pipeline import is_pipeline, open_pipelin
 from groupwise.domain.diffusion.models.quiet import quiet
 from groupwise.streams import Streams
 
-_OWN = {"lora": "no format for adapters, and is trained whole", "size": "one size of images"}
+_MISSING_FEATURES = {"lora": "no format for adapters, and is trained whole", "size": "one size of images"}
 
 
 def open_denoiser(config: DiffusionConfig, streams: Streams, device: torch.device) -> Denoiser:
-    """The denoiser that a configuration names, without dropout of any kind: what is rescored is the policy that
-    sampled.
+    """Opens the denoiser that a configuration names, without dropout of any kind, so that the policy that is rescored
+    is the one that sampled.
 
     Raises:
         ConfigError: a folder without the expected parts, a scheduler of an unknown family.
@@ -35,8 +35,8 @@ def open_denoiser(config: DiffusionConfig, streams: Streams, device: torch.devic
 
 def without_dropout(module: nn.Module) -> None:
     """Sets every dropout inside to 0, also that of class labels."""
-    parts: list[Any] = list(module.modules())
-    for part in parts:
+    modules: list[Any] = list(module.modules())
+    for part in modules:
         if isinstance(part, nn.Dropout):
             part.p = 0.0
         # Class labels that are dropped at random while training (`LabelEmbedding`).
@@ -47,15 +47,16 @@ def without_dropout(module: nn.Module) -> None:
 def _open(config: DiffusionConfig, streams: Streams, device: torch.device) -> Denoiser:
     model = config.model
     if isinstance(model, Scratch):
-        found: BareDenoiser = scratch(
+        denoiser: BareDenoiser = scratch(
             model, config.spacing, streams.seed("model") if model.seed is None else model.seed, device
         )
-        return found
+        return denoiser
     if is_pipeline(model):
         return open_pipeline(model, config.spacing, device)
     for key in ("lora", "size"):
         if getattr(model, key) is not None:
             raise ConfigError(
-                f"model.{key}: {model.path!r} holds a denoiser without a pipeline, which has {_OWN[key]}; leave it out"
+                f"model.{key}: {model.path!r} holds a denoiser without a pipeline, which has {_MISSING_FEATURES[key]};"
+                " leave it out"
             )
     return open_bare(Path(model.path), model.dtype, config.spacing, device, model.variant)

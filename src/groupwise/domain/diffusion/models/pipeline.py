@@ -43,18 +43,18 @@ FAMILIES: dict[str, Family] = {
 
 INDEX = "model_index.json"
 BASE = "base_model.json"
-"""Beside an adapter's weights: which model it belongs to."""
+"""The file beside an adapter's weights that names the model it belongs to."""
 
 
 @final
 class PipelineDenoiser:
-    """See `groupwise.domain.diffusion.denoiser.Denoiser`. Text encoders and autoencoder are frozen; the autoencoder
-    computes in fp32.
+    """A pipeline as a denoiser; see `groupwise.domain.diffusion.denoiser.Denoiser`. Text encoders and autoencoder are
+    frozen; the autoencoder computes in fp32.
 
     Args:
         pipe: a pipeline of diffusers.
-        family: what is its own.
-        model: how it was asked for.
+        family: the functions of this class of pipelines.
+        model: the configuration that names it.
         spacing: of a flow's noise levels.
 
     Raises:
@@ -73,7 +73,7 @@ class PipelineDenoiser:
         self._dtype = self._denoiser.dtype
         size = None if model.size is None else (model.size[0], model.size[1])
         self.latent_shape = family.latent_shape(pipe, size)
-        self.size = size or self._own_size()
+        self.size = size or self._default_size()
         self.distilled = family.takes_guidance(pipe)
         self.latent_dtype = torch.promote_types(self._dtype, torch.float32)
         self._flow = is_flow(pipe.scheduler)
@@ -84,71 +84,72 @@ class PipelineDenoiser:
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device that computes."""
         return self._denoiser.device
 
     def check(self, prompts: Sequence[Mapping[str, Any]]) -> None:
-        """Refuses prompts without what the pipeline asks for, and negative prompts that only some have.
+        """Refuses prompts that lack a column the pipeline reads, and negative prompts that only some prompts have.
 
         Raises:
             ConfigError: names the column and the value.
         """
         self.family.check(self.pipe, prompts)
-        given = [columns.get("negative_prompt") for columns in prompts]
-        missing = sum(each is None for each in given)
-        if 0 < missing < len(given):
+        negative_prompts = [columns.get("negative_prompt") for columns in prompts]
+        missing = sum(negative_prompt is None for negative_prompt in negative_prompts)
+        if 0 < missing < len(negative_prompts):
             raise ConfigError(
-                f"negative_prompt: {missing} of {len(given)} prompts have none; give it to all of them, or to none"
+                f"negative_prompt: {missing} of {len(negative_prompts)} prompts have none; give it to all of them, or"
+                " to none"
             )
-        for each in given:
-            if each is not None and not isinstance(each, str):
-                raise ConfigError(f"negative_prompt: {each!r} is no text")
-            if each and self.distilled:
+        for negative_prompt in negative_prompts:
+            if negative_prompt is not None and not isinstance(negative_prompt, str):
+                raise ConfigError(f"negative_prompt: {negative_prompt!r} is no text")
+            if negative_prompt and self.distilled:
                 raise ConfigError(
-                    f"negative_prompt: {each!r}: this model was distilled for guidance and is never run without the"
-                    " prompt; leave the column out"
+                    f"negative_prompt: {negative_prompt!r}: this model was distilled for guidance and is never run"
+                    " without the prompt; leave the column out"
                 )
 
     @torch.no_grad()
     def encode(self, prompts: Sequence[Mapping[str, Any]]) -> Condition:
-        """Prompts through the pipeline's own encoders, in the precision of their weights; `negative_prompt` is a
-        column, else the empty prompt.
+        """Encodes prompts with the pipeline's encoders, in the precision of their weights; the column `negative_prompt`
+        gives the negative prompt, else it is empty.
         """
         self.check(prompts)
-        given = [columns.get("negative_prompt") for columns in prompts]
-        negatives = None if any(each is None for each in given) else [str(each) for each in given]
+        negative_prompts = [columns.get("negative_prompt") for columns in prompts]
+        negatives = None if any(text is None for text in negative_prompts) else [str(text) for text in negative_prompts]
         with torch.autocast(self.device.type, enabled=False):
             return Condition(*self.family.encode(self.pipe, prompts, negatives, self.size))
 
     def predict(self, latents: Tensor, timestep: Tensor, condition: Condition, guidance: float) -> Tensor:
-        """The prediction under guidance, one doubled batch with the unconditional half first."""
-        latents, given, other = latents.to(self._dtype), condition.tensors, condition.unconditional
-        if guidance == 1 or other is None:
-            return self.family.forward(self._denoiser, latents, timestep, given, guidance).to(self.latent_dtype)
-        both = {name: torch.cat([other[name], value]) for name, value in given.items()}
-        found = self.family.forward(
-            self._denoiser, torch.cat([latents, latents]), torch.cat([timestep, timestep]), both, guidance
+        """Predicts under guidance, one doubled batch with the unconditional half first."""
+        latents, tensors, unconditional = latents.to(self._dtype), condition.tensors, condition.unconditional
+        if guidance == 1 or unconditional is None:
+            return self.family.forward(self._denoiser, latents, timestep, tensors, guidance).to(self.latent_dtype)
+        doubled = {name: torch.cat([unconditional[name], value]) for name, value in tensors.items()}
+        predictions = self.family.forward(
+            self._denoiser, torch.cat([latents, latents]), torch.cat([timestep, timestep]), doubled, guidance
         )
-        without, asked = found.to(self.latent_dtype).chunk(2)
-        return without + guidance * (asked - without)
+        unguided, prompted = predictions.to(self.latent_dtype).chunk(2)
+        return unguided + guidance * (prompted - unguided)
 
     def schedule(self, num_steps: int) -> Schedule:
-        """Noise levels of `num_steps` transitions."""
+        """Returns the noise levels of `num_steps` transitions."""
         return read_schedule(
             self.pipe.scheduler, num_steps, spacing=self._spacing, shift=self.family.shift(self.pipe, self.latent_shape)
         )
 
     def noised(self, time: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Timestep, signal and noise at times in (0, 1)."""
+        """Returns timestep, signal and noise at times in (0, 1)."""
         total = int(self.pipe.scheduler.config.num_train_timesteps)
         if self._flow:
             return time * total, 1 - time, time
         index = (time * total).long().clamp(max=total - 1)
-        kept = self.pipe.scheduler.alphas_cumprod.to(time)[index]
-        return index.to(time), kept.sqrt(), (1 - kept).sqrt()
+        alphas = self.pipe.scheduler.alphas_cumprod.to(time)[index]
+        return index.to(time), alphas.sqrt(), (1 - alphas).sqrt()
 
     def to_latents(self, images: Tensor) -> Tensor:
-        """Images through the autoencoder.
+        """Encodes images with the autoencoder.
 
         Raises:
             ConfigError: they are of another size than the model makes.
@@ -161,24 +162,28 @@ class PipelineDenoiser:
         return self.family.pack(autoencoder.encode(self.pipe.vae, images)).to(self.latent_dtype)
 
     def decode(self, latents: Tensor) -> Tensor:
-        """Images in [0, 1], fp32."""
+        """Decodes images in [0, 1], fp32."""
         return autoencoder.decode(self.pipe.vae, self.family.unpack(self.pipe, latents, self.size))
 
     def fingerprint(self) -> str:
-        """Hash of the denoiser's weights (as they are when it is first asked), of all configurations, and of how it was
-        asked for.
+        """Hashes the denoiser's weights (as they are at the first call), all configurations, and the settings of the
+        model.
         """
         if self._initial_hash is None:
-            found = hashlib.blake2b(digest_size=16)
-            parts = {name: settings_of(part) for name, part in self.pipe.components.items()}
-            found.update(json.dumps([parts, self._model.model_dump(mode="json")], sort_keys=True, default=str).encode())
-            found.update(hash_weights(self.module).encode())
-            self._initial_hash = found.hexdigest()
+            digest = hashlib.blake2b(digest_size=16)
+            component_settings = {name: settings_of(part) for name, part in self.pipe.components.items()}
+            digest.update(
+                json.dumps(
+                    [component_settings, self._model.model_dump(mode="json")], sort_keys=True, default=str
+                ).encode()
+            )
+            digest.update(hash_weights(self.module).encode())
+            self._initial_hash = digest.hexdigest()
         return self._initial_hash
 
     def save(self, folder: Path) -> None:
-        """The whole pipeline in diffusers' format; with an adapter its weights alone, and which model they
-        belong to.
+        """Writes the whole pipeline in diffusers' format; of a model with an adapter only the adapter's weights, and
+        the name of the model they belong to.
         """
         if isinstance(self.module, Adapted):
             save_lora(self.pipe, self.family.denoiser, self._denoiser, folder)
@@ -188,15 +193,15 @@ class PipelineDenoiser:
             with quiet():
                 self.pipe.save_pretrained(folder, safe_serialization=True)
 
-    def _own_size(self) -> tuple[int, int]:
+    def _default_size(self) -> tuple[int, int]:
         factor = 2 ** (len(self.pipe.vae.config.block_out_channels) - 1)
-        own = getattr(self.pipe, "default_sample_size", None) or self._denoiser.config.sample_size
-        height, width = (own, own) if isinstance(own, int) else own
+        default_size = getattr(self.pipe, "default_sample_size", None) or self._denoiser.config.sample_size
+        height, width = (default_size, default_size) if isinstance(default_size, int) else default_size
         return height * factor, width * factor
 
 
 def open_pipeline(model: Pretrained, spacing: Spacing, device: torch.device) -> PipelineDenoiser:
-    """A pipeline from a folder or a hub id, or an adapter that `save` wrote on top of the model it belongs to.
+    """Opens a pipeline from a folder or a hub id, or an adapter that `save` wrote on top of the model it belongs to.
 
     Raises:
         ConfigError: a folder without the expected parts, a pipeline of an unknown class, weights that are not
@@ -209,7 +214,7 @@ def open_pipeline(model: Pretrained, spacing: Spacing, device: torch.device) -> 
         return _with_adapter(model, folder, spacing, device)
     family = _family(folder)
     # One dtype for every part: a text encoder in another than the denoiser's could not be read by it.
-    wanted: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "dtype": (
             stored_dtype(folder / family.denoiser, model.variant)
             if model.dtype == "auto"
@@ -217,11 +222,11 @@ def open_pipeline(model: Pretrained, spacing: Spacing, device: torch.device) -> 
         )
     }
     if model.variant is not None:
-        wanted["variant"] = model.variant
-    wanted |= {part: None for part in family.optional if not (folder / part).is_dir()}
+        arguments["variant"] = model.variant
+    arguments |= {part: None for part in family.optional if not (folder / part).is_dir()}
     try:
         pipe: Any = getattr(diffusers, family.pipeline).from_pretrained(
-            folder, use_safetensors=True, local_files_only=True, **wanted
+            folder, use_safetensors=True, local_files_only=True, **arguments
         )
     except (OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise ConfigError(
@@ -235,7 +240,9 @@ def open_pipeline(model: Pretrained, spacing: Spacing, device: torch.device) -> 
 
 
 def is_pipeline(model: Pretrained) -> bool:
-    """Whether a path is a pipeline's folder, an adapter's, or a hub id, rather than the folder of a denoiser alone."""
+    """Tests that a path is a pipeline's folder, an adapter's, or a hub id, rather than the folder of a denoiser
+    alone.
+    """
     folder = Path(model.path)
     if not folder.is_dir() or (folder / BASE).is_file():
         return True
@@ -277,22 +284,29 @@ def _folder(model: Pretrained) -> Path:
 def _family(folder: Path) -> Family:
     index = folder / INDEX
     if not index.is_file():
-        there = ", ".join(sorted(each.name for each in folder.iterdir())) or "nothing"
+        entries = ", ".join(sorted(path.name for path in folder.iterdir())) or "nothing"
         raise ConfigError(
-            f"model.path = {str(folder)!r} has no {INDEX} (there: {there}); give the folder of a pipeline of diffusers"
+            f"model.path = {str(folder)!r} has no {INDEX} (there: {entries}); give the folder of a pipeline of"
+            " diffusers"
         )
-    parts = read_json(index)
-    name = parts.get("_class_name")
+    index_entries = read_json(index)
+    name = index_entries.get("_class_name")
     if name not in FAMILIES:
-        close = nearest(str(name), list(FAMILIES))
-        hint = f"; the nearest is {close}" if close else ""
+        nearest_name = nearest(str(name), list(FAMILIES))
+        hint = f"; the nearest is {nearest_name}" if nearest_name else ""
         raise ConfigError(
             f"model.path = {str(folder)!r} holds a {name}; pipelines that can be trained: {', '.join(FAMILIES)}{hint}"
         )
     family = FAMILIES[name]
-    for part in family.parts:
-        if not isinstance(parts.get(part), list) or parts[part][0] is None or not (folder / part).is_dir():
-            raise ConfigError(f"model.path = {str(folder)!r} has no {part}/; a {name} needs {', '.join(family.parts)}")
+    for part in family.components:
+        if (
+            not isinstance(index_entries.get(part), list)
+            or index_entries[part][0] is None
+            or not (folder / part).is_dir()
+        ):
+            raise ConfigError(
+                f"model.path = {str(folder)!r} has no {part}/; a {name} needs {', '.join(family.components)}"
+            )
     return family
 
 
@@ -304,7 +318,7 @@ def _with_adapter(model: Pretrained, folder: Path, spacing: Spacing, device: tor
             " target_modules it was made with, or load it with pipeline.load_lora_weights and give the folder of the"
             " merged pipeline"
         )
-    found = open_pipeline(model.model_copy(update=base), spacing, device)
-    assert isinstance(found.module, Adapted)
-    load_lora(found.pipe, found.family.denoiser, found.module, folder)
-    return found
+    denoiser = open_pipeline(model.model_copy(update=base), spacing, device)
+    assert isinstance(denoiser.module, Adapted)
+    load_lora(denoiser.pipe, denoiser.family.denoiser, denoiser.module, folder)
+    return denoiser

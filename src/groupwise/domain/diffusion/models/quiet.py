@@ -11,21 +11,21 @@ from typing import Any
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Within the block diffusers and transformers show no progress and log errors only; afterwards they are as they
-    were.
+    """Silences diffusers and transformers within the block: no progress, errors only; afterwards their settings are
+    restored.
     """
     from diffusers.utils import logging as of_diffusers
     from transformers.utils import logging as of_transformers
 
-    rooms: tuple[Any, ...] = (of_diffusers, of_transformers)
-    before = [(room, room.get_verbosity(), room.is_progress_bar_enabled()) for room in rooms]
-    for room in rooms:
-        room.set_verbosity_error()
-        room.disable_progress_bar()
+    loggers: tuple[Any, ...] = (of_diffusers, of_transformers)
+    settings = [(logger, logger.get_verbosity(), logger.is_progress_bar_enabled()) for logger in loggers]
+    for logger in loggers:
+        logger.set_verbosity_error()
+        logger.disable_progress_bar()
     try:
         yield
     finally:
-        for room, verbosity, shown in before:
-            room.set_verbosity(verbosity)
-            if shown:
-                room.enable_progress_bar()
+        for logger, verbosity, had_progress_bar in settings:
+            logger.set_verbosity(verbosity)
+            if had_progress_bar:
+                logger.enable_progress_bar()

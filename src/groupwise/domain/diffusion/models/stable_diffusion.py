@@ -17,11 +17,11 @@ class StableDiffusion:
 
     pipeline = "StableDiffusionPipeline"
     denoiser = "unet"
-    parts: tuple[str, ...] = ("unet", "vae", "text_encoder", "tokenizer", "scheduler")
+    components: tuple[str, ...] = ("unet", "vae", "text_encoder", "tokenizer", "scheduler")
     optional: tuple[str, ...] = ()
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
-        """`[C, h, w]`."""
+        """Returns `[C, h, w]`."""
         return unet_latent_shape(pipe, size)
 
     def check(self, pipe: Any, prompts: Sequence[Mapping[str, Any]]) -> None:
@@ -31,36 +31,38 @@ class StableDiffusion:
     def encode(
         self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
     ) -> tuple[Tensors, Tensors | None]:
-        """Hidden states of the text encoder."""
+        """Encodes hidden states of the text encoder."""
         negative = None if negatives is None else list(negatives)
-        asked, other = pipe.encode_prompt(texts(prompts), pipe.unet.device, 1, True, negative)
-        return {"encoder_hidden_states": asked}, {"encoder_hidden_states": other}
+        hidden, negative_hidden = pipe.encode_prompt(texts(prompts), pipe.unet.device, 1, True, negative)
+        return {"encoder_hidden_states": hidden}, {"encoder_hidden_states": negative_hidden}
 
     def takes_guidance(self, pipe: Any) -> bool:
-        """Never: distilled ones are refused."""
+        """Returns False: distilled models are refused."""
         return False
 
     def forward(
-        self, denoiser: Any, latents: Tensor, timestep: Tensor, given: Mapping[str, Tensor], guidance: float
+        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
     ) -> Tensor:
-        """The UNet's prediction."""
-        return denoiser(latents, timestep, encoder_hidden_states=given["encoder_hidden_states"], return_dict=False)[0]
+        """Computes the UNet's prediction."""
+        return denoiser(latents, timestep, encoder_hidden_states=condition["encoder_hidden_states"], return_dict=False)[
+            0
+        ]
 
     def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
-        """None."""
+        """Returns None: the noise levels do not depend on the size."""
         return None
 
     def unpack(self, pipe: Any, latents: Tensor, size: tuple[int, int]) -> Tensor:
-        """As they are."""
+        """Returns the latents unchanged."""
         return latents
 
     def pack(self, latents: Tensor) -> Tensor:
-        """As they are."""
+        """Returns the latents unchanged."""
         return latents
 
 
 def unet_latent_shape(pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
-    """`[C, h, w]` of a pipeline with a conditional UNet.
+    """Returns `[C, h, w]` of a pipeline with a conditional UNet.
 
     Raises:
         ConfigError: a UNet for another task (inpainting, distilled guidance), or a size it cannot make.

@@ -18,7 +18,7 @@ class StableDiffusion3:
 
     pipeline = "StableDiffusion3Pipeline"
     denoiser = "transformer"
-    parts: tuple[str, ...] = (
+    components: tuple[str, ...] = (
         "transformer",
         "vae",
         "text_encoder",
@@ -30,7 +30,7 @@ class StableDiffusion3:
     optional: tuple[str, ...] = ("text_encoder_3", "tokenizer_3")
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
-        """`[C, h, w]`."""
+        """Returns `[C, h, w]`."""
         config = pipe.transformer.config
         return (config.in_channels, *image_size(size, config.sample_size, pipe.vae_scale_factor, config.patch_size))
 
@@ -41,9 +41,9 @@ class StableDiffusion3:
     def encode(
         self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
     ) -> tuple[Tensors, Tensors | None]:
-        """Hidden states and pooled text."""
+        """Encodes hidden states and pooled text."""
         words = texts(prompts)
-        asked, other, pooled, other_pooled = pipe.encode_prompt(
+        hidden, negative_hidden, pooled, negative_pooled = pipe.encode_prompt(
             prompt=words,
             prompt_2=words,
             prompt_3=words,
@@ -52,36 +52,36 @@ class StableDiffusion3:
             num_images_per_prompt=1,
             do_classifier_free_guidance=True,
         )
-        given = {"encoder_hidden_states": asked, "pooled_projections": pooled}
-        return given, {"encoder_hidden_states": other, "pooled_projections": other_pooled}
+        condition = {"encoder_hidden_states": hidden, "pooled_projections": pooled}
+        return condition, {"encoder_hidden_states": negative_hidden, "pooled_projections": negative_pooled}
 
     def takes_guidance(self, pipe: Any) -> bool:
-        """Never."""
+        """Returns False: no such model is distilled for guidance."""
         return False
 
     def forward(
-        self, denoiser: Any, latents: Tensor, timestep: Tensor, given: Mapping[str, Tensor], guidance: float
+        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
     ) -> Tensor:
-        """The transformer's velocity."""
+        """Computes the transformer's velocity."""
         return denoiser(
             hidden_states=latents,
             timestep=timestep,
-            encoder_hidden_states=given["encoder_hidden_states"],
-            pooled_projections=given["pooled_projections"],
+            encoder_hidden_states=condition["encoder_hidden_states"],
+            pooled_projections=condition["pooled_projections"],
             return_dict=False,
         )[0]
 
     def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
-        """Of SD 3.5's schedulers, where they ask for it."""
+        """Computes the shift of SD 3.5's schedulers, where their settings ask for it."""
         if not pipe.scheduler.config.get("use_dynamic_shifting", False):
             return None
         patch = pipe.transformer.config.patch_size
         return dynamic_shift(pipe.scheduler, (latent_shape[1] // patch) * (latent_shape[2] // patch), 1.16)
 
     def unpack(self, pipe: Any, latents: Tensor, size: tuple[int, int]) -> Tensor:
-        """As they are."""
+        """Returns the latents unchanged."""
         return latents
 
     def pack(self, latents: Tensor) -> Tensor:
-        """As they are."""
+        """Returns the latents unchanged."""
         return latents

@@ -20,11 +20,11 @@ class StableDiffusionXL:
 
     pipeline = "StableDiffusionXLPipeline"
     denoiser = "unet"
-    parts: tuple[str, ...] = ("unet", "vae", "text_encoder_2", "tokenizer_2", "scheduler")
+    components: tuple[str, ...] = ("unet", "vae", "text_encoder_2", "tokenizer_2", "scheduler")
     optional: tuple[str, ...] = ()
 
     def latent_shape(self, pipe: Any, size: tuple[int, int] | None) -> tuple[int, ...]:
-        """`[C, h, w]`."""
+        """Returns `[C, h, w]`."""
         return unet_latent_shape(pipe, size)
 
     def check(self, pipe: Any, prompts: Sequence[Mapping[str, Any]]) -> None:
@@ -34,11 +34,11 @@ class StableDiffusionXL:
     def encode(
         self, pipe: Any, prompts: Sequence[Mapping[str, Any]], negatives: Sequence[str] | None, size: tuple[int, int]
     ) -> tuple[Tensors, Tensors | None]:
-        """Hidden states and pooled text; the empty negative prompt is all zeros where the pipeline says so
+        """Encodes hidden states and pooled text; the empty negative prompt is all zeros where the pipeline says so
         (`force_zeros_for_empty_prompt`).
         """
         negative = None if negatives is None else list(negatives)
-        asked, other, pooled, other_pooled = pipe.encode_prompt(
+        hidden, negative_hidden, pooled, negative_pooled = pipe.encode_prompt(
             prompt=texts(prompts),
             device=pipe.unet.device,
             num_images_per_prompt=1,
@@ -46,35 +46,35 @@ class StableDiffusionXL:
             negative_prompt=negative,
         )
         # Original size, crop and target size.
-        ids = torch.tensor([[*size, 0, 0, *size]], dtype=asked.dtype, device=asked.device).repeat(len(prompts), 1)
-        given = {"encoder_hidden_states": asked, "text_embeds": pooled, "time_ids": ids}
-        return given, {"encoder_hidden_states": other, "text_embeds": other_pooled, "time_ids": ids}
+        ids = torch.tensor([[*size, 0, 0, *size]], dtype=hidden.dtype, device=hidden.device).repeat(len(prompts), 1)
+        condition = {"encoder_hidden_states": hidden, "text_embeds": pooled, "time_ids": ids}
+        return condition, {"encoder_hidden_states": negative_hidden, "text_embeds": negative_pooled, "time_ids": ids}
 
     def takes_guidance(self, pipe: Any) -> bool:
-        """Never: distilled ones are refused."""
+        """Returns False: distilled models are refused."""
         return False
 
     def forward(
-        self, denoiser: Any, latents: Tensor, timestep: Tensor, given: Mapping[str, Tensor], guidance: float
+        self, denoiser: Any, latents: Tensor, timestep: Tensor, condition: Mapping[str, Tensor], guidance: float
     ) -> Tensor:
-        """The UNet's prediction."""
-        added = {"text_embeds": given["text_embeds"], "time_ids": given["time_ids"]}
+        """Computes the UNet's prediction."""
+        added = {"text_embeds": condition["text_embeds"], "time_ids": condition["time_ids"]}
         return denoiser(
             latents,
             timestep,
-            encoder_hidden_states=given["encoder_hidden_states"],
+            encoder_hidden_states=condition["encoder_hidden_states"],
             added_cond_kwargs=added,
             return_dict=False,
         )[0]
 
     def shift(self, pipe: Any, latent_shape: Sequence[int]) -> float | None:
-        """None."""
+        """Returns None: the noise levels do not depend on the size."""
         return None
 
     def unpack(self, pipe: Any, latents: Tensor, size: tuple[int, int]) -> Tensor:
-        """As they are."""
+        """Returns the latents unchanged."""
         return latents
 
     def pack(self, latents: Tensor) -> Tensor:
-        """As they are."""
+        """Returns the latents unchanged."""
         return latents

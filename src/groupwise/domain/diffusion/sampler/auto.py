@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 from groupwise.config import Config
 from groupwise.domain.diffusion.sampler.ddim import DDIM
 from groupwise.domain.diffusion.sampler.flow_sde import FlowSDE
-from groupwise.domain.diffusion.sampler.positive import noisy
+from groupwise.domain.diffusion.sampler.noise_level import noisy
 from groupwise.domain.diffusion.sampler.step import Spread, Step
 
 
@@ -41,5 +41,5 @@ class Auto(Config):
     eta: Annotated[float, Field(le=1, allow_inf_nan=False), AfterValidator(noisy("eta", 1.0))] = 1.0
 
     def __call__(self, step: Step) -> Spread:
-        """The noise kept and the noise that is new."""
+        """Returns the factor of the predicted noise and the standard deviation of the new noise."""
         return FlowSDE(noise=self.noise)(step) if step.flow else DDIM(eta=self.eta)(step)

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal, final
 from pydantic import AfterValidator, Field
 
 from groupwise.config import Config
-from groupwise.domain.diffusion.sampler.positive import noisy
+from groupwise.domain.diffusion.sampler.noise_level import noisy
 from groupwise.domain.diffusion.sampler.step import Spread, Step
 
 
@@ -44,6 +44,6 @@ class CPS(Config):
     eta: Annotated[float, Field(le=1, allow_inf_nan=False), AfterValidator(noisy("eta", 0.7))] = 0.7
 
     def __call__(self, step: Step) -> Spread:
-        """The noise kept and the noise that is new."""
+        """Returns the factor of the predicted noise and the standard deviation of the new noise."""
         angle = self.eta * math.pi / 2
         return Spread(step.next_noise * math.cos(angle), step.next_noise * math.sin(angle))

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, final
 from pydantic import AfterValidator, Field
 
 from groupwise.config import Config
-from groupwise.domain.diffusion.sampler.positive import noisy
+from groupwise.domain.diffusion.sampler.noise_level import noisy
 from groupwise.domain.diffusion.sampler.step import Spread, Step
 
 
@@ -34,6 +34,6 @@ class DanceSDE(Config):
     noise: Annotated[float, Field(allow_inf_nan=False), AfterValidator(noisy("noise", 0.3))] = 0.3
 
     def __call__(self, step: Step) -> Spread:
-        """The noise kept and the noise that is new."""
+        """Returns the factor of the predicted noise and the standard deviation of the new noise."""
         variance = self.noise**2 * step.size
         return Spread(step.next_noise - variance / (2 * step.noise), variance.sqrt())

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, final
 from pydantic import AfterValidator, Field
 
 from groupwise.config import Config
-from groupwise.domain.diffusion.sampler.positive import noisy
+from groupwise.domain.diffusion.sampler.noise_level import noisy
 from groupwise.domain.diffusion.sampler.step import Spread, Step
 
 
@@ -38,7 +38,7 @@ class DDIM(Config):
     eta: Annotated[float, Field(le=1, allow_inf_nan=False), AfterValidator(noisy("eta", 1.0))] = 1.0
 
     def __call__(self, step: Step) -> Spread:
-        """The noise kept and the noise that is new."""
+        """Returns the factor of the predicted noise and the standard deviation of the new noise."""
         ancestral = (step.noise**2 - (step.signal * step.next_noise / step.next_signal) ** 2).clamp(
             min=0
         ).sqrt() / step.noise

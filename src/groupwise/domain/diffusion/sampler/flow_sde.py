@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal, final
 from pydantic import AfterValidator, Field
 
 from groupwise.config import Config
-from groupwise.domain.diffusion.sampler.positive import noisy
+from groupwise.domain.diffusion.sampler.noise_level import noisy
 from groupwise.domain.diffusion.sampler.step import Spread, Step
 
 
@@ -39,7 +39,7 @@ class FlowSDE(Config):
     noise: Annotated[float, Field(allow_inf_nan=False), AfterValidator(noisy("noise", 0.7))] = 0.7
 
     def __call__(self, step: Step) -> Spread:
-        """The noise kept and the noise that is new."""
-        left = (1 - step.noise).where(step.noise < 1, 1 - step.next_noise)
-        variance = self.noise**2 * step.noise / left * step.size
+        """Returns the factor of the predicted noise and the standard deviation of the new noise."""
+        remaining_signal = (1 - step.noise).where(step.noise < 1, 1 - step.next_noise)
+        variance = self.noise**2 * step.noise / remaining_signal * step.size
         return Spread(step.next_noise - variance / (2 * step.noise), variance.sqrt())

@@ -1,4 +1,4 @@
-"""The check that a stochastic sampler has noise at all."""
+"""The validator that a stochastic sampler has noise at all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 def noisy(key: str, usual: float) -> Callable[[float], float]:
-    """A validator of a noise level: above 0.
+    """Makes a validator of a noise level, which must be above 0.
 
     Example:
         >>> noisy("eta", 0.7)(0.5)

@@ -29,5 +29,5 @@ class ODE(Config):
     kind: Literal["ode"] = "ode"
 
     def __call__(self, step: Step) -> Spread:
-        """All of the predicted noise, and none that is new."""
+        """Returns all of the predicted noise, and no new noise."""
         return Spread(step.next_noise, 0 * step.next_noise)

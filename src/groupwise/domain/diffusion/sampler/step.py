@@ -1,5 +1,5 @@
-"""What a sampler is asked and what it answers: the noise levels at both ends of a transition, and how much of the noise
-is kept and how much is new.
+"""The input and output of a sampler: the noise levels at both ends of a transition; the factor of the predicted noise
+and the standard deviation of the new noise.
 
 Every sampler here is of one form. With `x = a x0 + b e` at the transition's start and `a', b'` at its end, the model's
 prediction gives `x0` and `e`, and
@@ -41,15 +41,15 @@ class Step:
 
     @staticmethod
     def of(schedule: Schedule, index: Tensor) -> Step:
-        """Transitions `index` `[N]` of a schedule."""
-        after = index + 1
+        """Selects transitions `index` `[N]` of a schedule."""
+        end = index + 1
         return Step(
             schedule.signal[index],
             schedule.noise[index],
             schedule.time[index],
-            schedule.signal[after],
-            schedule.noise[after],
-            schedule.time[after],
+            schedule.signal[end],
+            schedule.noise[end],
+            schedule.time[end],
             schedule.kind == "flow",
         )
 
@@ -62,7 +62,7 @@ class Step:
 @final
 @dataclass(frozen=True)
 class Spread:
-    """How a transition spreads.
+    """The mean and the spread of a transition's noise.
 
     Args:
         kept: `[N]`, factor of the predicted noise in the mean.

@@ -1,4 +1,4 @@
-"""Where prompts (and images to learn from) come from, one source a file; adding a file to this union is the whole
+"""Sources of prompts, and of images to learn from, one source a file; adding a file to this union is the whole
 registration.
 """
 

@@ -1,4 +1,4 @@
-"""What a source gives: prompts as columns, and images with their prompts to learn from."""
+"""The contents of a source: prompts as columns, and images with their prompts to learn from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True)
 class Content:
-    """What a source holds.
+    """The prompts and images of a source.
 
     Args:
         prompts: columns of each prompt, `prompt` (a text) among them.
@@ -30,10 +30,10 @@ class Content:
 
 @final
 class Nothing(Config):
-    """No prompts at all: of a model that is asked something else."""
+    """A source without prompts, for a model that is asked something else."""
 
     kind: Literal["nothing"] = "nothing"
 
     def read(self) -> Content:
-        """Nothing."""
+        """Returns no prompts."""
         return Content(())

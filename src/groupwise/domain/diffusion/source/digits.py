@@ -34,7 +34,7 @@ class Digits(Config):
     seed: Seed = 0
 
     def read(self) -> Content:
-        """Prompts with the columns `prompt` and `label`, and the images."""
+        """Reads the prompts, with the columns `prompt` and `label`, and the images."""
         images, labels = load()
         return Content(
             [{"prompt": f"the digit {digit}", "label": digit} for digit in range(10)],
@@ -44,15 +44,15 @@ class Digits(Config):
 
 
 def load() -> tuple[np.ndarray, np.ndarray]:
-    """All images `[1797, 8, 8]` in [0, 1], and their true labels."""
+    """Loads all images `[1797, 8, 8]` in [0, 1], and their true labels."""
     from sklearn.datasets import load_digits
 
-    found: Any = load_digits()
-    return (found.images / 16).astype("float32"), found.target.astype("int64")
+    digits: Any = load_digits()
+    return (digits.images / 16).astype("float32"), digits.target.astype("int64")
 
 
 def spoil(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
-    """The labels with exactly `round(share * N)` of them replaced by another digit, each of the nine others alike.
+    """Replaces exactly `round(share * N)` of the labels by another digit; all nine others are equally likely.
 
     Example:
         >>> import numpy as np
@@ -62,7 +62,7 @@ def spoil(labels: np.ndarray, share: float, seed: int) -> np.ndarray:
     import numpy as np
 
     random = np.random.default_rng(seed)
-    chosen = random.choice(len(labels), size=round(share * len(labels)), replace=False)
+    spoiled = random.choice(len(labels), size=round(share * len(labels)), replace=False)
     wrong = labels.copy()
-    wrong[chosen] = (labels[chosen] + random.integers(1, 10, size=len(chosen))) % 10
+    wrong[spoiled] = (labels[spoiled] + random.integers(1, 10, size=len(spoiled))) % 10
     return wrong

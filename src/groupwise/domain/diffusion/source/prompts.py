@@ -21,7 +21,6 @@ class PromptFile(Config):
     A row that asks for a class by its number (`label`) needs no text.
 
     Args:
-        path: the file.
         prompt_column: of a `.jsonl` file.
 
     Example:
@@ -37,15 +36,15 @@ class PromptFile(Config):
     prompt_column: str = "prompt"
 
     def read(self) -> Content:
-        """Every distinct prompt, in the file's order.
+        """Reads every distinct prompt, in the file's order.
 
         Raises:
             ConfigError: the file cannot be read, a row lacks the column, or there is no prompt; names file and line.
         """
-        found = self._rows() if Path(self.path).suffix.lower() == ".jsonl" else self._lines()
-        if not found:
+        rows = self._rows() if Path(self.path).suffix.lower() == ".jsonl" else self._lines()
+        if not rows:
             raise ConfigError(f"data.source.path = {self.path!r} holds no prompt; write one a line")
-        return Content(list({json.dumps(row, sort_keys=True): row for row in found}.values()))
+        return Content(list({json.dumps(row, sort_keys=True): row for row in rows}.values()))
 
     def _lines(self) -> list[dict[str, Any]]:
         try:
@@ -61,14 +60,14 @@ class PromptFile(Config):
     def _rows(self) -> list[dict[str, Any]]:
         return [self._row(where, row) for where, row in read_json_lines(self.path, "data.source.path")]
 
-    def _row(self, where: str, row: dict[str, Any]) -> dict[str, Any]:
+    def _row(self, place: str, row: dict[str, Any]) -> dict[str, Any]:
         text = row.get(self.prompt_column)
         if self.prompt_column not in row and isinstance(row.get("label"), int):
             # A class is asked for by its number; the text is for people.
             text = f"class {row['label']}"
         if not isinstance(text, str) or not text.strip():
             raise ConfigError(
-                f"{where} has no text in column {self.prompt_column!r} (there: {sorted(row)}); set"
+                f"{place} has no text in column {self.prompt_column!r} (there: {sorted(row)}); set"
                 " data.source.prompt_column, or give it one"
             )
         return {**row, "prompt": text}

@@ -26,5 +26,5 @@ class Texts(Config):
     prompts: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(min_length=1)]
 
     def read(self) -> Content:
-        """Every prompt once, in this order."""
+        """Returns every prompt once, in this order."""
         return Content([{"prompt": prompt} for prompt in dict.fromkeys(self.prompts)])

@@ -1,6 +1,4 @@
-"""What is done to a clean image before it is restored, one degradation a file; adding a file to this union is the whole
-registration.
-"""
+"""Degradations of clean images, one a file; adding a file to this union is the whole registration."""
 
 from __future__ import annotations
 

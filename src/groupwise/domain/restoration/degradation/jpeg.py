@@ -32,5 +32,5 @@ class Jpeg(Config):
         from groupwise.reward.image import through_jpeg
 
         levels = (image.clip(0, 1) * 255 + 0.5).astype("uint8")
-        found = through_jpeg(levels[0] if len(levels) == 1 else levels.transpose(1, 2, 0), self.quality)
-        return (found[None] if found.ndim == 2 else found.transpose(2, 0, 1)).astype("float32") / 255
+        decoded = through_jpeg(levels[0] if len(levels) == 1 else levels.transpose(1, 2, 0), self.quality)
+        return (decoded[None] if decoded.ndim == 2 else decoded.transpose(2, 0, 1)).astype("float32") / 255

@@ -25,14 +25,13 @@ class Mixed(Config):
 
     Args:
         parts: degradations.
-        choose: see above.
 
     Example:
         >>> import numpy
-        >>> both = Mixed(
+        >>> twice_darker = Mixed(
         ...     parts=(LowLight(gain=0.5, gamma=1.0, photons=None), LowLight(gain=0.5, gamma=1.0, photons=None))
         ... )
-        >>> both(numpy.ones((1, 1, 1), "float32"), numpy.random.default_rng(0)).item()
+        >>> twice_darker(numpy.ones((1, 1, 1), "float32"), numpy.random.default_rng(0)).item()
         0.25
     """
 

@@ -22,9 +22,9 @@ class Custom(Config):
 
     Args:
         path: `package.module:Class`.
-        arguments: of the class.
+        arguments: arguments of the class.
         channels: of the images.
-        controls: how many control parameters it has.
+        controls: the number of its control parameters.
     """
 
     kind: Literal["custom"] = "custom"
@@ -35,11 +35,11 @@ class Custom(Config):
 
     @property
     def num_controls(self) -> int:
-        """Control parameters that a policy may choose."""
+        """The number of control parameters that a policy may choose."""
         return self.controls
 
     def build(self) -> nn.Module:
-        """The network as the user's code makes it.
+        """Builds the network with the user's code.
 
         Raises:
             ConfigError: it cannot be imported or built, or is no module; names path and reason.
@@ -47,22 +47,22 @@ class Custom(Config):
         from torch import nn
 
         try:
-            found: Any = user_module(self.path)
+            target: Any = user_module(self.path)
         # A user's module may fail in any way while it is imported.
         except Exception as error:
-            what = f"{type(error).__name__}: {error}"
+            problem = f"{type(error).__name__}: {error}"
             raise ConfigError(
-                f"network.path = {self.path!r}: the module cannot be imported: {what}; it must be installed or lie in"
-                " the working directory"
+                f"network.path = {self.path!r}: the module cannot be imported: {problem}; it must be installed or lie"
+                " in the working directory"
             ) from error
         try:
             for part in self.path.name.split("."):
-                found = getattr(found, part)
-            network = found(**self.arguments)
+                target = getattr(target, part)
+            network = target(**self.arguments)
         except Exception as error:
-            what = f"{type(error).__name__}: {error}{raised_at(error)}"
+            problem = f"{type(error).__name__}: {error}{raised_at(error)}"
             raise ConfigError(
-                f"network.path = {self.path!r}: {what}; write package.module:Class and its arguments"
+                f"network.path = {self.path!r}: {problem}; write package.module:Class and its arguments"
             ) from error
         if not isinstance(network, nn.Module):
             raise ConfigError(

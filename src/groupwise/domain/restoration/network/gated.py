@@ -44,11 +44,11 @@ class Gated(Config):
 
     @property
     def num_controls(self) -> int:
-        """Control parameters that a policy may choose: one a band."""
+        """The number of control parameters that a policy may choose: one a band."""
         return self.bands
 
     def build(self) -> nn.Module:
-        """The network with fresh weights."""
+        """Builds the network with fresh weights."""
         from groupwise.domain.restoration.network.modules import GatedStack
 
         return GatedStack(self.channels, self.width, self.depth, self.bands, self.concentration)

@@ -1,4 +1,4 @@
-"""The networks themselves, in torch; their configurations are beside."""
+"""The networks in torch; their configurations lie beside this file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn import functional
 
 @final
 class ResidualStack(nn.Module):
-    """See `residual.Residual`."""
+    """The network of `residual.Residual`."""
 
     def __init__(self, channels: int, width: int, depth: int) -> None:
         super().__init__()
@@ -28,10 +28,11 @@ class ResidualStack(nn.Module):
 
 @final
 class GatedStack(nn.Module):
-    """See `gated.Gated`."""
+    """The network of `gated.Gated`."""
 
     identity_without = ("head.",)
-    """What fresh weights of these names' beginnings leave as it is: a checkpoint of the plain network may lack them."""
+    """Prefixes of the weights that change nothing while they are fresh: a checkpoint of the plain network may lack"
+    " them."""
 
     def __init__(self, channels: int, width: int, depth: int, bands: int, concentration: float) -> None:
         super().__init__()
@@ -42,7 +43,7 @@ class GatedStack(nn.Module):
         self.num_controls, self.start = bands, concentration
 
     def controls(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """The most likely gates and their concentration, `[N, K]` each."""
+        """Computes the most likely gates and their concentration, `[N, K]` each."""
         logit, log_scale = self.head(self.stack.features(images).mean((2, 3))).chunk(2, dim=1)
         return logit.sigmoid(), self.start * log_scale.exp()
 
@@ -61,7 +62,7 @@ class GatedStack(nn.Module):
 
 @final
 class NAFNetwork(nn.Module):
-    """See `nafnet.NAFNet`."""
+    """The network of `nafnet.NAFNet`."""
 
     def __init__(self, channels: int, width: int, encoder: Sequence[int], middle: int, decoder: Sequence[int]) -> None:
         super().__init__()
@@ -118,9 +119,9 @@ class NAFBlock(nn.Module):
         self.gamma = nn.Parameter(torch.zeros(1, width, 1, 1))
 
     def forward(self, value: Tensor) -> Tensor:
-        first = _gate(self.depthwise(self.expand(self.norm1(value))))
-        first = first * self.attention(first.mean((2, 3), keepdim=True))
-        value = value + self.beta * self.project(first)
+        hidden = _gate(self.depthwise(self.expand(self.norm1(value))))
+        hidden = hidden * self.attention(hidden.mean((2, 3), keepdim=True))
+        value = value + self.beta * self.project(hidden)
         return value + self.gamma * self.narrow(_gate(self.widen(self.norm2(value))))
 
 
@@ -132,8 +133,8 @@ class _ChannelNorm(nn.Module):
         self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
 
     def forward(self, value: Tensor) -> Tensor:
-        found = functional.layer_norm(value.permute(0, 2, 3, 1), (value.shape[1],), self.weight, self.bias, 1e-6)
-        return found.permute(0, 3, 1, 2)
+        normed = functional.layer_norm(value.permute(0, 2, 3, 1), (value.shape[1],), self.weight, self.bias, 1e-6)
+        return normed.permute(0, 3, 1, 2)
 
 
 def _blocks(width: int, number: int) -> nn.Sequential:
@@ -141,23 +142,23 @@ def _blocks(width: int, number: int) -> nn.Sequential:
 
 
 def _gate(value: Tensor) -> Tensor:
-    first, second = value.chunk(2, dim=1)
-    return first * second
+    left, right = value.chunk(2, dim=1)
+    return left * right
 
 
 def _bands(value: Tensor, number: int) -> list[Tensor]:
-    """`number` images that add up to `value`: what each averaging over a window twice as large takes away, and at last
-    what is left.
+    """Splits `value` into `number` images that add up to it: each averaging over a window twice as large takes one
+    away, and the last is the remainder.
     """
-    found, rest = [], value
+    bands, remainder = [], value
     for level in range(1, number):
         window = min(2**level, *value.shape[2:])
         smooth = functional.interpolate(
-            functional.avg_pool2d(rest, window, ceil_mode=True, count_include_pad=False),
+            functional.avg_pool2d(remainder, window, ceil_mode=True, count_include_pad=False),
             size=value.shape[2:],
             mode="bilinear",
             align_corners=False,
         )
-        found.append(rest - smooth)
-        rest = smooth
-    return [*found, rest]
+        bands.append(remainder - smooth)
+        remainder = smooth
+    return [*bands, remainder]

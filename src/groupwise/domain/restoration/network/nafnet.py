@@ -38,11 +38,11 @@ class NAFNet(Config):
 
     @property
     def num_controls(self) -> int:
-        """Control parameters that a policy could choose: none."""
+        """The number of control parameters that a policy could choose: none."""
         return 0
 
     def model_post_init(self, context: object) -> None:
-        """Levels down and up must match."""
+        """Refuses decoders with another number of levels than the encoder."""
         if len(self.encoder) != len(self.decoder):
             raise ValueError(
                 f"decoder = {list(self.decoder)} has {len(self.decoder)} levels and encoder {len(self.encoder)}; write"
@@ -50,7 +50,7 @@ class NAFNet(Config):
             )
 
     def build(self) -> nn.Module:
-        """The network with fresh weights."""
+        """Builds the network with fresh weights."""
         from groupwise.domain.restoration.network.modules import NAFNetwork
 
         return NAFNetwork(self.channels, self.width, self.encoder, self.middle, self.decoder)

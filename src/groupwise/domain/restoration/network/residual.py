@@ -36,11 +36,11 @@ class Residual(Config):
 
     @property
     def num_controls(self) -> int:
-        """Control parameters that a policy could choose: none."""
+        """The number of control parameters that a policy could choose: none."""
         return 0
 
     def build(self) -> nn.Module:
-        """The network with fresh weights."""
+        """Builds the network with fresh weights."""
         from groupwise.domain.restoration.network.modules import ResidualStack
 
         return ResidualStack(self.channels, self.width, self.depth)

@@ -1,5 +1,5 @@
-"""What a network's output becomes when it is drawn: every pixel, or its control parameters. One file a kind; the mode
-of each is the network as it ships.
+"""Policies over a network's output: every pixel is drawn, or its control parameters are. One file a kind; the mode of
+each is the network as it ships.
 """
 
 from __future__ import annotations

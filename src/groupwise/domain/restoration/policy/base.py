@@ -1,4 +1,4 @@
-"""What the domain needs of a policy: draw, score again, compare with a reference."""
+"""The interface of a policy: draw, score again, compare with a reference."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ Fields = dict[str, Tensor]
 
 
 def wide(value: Tensor) -> Tensor:
-    """At least single precision: a log-prob of half precision is no more than a guess."""
+    """Converts to at least single precision: a log-prob of half precision is no more than a guess."""
     return value.to(torch.promote_types(value.dtype, torch.float32))
 
 
 @final
 @dataclass(frozen=True)
 class Drawn:
-    """What was drawn.
+    """The images that were drawn, and their log-probs.
 
     Args:
         images: `[B, C, H, W]` in [0, 1].
@@ -34,7 +34,7 @@ class Drawn:
 
 
 class Policy(Protocol):
-    """A distribution over restored images (or what makes them), given by a network.
+    """A distribution over restored images (or over a network's controls), given by a network.
 
     `unit` is what a log-prob is per; `supplies` the fields of `Scored` it can give.
     """
@@ -43,7 +43,7 @@ class Policy(Protocol):
     supplies: frozenset[str]
 
     def check(self, module: nn.Module, image: Tensor) -> None:
-        """Raises a ConfigError where the network or the size of the images `[1, C, H, W]` does not suit."""
+        """Refuses a network, or images `[1, C, H, W]` of a size, that do not suit the policy."""
         ...
 
     def draw(
@@ -55,10 +55,9 @@ class Policy(Protocol):
         sigma: float | None,
         requires: frozenset[str],
     ) -> Drawn:
-        """A group for each of the `P` images, member by member.
+        """Draws a group for each of the `P` images, member by member.
 
         Args:
-            module: the network.
             degraded: `[P, C, H, W]`.
             group_size: members of a group.
             generators: one a member, `P group_size` of them; None takes the mode, which is the network as it ships.
@@ -70,14 +69,13 @@ class Policy(Protocol):
     def fields(
         self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor], requires: frozenset[str]
     ) -> tuple[Fields, Tensor | None]:
-        """Fields `[B, T]` under the live network, with gradient, and its output for the `P` images where it was
-        computed on the way.
+        """Computes fields `[B, T]` under the live network, with gradient, and its output for the `P` images where it
+        was computed on the way.
 
         Args:
-            module: the network.
             degraded: `[P, C, H, W]`, each image once.
-            row: `[B]`, whose image a member is of.
-            payload: what `draw` kept of the members, and what `reference` added.
+            row: `[B]`, the place of each member's image.
+            payload: the tensors that `draw` and `reference` returned.
             requires: fields beside the log-prob.
         """
         ...
@@ -85,5 +83,5 @@ class Policy(Protocol):
     def reference(
         self, module: nn.Module, degraded: Tensor, row: Tensor, payload: Mapping[str, Tensor]
     ) -> dict[str, Tensor]:
-        """What `exact_divergence` needs of the network that is active now, `[B, ...]` each."""
+        """Computes what `exact_divergence` needs of the active network, `[B, ...]` each."""
         ...

@@ -30,7 +30,7 @@ class Pixels(Config):
     antithetic: bool = True
 
     def open(self) -> Policy:
-        """The policy itself."""
+        """Opens the policy."""
         from groupwise.domain.restoration.policy.pixels import PixelPolicy
 
         return PixelPolicy(self)
@@ -48,7 +48,7 @@ class Gates(Config):
     kind: Literal["gates"] = "gates"
 
     def open(self) -> Policy:
-        """The policy itself."""
+        """Opens the policy."""
         from groupwise.domain.restoration.policy.gates import GatePolicy
 
         return GatePolicy()

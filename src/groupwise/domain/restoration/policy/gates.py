@@ -76,13 +76,13 @@ class GatePolicy:
 
 
 def _check_controls(module: Any, image: Tensor) -> None:
-    """What a network of the user's says of its control parameters, tried on one image.
+    """Tries a user's network on one image and refuses control parameters that are not as the policy needs them.
 
     Raises:
         ConfigError: it is not what the policy draws from, or the network restores with something else than their mode.
     """
     number = module.num_controls
-    wanted = (
+    requirement = (
         f"controls(x) must give (mode, concentration), each [N, {number}] (num_controls = {number}), modes in [0, 1]"
         " and concentrations above 0"
     )
@@ -94,14 +94,14 @@ def _check_controls(module: Any, image: Tensor) -> None:
     except Exception as error:
         raise ConfigError(
             f"network: its control parameters fail on images of {list(image.shape)}: {type(error).__name__}: {error};"
-            f" {wanted}, and the network must take controls=[N, K] beside the images"
+            f" {requirement}, and the network must take controls=[N, K] beside the images"
         ) from error
     if shapes != [[1, number], [1, number]]:
-        raise ConfigError(f"network: controls(x) gives {shapes[0]} and {shapes[1]} for one image; {wanted}")
+        raise ConfigError(f"network: controls(x) gives {shapes[0]} and {shapes[1]} for one image; {requirement}")
     if not (mode.ge(0).all() and mode.le(1).all() and concentration.gt(0).all() and concentration.isfinite().all()):
         raise ConfigError(
             f"network: controls(x) gives modes {mode[0].tolist()} and concentrations {concentration[0].tolist()};"
-            f" {wanted}"
+            f" {requirement}"
         )
     if not torch.allclose(at_mode, plain, rtol=1e-3, atol=1e-3):
         gap = float((at_mode - plain).abs().max())
@@ -120,31 +120,31 @@ def _parameters(module: nn.Module, degraded: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _draw(alpha: Tensor, beta: Tensor, generator: torch.Generator) -> Tensor:
-    """By inverse transform through a uniform draw: exact for the distribution and keyed by the generator."""
+    """Draws by inverse transform from a uniform number: exact for the distribution and keyed by the generator."""
     import numpy as np
     from scipy.special import betaincinv
 
     uniform = torch.rand(alpha.shape, generator=generator, dtype=torch.float64).numpy()
-    found = betaincinv(
+    gates = betaincinv(
         np.asarray(alpha.detach().cpu(), dtype=np.float64), np.asarray(beta.detach().cpu(), dtype=np.float64), uniform
     )
-    return torch.from_numpy(np.atleast_1d(found)).to(alpha)
+    return torch.from_numpy(np.atleast_1d(gates)).to(alpha)
 
 
 def _fields(distribution: Beta, payload: Mapping[str, Tensor], requires: frozenset[str]) -> Fields:
     gates = payload["gates"]
-    found = {"log_prob": distribution.log_prob(gates)}
+    values = {"log_prob": distribution.log_prob(gates)}
     if "entropy" in requires:
-        found["entropy"] = distribution.entropy()
+        values["entropy"] = distribution.entropy()
     if "score_norm" in requires:
         alpha, beta = distribution.concentration1.detach(), distribution.concentration0.detach()
-        whole = torch.digamma(alpha + beta)
+        digamma_sum = torch.digamma(alpha + beta)
         by_alpha, by_beta = (
-            gates.log() - torch.digamma(alpha) + whole,
-            torch.log1p(-gates) - torch.digamma(beta) + whole,
+            gates.log() - torch.digamma(alpha) + digamma_sum,
+            torch.log1p(-gates) - torch.digamma(beta) + digamma_sum,
         )
-        found["score_norm"] = torch.hypot(by_alpha, by_beta)
+        values["score_norm"] = torch.hypot(by_alpha, by_beta)
     if "exact_divergence" in requires:
-        other = Beta(payload["reference_alpha"], payload["reference_beta"], validate_args=False)
-        found["exact_divergence"] = kl_divergence(distribution, other)
-    return found
+        reference = Beta(payload["reference_alpha"], payload["reference_beta"], validate_args=False)
+        values["exact_divergence"] = kl_divergence(distribution, reference)
+    return values

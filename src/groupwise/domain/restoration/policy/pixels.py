@@ -72,11 +72,12 @@ class PixelPolicy:
     def _noise(self, generators: Sequence[torch.Generator], member: int, group_size: int, like: Tensor) -> Tensor:
         if not self.config.antithetic:
             return torch.randn(like.shape[1:], generator=generators[member]).to(like)
-        # Members 0 and 1, 2 and 3, ... of a group share a draw; an odd last one has its own.
+        # Members 0 and 1, 2 and 3, ... of a group share a draw; the last of an odd group shares it with no other.
         place = member % group_size
-        first = member - place % 2
+        pair_member = member - place % 2
         noise = torch.randn(
-            like.shape[1:], generator=generators[first].clone_state() if place % 2 == 0 else generators[first]
+            like.shape[1:],
+            generator=generators[pair_member].clone_state() if place % 2 == 0 else generators[pair_member],
         ).to(like)
         return -noise if place % 2 else noise
 
@@ -84,21 +85,21 @@ class PixelPolicy:
         action, sigma = payload["action"], payload["sigma"].view(-1, 1, 1, 1)
         standard = (action - mean) / sigma
         log_scale = (payload["sigma"].log() + 0.5 * math.log(2 * math.pi)) * mean.shape[1] * self.config.block**2
-        found = {"log_prob": self._summed(-0.5 * standard.square()) - log_scale[:, None]}
+        values = {"log_prob": self._summed(-0.5 * standard.square()) - log_scale[:, None]}
         if "entropy" in requires:
             # The spread is fixed, and the entropy with it: it has no gradient.
-            each = (log_scale + 0.5 * mean.shape[1] * self.config.block**2)[:, None]
-            found["entropy"] = each.expand(found["log_prob"].shape).contiguous()
+            entropy = (log_scale + 0.5 * mean.shape[1] * self.config.block**2)[:, None]
+            values["entropy"] = entropy.expand(values["log_prob"].shape).contiguous()
         if "score_norm" in requires:
-            found["score_norm"] = self._summed((standard / sigma).detach().square()).sqrt()
+            values["score_norm"] = self._summed((standard / sigma).detach().square()).sqrt()
         if "mean_shift" in requires:
-            drawn = (action - payload["mean"]) / sigma
-            found["mean_shift"] = self._summed(drawn * (mean - payload["mean"])) / (
+            noise = (action - payload["mean"]) / sigma
+            values["mean_shift"] = self._summed(noise * (mean - payload["mean"])) / (
                 mean.shape[1] * self.config.block**2
             )
         if "exact_divergence" in requires:
-            found["exact_divergence"] = self._summed(0.5 * ((mean - payload["reference_mean"]) / sigma).square())
-        return found
+            values["exact_divergence"] = self._summed(0.5 * ((mean - payload["reference_mean"]) / sigma).square())
+        return values
 
     def _summed(self, value: Tensor) -> Tensor:
         """Sums over the channels and pixels of each block, `[B, T]`, row by row of blocks."""

@@ -1,4 +1,4 @@
-"""Where images come from, one source a file; adding a file to this union is the whole registration."""
+"""Sources of images, one source a file; adding a file to this union is the whole registration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a source gives: images, some trained on and some held out."""
+"""The contents of a source: images, some trained on and some held out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def as_float(pixels: np.ndarray) -> np.ndarray:
-    """Pixels of a picture, or of a part of it, as fp32 in [0, 1].
+    """Converts pixels of a picture, or of a part of it, to fp32 in [0, 1].
 
     Example:
         >>> import numpy
@@ -26,7 +26,7 @@ def as_float(pixels: np.ndarray) -> np.ndarray:
 @final
 @dataclass(frozen=True)
 class Picture:
-    """An image to restore, and what is known of it.
+    """An image to restore, with its name and its columns for rewards.
 
     Args:
         key: its name, stable over runs.
@@ -45,7 +45,7 @@ class Picture:
 
     @cached_property
     def content(self) -> str:
-        """A hash of the target, by which the same image is known under another name."""
+        """A hash of the target, by which the same image is recognised under another name."""
         return hashlib.blake2b(
             repr((self.clean.shape, self.clean.dtype)).encode() + self.clean.tobytes(), digest_size=16
         ).hexdigest()
@@ -54,7 +54,7 @@ class Picture:
 @final
 @dataclass(frozen=True)
 class Pictures:
-    """What a source holds.
+    """The images of a source.
 
     Args:
         train: trained on.

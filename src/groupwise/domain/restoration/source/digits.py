@@ -14,9 +14,6 @@ from groupwise.domain.restoration.source.base import Picture, Pictures
 class Digits(Config):
     """The first `num_train` images of a fixed shuffle are trained on, the others are held out.
 
-    Args:
-        num_train: see above.
-
     Example:
         >>> pictures = Digits(num_train=1200).read()
         >>> (
@@ -37,17 +34,17 @@ class Digits(Config):
         return 1
 
     def read(self) -> Pictures:
-        """All images."""
+        """Reads all images."""
         import numpy as np
         from sklearn.datasets import load_digits
 
-        found: Any = load_digits()
-        order = np.random.default_rng(0).permutation(len(found.target))
+        digits: Any = load_digits()
+        order = np.random.default_rng(0).permutation(len(digits.target))
         pictures = [
             Picture(
                 f"digit-{index}",
-                (found.images[index] / 16).astype("float32")[None],
-                columns={"label": int(found.target[index])},
+                (digits.images[index] / 16).astype("float32")[None],
+                columns={"label": int(digits.target[index])},
             )
             for index in order.tolist()
         ]

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     from PIL.Image import Image
 
-_NAMED = 20
-"""So many files are named where they are counted."""
+_MAX_LISTED = 20
+"""The most files that a message lists."""
 
 _SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
 
@@ -33,7 +33,7 @@ class Folder(Config):
 
     Args:
         clean: the folder with the targets.
-        degraded: the folder with what is to be restored; unset, a degradation makes it.
+        degraded: the folder with the degraded images; unset, a degradation makes them.
         channels: 3 reads colour, 1 grey; a file of the other kind is an error, as are more than 8 bits, transparency
             and several images in a file.
         num_held_out: images kept for evaluation, spread evenly over the folder.
@@ -50,7 +50,7 @@ class Folder(Config):
     on_corrupt: Literal["error", "skip"] = "skip"
 
     def read(self) -> Pictures:
-        """All images, split.
+        """Reads all images and splits them.
 
         Raises:
             ConfigError: no folder, no image, an image without its partner, a pair of two sizes, another number of
@@ -65,39 +65,39 @@ class Folder(Config):
                 " degraded ones, or remove it and a degradation makes them"
             )
         if degraded is not None and set(clean) != set(degraded):
-            alone = sorted(set(clean) ^ set(degraded), key=natural)
-            where = self.clean if alone[0] in clean else self.degraded
+            unpaired = sorted(set(clean) ^ set(degraded), key=natural)
+            folder = self.clean if unpaired[0] in clean else self.degraded
             raise ConfigError(
-                f"source: {alone[0]!r} is in {where} and has no partner in the other folder ({len(alone)} such); give"
-                " both, or move it away"
+                f"source: {unpaired[0]!r} is in {folder} and has no partner in the other folder ({len(unpaired)} such);"
+                " give both, or move it away"
             )
         pictures: list[Picture] = []
         corrupt: list[str] = []
-        first = ""
+        first_error = ""
         for name in sorted(clean, key=natural):
             try:
                 target = _read(clean[name], self.channels)
-                given = None if degraded is None else _read(degraded[name], self.channels)
+                degraded_pixels = None if degraded is None else _read(degraded[name], self.channels)
             except _Unreadable as error:
                 if self.on_corrupt == "error":
                     raise ConfigError(
                         f"source: {error.path} cannot be read ({error}); replace it, or write on_corrupt = 'skip'"
                     ) from error
-                first = first or str(error)
+                first_error = first_error or str(error)
                 corrupt.append(error.path.name if degraded is None else f"{error.path.parent.name}/{error.path.name}")
                 continue
-            if given is not None and given.shape != target.shape:
-                sizes = f"{list(given.shape[1:])} and {list(target.shape[1:])}"
+            if degraded_pixels is not None and degraded_pixels.shape != target.shape:
+                sizes = f"{list(degraded_pixels.shape[1:])} and {list(target.shape[1:])}"
                 raise ConfigError(
                     f"source: {degraded[name]} and {clean[name]} "  # type: ignore[index]
                     f"are a pair of sizes {sizes}; both must be of one size"
                 )
-            pictures.append(Picture(name, target, given, file=str(clean[name])))
+            pictures.append(Picture(name, target, degraded_pixels, file=str(clean[name])))
         if corrupt:
-            more = f" and {len(corrupt) - _NAMED} more" if len(corrupt) > _NAMED else ""
+            more = f" and {len(corrupt) - _MAX_LISTED} more" if len(corrupt) > _MAX_LISTED else ""
             remarks.append(
                 f"data: images left out because they cannot be read: {len(corrupt)}"
-                f" ({', '.join(corrupt[:_NAMED])}{more}); the first: {first}"
+                f" ({', '.join(corrupt[:_MAX_LISTED])}{more}); the first: {first_error}"
             )
         if len(pictures) <= self.num_held_out:
             smaller = ", or a smaller source.num_held_out" if self.num_held_out > 1 and len(pictures) > 1 else ""
@@ -106,16 +106,17 @@ class Folder(Config):
                 f"source: images in {self.clean} that can be read: {len(pictures)}, and {self.num_held_out} are to be"
                 f" held out; give at least {self.num_held_out + 1}{smaller}{left_out}"
             )
-        held = {round((place + 0.5) * len(pictures) / self.num_held_out - 0.5) for place in range(self.num_held_out)}
+        spacing = len(pictures) / self.num_held_out
+        held_out_places = {round((number + 0.5) * spacing - 0.5) for number in range(self.num_held_out)}
         return Pictures(
-            [each for place, each in enumerate(pictures) if place not in held],
-            [pictures[place] for place in sorted(held)],
+            [picture for place, picture in enumerate(pictures) if place not in held_out_places],
+            [pictures[place] for place in sorted(held_out_places)],
             remarks,
         )
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
-    """A key by which `image9` sorts before `image10`.
+    """Makes a key by which `image9` sorts before `image10`.
 
     Example:
         >>> sorted(["image10", "image9", "b"], key=natural)
@@ -125,39 +126,43 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 
 
 def _files(folder: Path, key: str, remarks: list[str]) -> dict[str, Path]:
-    """The images of a folder by name; what else lies in it is a remark."""
+    """Lists the images of a folder by name; its remaining contents become a remark."""
     if not folder.is_dir():
-        why = "it is a file and no folder" if folder.exists() else "no such folder"
-        raise ConfigError(f"source.{key} = {str(folder)!r}: {why}; write one with images")
-    found: dict[str, Path] = {}
-    other: list[str] = []
+        reason = "it is a file and no folder" if folder.exists() else "no such folder"
+        raise ConfigError(f"source.{key} = {str(folder)!r}: {reason}; write one with images")
+    files: dict[str, Path] = {}
+    ignored: list[str] = []
     for path in sorted(folder.iterdir()):
         if path.name.startswith("."):
             continue
         if path.suffix.lower() not in _SUFFIXES or path.is_dir():
-            other.append(f"{path.name}/" if path.is_dir() else path.name)
+            ignored.append(f"{path.name}/" if path.is_dir() else path.name)
             continue
         # One system writes an accented letter as one character, another as two.
         name = unicodedata.normalize("NFC", path.stem)
-        if name in found:
+        if name in files:
             raise ConfigError(
-                f"source.{key}: {path} and {found[name]} have the same name, and a pair is told by it; rename one"
+                f"source.{key}: {path} and {files[name]} have the same name, and a pair is told by it; rename one"
             )
-        found[name] = path
-    passed = f"{len(other)} ({', '.join(other[:_NAMED])}{', ...' if len(other) > _NAMED else ''})" if other else ""
-    if not found:
-        there = f"; what lies there: {passed}, and folders inside it are not searched" if other else ""
+        files[name] = path
+    ignored_text = (
+        f"{len(ignored)} ({', '.join(ignored[:_MAX_LISTED])}{', ...' if len(ignored) > _MAX_LISTED else ''})"
+        if ignored
+        else ""
+    )
+    if not files:
+        ignored_hint = f"; what lies there: {ignored_text}, and folders inside it are not searched" if ignored else ""
         raise ConfigError(
-            f"source.{key} = {str(folder)!r}: no image in it ({', '.join(sorted(_SUFFIXES))} are read){there}"
+            f"source.{key} = {str(folder)!r}: no image in it ({', '.join(sorted(_SUFFIXES))} are read){ignored_hint}"
         )
-    if other:
-        remarks.append(f"data: passed over in {folder}, being no images that are read: {passed}")
-    return found
+    if ignored:
+        remarks.append(f"data: passed over in {folder}, being no images that are read: {ignored_text}")
+    return files
 
 
 class _Unreadable(Exception):
-    def __init__(self, path: Path, why: Exception) -> None:
-        super().__init__(f"{type(why).__name__}: {str(why).replace(f' {str(path)!r}', '')}")
+    def __init__(self, path: Path, error: Exception) -> None:
+        super().__init__(f"{type(error).__name__}: {str(error).replace(f' {str(path)!r}', '')}")
         self.path = path
 
 
@@ -167,7 +172,7 @@ def _read(path: Path, channels: int) -> np.ndarray:
     try:
         check_file(path)
         with Image.open(path) as image:
-            # Pillow reads a colour file of 16 bits as one of 8, without a word.
+            # Pillow reads a colour file of 16 bits as one of 8 without a warning.
             deep = image.mode.startswith("I") or image.mode == "F" or ";16" in str(image.tile)
             # A camera keeps a preview or a depth map behind the photograph (MPO).
             if getattr(image, "n_frames", 1) > 1 and image.format != "MPO":
@@ -179,13 +184,12 @@ def _read(path: Path, channels: int) -> np.ndarray:
     except ConfigError:
         raise
     except Exception as error:
-        # Pillow's decoders raise OSError, SyntaxError, DecompressionBombError and more for files that are no images of
-        # theirs.
+        # Pillow's decoders raise OSError, SyntaxError, DecompressionBombError and more for files that they cannot read.
         raise _Unreadable(path, error) from error
 
 
 def _pixels(path: Path, image: Image, channels: int, deep: bool) -> np.ndarray:
-    """uint8 `[C, H, W]` of an opened image, where it is of the kind that is wanted."""
+    """Converts an opened image to uint8 `[C, H, W]`, and refuses an image of another kind than the source's."""
     import numpy as np
 
     if deep:
@@ -194,14 +198,15 @@ def _pixels(path: Path, image: Image, channels: int, deep: bool) -> np.ndarray:
         )
     # A palette of greys can be either.
     grey = image.mode in ("L", "LA", "1")
-    either = image.mode == "P" and all(
+    is_grey_palette = image.mode == "P" and all(
         r == g == b
         for _, (r, g, b) in image.convert("RGB").getcolors(maxcolors=256) or []  # type: ignore[misc]
     )
-    if grey != (channels == 1) and not either:
-        what = f"{path} is {'grey' if grey else 'colour'} ({image.mode})"
+    if grey != (channels == 1) and not is_grey_palette:
+        description = f"{path} is {'grey' if grey else 'colour'} ({image.mode})"
         raise ConfigError(
-            f"source: {what}, and source.channels = {channels}; write channels = {1 if grey else 3}, or convert it"
+            f"source: {description}, and source.channels = {channels}; write channels = {1 if grey else 3}, or convert"
+            " it"
         )
     if image.has_transparency_data and np.asarray(image.convert("RGBA"))[:, :, 3].min() < 255:
         raise ConfigError(

@@ -49,7 +49,7 @@ class Photographs(Config):
         return 1 if self.grey else 3
 
     def read(self) -> Pictures:
-        """Patches of all photographs.
+        """Cuts patches out of all photographs.
 
         Raises:
             ValueError: there are fewer patches than asked for.
@@ -60,38 +60,38 @@ class Photographs(Config):
         )
 
     def _patches(self, names: tuple[str, ...], number: int, key: str) -> list[Picture]:
-        every: list[list[Picture]] = []
+        photographs: list[list[Picture]] = []
         for name in names:
             image = _brightness(_photograph(name)) if self.grey else _photograph(name)
             rows, columns = image.shape[1] // self.size, image.shape[2] // self.size
             corners = [(row * self.size, column * self.size) for row in range(rows) for column in range(columns)]
-            every.append(
+            photographs.append(
                 [
                     Picture(f"{name}-{top}-{left}", image[:, top : top + self.size, left : left + self.size])
                     for top, left in corners
                 ]
             )
-        have = sum(len(patches) for patches in every)
-        if number > have:
+        num_patches = sum(len(patches) for patches in photographs)
+        if number > num_patches:
             raise ValueError(
-                f"source.{key} = {number}: the photographs have {have} patches of {self.size} pixels; write at most"
-                f" {have}, or a smaller size"
+                f"source.{key} = {number}: the photographs have {num_patches} patches of {self.size} pixels; write at"
+                f" most {num_patches}, or a smaller size"
             )
         chosen: list[Picture] = []
-        for place, patches in enumerate(every):
-            share = min(len(patches), -(-(number - len(chosen)) // (len(every) - place)))
+        for place, patches in enumerate(photographs):
+            share = min(len(patches), -(-(number - len(chosen)) // (len(photographs) - place)))
             step = len(patches) / share if share else 1
             chosen += [patches[int(index * step)] for index in range(share)]
         # A photograph with few patches leaves its share to the others.
-        taken = {picture.key for picture in chosen}
-        chosen += [picture for patches in every for picture in patches if picture.key not in taken][
+        chosen_keys = {picture.key for picture in chosen}
+        chosen += [picture for patches in photographs for picture in patches if picture.key not in chosen_keys][
             : number - len(chosen)
         ]
         return chosen
 
 
 def _brightness(image: np.ndarray) -> np.ndarray:
-    """`0.299 R + 0.587 G + 0.114 B`, `[1, H, W]`."""
+    """Computes `0.299 R + 0.587 G + 0.114 B`, `[1, H, W]`."""
     return (0.299 * image[:1] + 0.587 * image[1:2] + 0.114 * image[2:]).astype("float32")
 
 

@@ -13,7 +13,7 @@ from tests.domain.restoration.odd_networks import Straight
 from tests.domain.restoration.small import domain
 from torch import Tensor
 
-from groupwise.domain.restoration.trial import other_convention
+from groupwise.domain.restoration.network_check import other_convention
 
 NETWORK = {"kind": "custom", "path": "tests.domain.restoration.odd_networks:Straight", "channels": 1}
 

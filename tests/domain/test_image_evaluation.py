@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from groupwise.domain.measured import means, records
+from groupwise.domain.image_evaluation import means, records
 from groupwise.reward import RewardTable
 
 TABLE = RewardTable(

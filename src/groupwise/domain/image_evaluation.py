@@ -1,4 +1,4 @@
-"""What held-out images were measured by: means over all of them, and one record an image."""
+"""Evaluations of images: means over all of them, and one record an image."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from groupwise.reward import RewardTable
 
 
 def means(mode: str, table: RewardTable) -> dict[str, float]:
-    """Means over all images, called `mode/...`: the rewards' sum, each reward and judge.
+    """Computes means over all images, called `mode/...`: the rewards' sum, each reward and judge.
 
     A reward that is missing for an image is left out of its mean; one that is missing everywhere is left out
     altogether.
@@ -25,12 +25,12 @@ def means(mode: str, table: RewardTable) -> dict[str, float]:
         >>> means("ode", RewardTable({"seen": [1.0, None, 0.0]}, {"seen": 2.0}))
         {'ode/reward': 1.0, 'ode/seen': 0.5}
     """
-    found: dict[str, float] = {}
+    means_by_name: dict[str, float] = {}
     for name, values in (("reward", table.total()), *table.values.items()):
         present = [value for value in values if value is not None]
         if present:
-            found[f"{mode}/{name}"] = math.fsum(present) / len(present)
-    return found
+            means_by_name[f"{mode}/{name}"] = math.fsum(present) / len(present)
+    return means_by_name
 
 
 def records(
@@ -42,7 +42,7 @@ def records(
     images: Sequence[Tensor] | Tensor,
     limit: int,
 ) -> list[Mapping[str, Any]]:
-    """One record an image: key, mode and rewards of all (for paired comparisons), prompt and image of the first
+    """Writes one record an image: key, mode and rewards of all (for paired comparisons), prompt and image of the first
     `limit`.
 
     Args:
@@ -55,7 +55,7 @@ def records(
         limit: images written down.
     """
     totals = table.total()
-    found: list[Mapping[str, Any]] = []
+    image_records: list[Mapping[str, Any]] = []
     for place, key in enumerate(keys):
         record: dict[str, Any] = {
             "key": key,
@@ -64,5 +64,5 @@ def records(
             "rewards": {name: values[place] for name, values in table.values.items()},
             "reward": totals[place],
         }
-        found.append(record | ({"prompt": prompts[place], "image": images[place]} if place < limit else {}))
-    return found
+        image_records.append(record | ({"prompt": prompts[place], "image": images[place]} if place < limit else {}))
+    return image_records

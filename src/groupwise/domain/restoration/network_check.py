@@ -1,0 +1,153 @@
+"""Checks a network on one image before anything is trained: its output must be an image like its input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from groupwise.config import ConfigError
+from groupwise.domain.restoration.config import TileConfig
+from groupwise.domain.restoration.tiles import input_sizes
+from groupwise.reward.images.fidelity import psnr
+
+
+def try_network(module: nn.Module, degraded: Tensor, key: str) -> None:
+    """Passes one image through the network as it will be called.
+
+    Args:
+        module: the network, in the mode in which it is sampled.
+        degraded: `[1, C, H, W]`.
+        key: the image's name in error messages.
+
+    Raises:
+        ConfigError: the network fails, gives no image of the same shape and type, no numbers, no gradient, or changes
+            its input.
+    """
+    images = degraded.clone()
+    try:
+        with torch.enable_grad():
+            output = module(images)
+    except Exception as error:
+        raise ConfigError(
+            f"model: the network fails on {_of(images)}: {type(error).__name__}: {error}; it must take the source's"
+            " images, or domain.patch"
+        ) from error
+    if not checked(output, degraded).isfinite().all():
+        raise ConfigError(f"model: the network gives NaN or infinity for image {key!r}; are its weights whole?")
+    if not output.requires_grad:
+        raise ConfigError(
+            "model: the network's output has no gradient, and nothing would be trained; remove detach() or no_grad()"
+            " from its forward"
+        )
+    if not torch.equal(images, degraded):
+        raise ConfigError(
+            "model: the network changes the images it is given; write a forward that does not work in place on its"
+            " input"
+        )
+
+
+@torch.no_grad()
+def try_sizes(module: nn.Module, degraded: Tensor, shapes: Sequence[tuple[int, ...]], tile: TileConfig) -> None:
+    """Passes an image of each size that held-out images will have through the network.
+
+    Args:
+        degraded: `[1, C, H, W]`, of a size that the network takes.
+        shapes: `[C, H, W]` of the held-out images.
+        tile: how they are cut.
+
+    Raises:
+        ConfigError: the network fails on one of them; says what to write.
+    """
+    for height, width in sorted(
+        {size for shape in shapes for size in input_sizes(shape[1], shape[2], tile)} - {tuple(degraded.shape[2:])}
+    ):
+        # The pixels do not matter, only the size does.
+        images = degraded.new_full((1, degraded.shape[1], height, width), 0.5)
+        try:
+            output = module(images)
+        except Exception as error:
+            raise ConfigError(
+                f"model: the network fails on held-out {_of(images)}: {type(error).__name__}: {error}; where its sides"
+                " must be multiples of a number, write it as domain.tile.multiple (images are padded and cut again);"
+                " otherwise set domain.tile.size"
+            ) from error
+        checked(output, images)
+
+
+@torch.no_grad()
+def other_convention(module: nn.Module, degraded: Tensor, clean: Tensor) -> str:
+    """Describes trained weights that restore images only under another convention than the network is called with;
+    empty where none does better.
+
+    Such a network is not refused, for training would teach it to give images, but it would lose what it has learned. A
+    network that was trained against another degradation does better the less it changes; so the other convention must
+    also be better than the degraded images themselves, and than black images.
+
+    Args:
+        module: the network, in the mode in which it is sampled.
+        degraded, clean: `[N, C, H, W]`, within [0, 1].
+
+    Returns:
+        a sentence with the PSNRs (dB) and what to write, where another convention has less than half the squared error,
+            and at least 1 dB less than the degraded images and than black ones.
+    """
+    output = module(degraded)
+    outputs = {
+        "its output is added to what it is given, as a residual": degraded + output,
+        "its output is taken from what it is given, as the noise in it": degraded - output,
+        "its output is 0 to 255": output / 255,
+    }
+    # A network may refuse what is beyond [0, 1].
+    with suppress(Exception):
+        outputs["both are 0 to 255"] = module(degraded * 255) / 255
+    error = lambda image: float((image.double() - clean.double()).square().mean())  # noqa: E731
+    convention = min(outputs, key=lambda name: error(outputs[name]))
+    bound = min(error(output) / 2, 0.8 * error(degraded), 0.8 * error(torch.zeros_like(clean)))
+    if not error(outputs[convention]) < bound:
+        return ""
+    current, converted, unrestored = (
+        f"{psnr(image.double().cpu().numpy(), clean.double().cpu().numpy()):.1f} dB"
+        for image in (output, outputs[convention], degraded)
+    )
+    numbers = f"{current} as it is, {converted} so, {unrestored} before it"
+    return (
+        f"model: the network seems to be one where {convention} ({numbers}); where that is so, give a module whose"
+        " forward returns the restored image in [0, 1]"
+    )
+
+
+def checked(output: Any, images: Tensor, when: str = "") -> Tensor:
+    """Returns a network's output where it is an image of the shape and type of its input.
+
+    Args:
+        output: of the network.
+        images: the network's input, `[N, C, H, W]`.
+        when: added to the message, such as ` in training mode`.
+
+    Raises:
+        ConfigError: the output is something else.
+    """
+    if not isinstance(output, Tensor):
+        raise ConfigError(
+            f"model: the network gives a {type(output).__name__} for {_of(images)}{when}; write a network that gives"
+            " the restored images alone"
+        )
+    if output.shape != images.shape or output.dtype != images.dtype:
+        output_text = f"{list(output.shape)} ({_type(output)})"
+        raise ConfigError(
+            f"model: the network gives {output_text} for {_of(images)}{when}; a restoration network gives the same"
+            " shape and type"
+        )
+    return output
+
+
+def _of(images: Tensor) -> str:
+    return f"images of {list(images.shape)} ({_type(images)})"
+
+
+def _type(value: Tensor) -> str:
+    return str(value.dtype).removeprefix("torch.")
