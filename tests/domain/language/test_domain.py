@@ -86,7 +86,7 @@ def test_seeds_are_keyed_by_purpose_step_prompt_and_member(build):
     def tokens(seeds):
         ids = [domain.tokenizer.encode(prompt.columns["prompt"])]
         return sampler.sample(
-            domain.backbone, ids, len(seeds), settings, seeds, tokenizer=domain.tokenizer
+            domain.policy.backbone, ids, len(seeds), settings, seeds, tokenizer=domain.tokenizer
         ).token_lists()
 
     samples = domain.sample([other, prompt], 2, streams=Streams(0), step=5, settings={}, requires=ALL).select(

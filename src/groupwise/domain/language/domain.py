@@ -4,23 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast, final
+from typing import Any, final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from groupwise.causal_lm import scoring
-from groupwise.causal_lm.backbone import Backbone
-from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig
-from groupwise.causal_lm.engine import Engine, open_engine
-from groupwise.causal_lm.experts import router_remark
-from groupwise.causal_lm.loading import fit_tokenizer, load, save
-from groupwise.causal_lm.sampler import end_ids
-from groupwise.causal_lm.scratch import small_model
+from groupwise.causal_lm.config import SamplingConfig
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.domain.language import evaluate
@@ -28,13 +21,11 @@ from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.language.conversation import Conversations
 from groupwise.domain.language.data import Splits, split
-from groupwise.domain.language.model import Scratch
+from groupwise.domain.language.policy import LocalPolicy, Policy, open_policy
 from groupwise.domain.language.prompts import tokenize
 from groupwise.domain.language.supervised import Example, as_samples, encode_demonstration
 from groupwise.domain.language.token_texts import token_texts
-from groupwise.domain.language.tokenizer import build_tokenizer
 from groupwise.domain.protocol import Evaluation, Prompt, Samples
-from groupwise.learner.hashing import hash_weights
 from groupwise.records import Scored
 from groupwise.reward import RewardEvent, Rewards, RewardTable
 from groupwise.reward.scoring.columns import check_columns
@@ -46,13 +37,14 @@ _OWN_COLUMNS = ("num_tokens", "truncated")
 
 @final
 class LanguageDomain(Domain):
-    """A causal language model with its data and rewards; see `groupwise.Domain`.
+    """A language policy with its data and rewards; see `groupwise.Domain`.
 
     Args:
         config: model, data, rewards, sampling, conversation, evaluation.
         streams: of the run; fresh weights are drawn from it.
         device: where the model lives.
-        parent: a domain whose model is shared, where only other settings changed.
+        parent: a domain whose policy is shared, where only other settings changed.
+        policy: the policy in place of the one that `config.model` names.
 
     Raises:
         ConfigError: data or a model that cannot be used.
@@ -61,7 +53,6 @@ class LanguageDomain(Domain):
 
     unit = "nats per token"
     density = False
-    supplies = frozenset({"log_prob", "entropy", "score_norm"})
     auxiliary = frozenset({"supervised"})
 
     def __init__(
@@ -71,6 +62,7 @@ class LanguageDomain(Domain):
         streams: Streams,
         device: str | torch.device = "cpu",
         parent: LanguageDomain | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self.config, self._streams = config, streams
         if parent is not None and parent.config.model != config.model:
@@ -81,24 +73,16 @@ class LanguageDomain(Domain):
             and parent.config.demonstrations == config.demonstrations
         )
         splits = parent._splits if parent is not None and same_data else split(config.data, config.demonstrations)
-        self._splits = splits
+        self._splits, self._shares_policy = splits, parent is not None
         if parent is not None:
-            self.module, self.tokenizer, self.backbone, self._weights_hash = (
-                parent.module,
-                parent.tokenizer,
-                parent.backbone,
-                parent._weights_hash,
-            )
+            self.policy, self._weights_hash = parent.policy.adapted(config.engine), parent._weights_hash
         else:
-            self.module, self.tokenizer, self.backbone = _load(config, splits, streams, torch.device(device))
+            self.policy = open_policy(config, splits, streams, torch.device(device)) if policy is None else policy
             # The hash is taken before anything is trained; only the cache of a supervised stage asks for it.
-            self._weights_hash = hash_weights(self.module) if splits.demonstrations else ""
-        self._eos = end_ids(self.module, self.tokenizer)
-        self._engine = open_engine(config.engine, self.backbone, self.tokenizer)
-        # A server may lag behind, and an evaluation measures the live policy.
-        self._evaluating_engine = (
-            self._engine if self._engine.live else open_engine(BuiltinEngine(), self.backbone, self.tokenizer)
-        )
+            self._weights_hash = self.policy.learner.fingerprint() if splits.demonstrations else ""
+        self.learner, self.supplies, self.tokenizer = self.policy.learner, self.policy.supplies, self.policy.tokenizer
+        if isinstance(self.policy, LocalPolicy):
+            self.module = self.policy.module
         self._chat = Chat(self.tokenizer, config.chat)
         self.rewards = Rewards(config.rewards)
         self._check_columns(splits)
@@ -136,10 +120,9 @@ class LanguageDomain(Domain):
             "num_dropped": f"prompts left out, longer than {limit} tokens (domain.overlong = 'drop')",
             "num_truncated": f"prompts cut on the left, longer than {limit} tokens (domain.overlong = 'truncate')",
         }
-        router = router_remark(self.backbone.config)
         return [
             *(f"data: {text}: {counts[name]}" for name, text in descriptions.items() if counts[name]),
-            *([router] if router else []),
+            *self.policy.remarks,
             *self.rewards.remarks,
         ]
 
@@ -180,7 +163,7 @@ class LanguageDomain(Domain):
         """
         sampling = self._sampling(settings)
         seeds = [streams.seed("sample", step, prompt.key, member) for prompt in prompts for member in range(group_size)]
-        return self._complete(self._engine, prompts, group_size, sampling, seeds, requires)
+        return self._complete(prompts, group_size, sampling, seeds, requires)
 
     def reward(self, samples: Samples) -> RewardTable:
         """Computes every reward of every member; an environment's own reward is called `environment`."""
@@ -190,24 +173,15 @@ class LanguageDomain(Domain):
         """Scores members `rows`: fields `[B, T]` at the temperature at which each member was sampled;
         `auxiliary["supervised"]` for demonstrations.
         """
-        selected = samples.select(rows.clamp(min=0))
-        fields: dict[str, Tensor] = {}
-        for members, part, temperature in _by_temperature(selected):
-            part_fields = scoring.score(
-                self.backbone, **_inputs(part), requires=_scored_fields(requires), temperature=temperature
-            )
-            for name, value in part_fields.items():
-                fields[name] = (
-                    value
-                    if members is None
-                    else fields.get(name, value.new_zeros(selected.mask.shape)).index_copy(0, members, value)
-                )
-        return _as_scored(fields, selected)
+        selected, names = samples.select(rows.clamp(min=0)), self._scored_names(requires)
+
+        def score(members: Tensor | None, part: Samples, temperature: float) -> dict[str, Tensor]:
+            return self.policy.score(**_inputs(part), requires=names, temperature=temperature)
+
+        return _as_scored(_by_temperature(selected, score), selected)
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
-        """Accumulates `.grad` where the gradient by every field is known beforehand; the head takes its part in the
-        forward pass.
-        """
+        """Accumulates the gradient where the policy's weights are, from the gradients by every field."""
         selected = samples.select(rows.clamp(min=0))
         field_cotangents = {
             name: value for name, value in cotangents.tensors().items() if not name.startswith("auxiliary.")
@@ -217,27 +191,17 @@ class LanguageDomain(Domain):
             field_cotangents["log_prob"] = (
                 field_cotangents["log_prob"] - supervised.unsqueeze(1) * selected.payload["target"]
             )
-        fields: dict[str, Tensor] = {}
-        for members, part, temperature in _by_temperature(selected):
-            part_cotangents = (
-                field_cotangents
-                if members is None
-                else {name: value[members] for name, value in field_cotangents.items()}
+        names = self._scored_names(frozenset(field_cotangents))
+
+        def backward(members: Tensor | None, part: Samples, temperature: float) -> dict[str, Tensor]:
+            part_cotangents = field_cotangents
+            if members is not None:
+                part_cotangents = {name: value[members] for name, value in field_cotangents.items()}
+            return self.policy.backward(
+                **_inputs(part), cotangents=part_cotangents, requires=names, temperature=temperature
             )
-            part_fields = scoring.backward(
-                self.backbone,
-                **_inputs(part),
-                cotangents=part_cotangents,
-                requires=_scored_fields(frozenset(field_cotangents)),
-                temperature=temperature,
-            )
-            for name, value in part_fields.items():
-                fields[name] = (
-                    value
-                    if members is None
-                    else fields.get(name, value.new_zeros(selected.mask.shape)).index_copy(0, members, value)
-                )
-        return _as_scored(fields, selected).detach()
+
+        return _as_scored(_by_temperature(selected, backward), selected).detach()
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
         """Draws `size` demonstrations without replacement within the step; fewer where the corpus is smaller; None
@@ -247,7 +211,7 @@ class LanguageDomain(Domain):
         if not corpus:
             return None
         drawn = streams.numpy("demonstrations", step).choice(len(corpus), size=min(size, len(corpus)), replace=False)
-        return as_samples([corpus[int(index)] for index in drawn], self.backbone.device)
+        return as_samples([corpus[int(index)] for index in drawn], self.policy.device)
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -305,20 +269,20 @@ class LanguageDomain(Domain):
         return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
 
     def save(self, folder: Path) -> None:
-        """Writes a plain transformers folder: weights (an adapter merged into them) as safetensors, configuration,
-        tokenizer.
-        """
-        save(self.module, self.tokenizer, folder)
+        """Writes the policy; a local one as a plain transformers folder."""
+        self.policy.save(folder)
 
     def close(self) -> None:
-        """Ends the rewards' threads and processes."""
+        """Ends the rewards' threads and processes, and the policy's learner unless another domain opened it."""
         self.rewards.close()
+        if not self._shares_policy:
+            self.policy.learner.close()
 
     @cached_property
     def _corpus(self) -> list[Example]:
         eos = self.tokenizer.eos_token_id
         stop = self._stop()
-        limit = self.backbone.max_positions
+        limit = self.policy.max_positions
         return [
             encode_demonstration(demonstration, self._chat, self.config.environment, eos, stop, limit)
             for demonstration in self._splits.demonstrations
@@ -337,24 +301,31 @@ class LanguageDomain(Domain):
 
     def _complete(
         self,
-        engine: Engine,
         prompts: Sequence[Prompt],
         group_size: int,
         sampling: SamplingConfig,
         seeds: Sequence[int],
         requires: frozenset[str],
+        *,
+        live: bool = False,
     ) -> Samples:
         environment = self.config.environment
         columns = [prompt.columns for prompt in prompts for _ in range(group_size)]
         conversations = (
             None
             if environment is None
-            else Conversations(environment, columns, self._chat, self._eos, sampling.max_new_tokens)
+            else Conversations(environment, columns, self._chat, self.policy.end_ids, sampling.max_new_tokens)
         )
         ids = [self._prompt_ids(prompt) for prompt in prompts]
         answer = None if conversations is None else conversations.answer
-        completions = engine.sample(
-            ids, group_size, sampling, seeds, requires=_scored_fields(requires), continue_with=answer
+        completions = self.policy.sample(
+            ids,
+            group_size,
+            sampling,
+            seeds,
+            requires=self._scored_names(requires),
+            continue_with=answer,
+            live=live,
         )
         payload: dict[str, Any] = {
             "prompt_ids": [prompt_ids for prompt_ids in ids for _ in range(group_size)],
@@ -378,6 +349,9 @@ class LanguageDomain(Domain):
             payload=payload,
             settings={"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": float(sampling.top_k)},
         )
+
+    def _scored_names(self, requires: frozenset[str]) -> frozenset[str]:
+        return (requires & self.supplies) | {"log_prob"}
 
     def _prompt_ids(self, prompt: Prompt) -> list[int]:
         if prompt.key not in self._ids:
@@ -412,12 +386,12 @@ class LanguageDomain(Domain):
     def _write(self, prompts: Sequence[Prompt], num_samples: int, streams: Streams, greedy: bool) -> evaluate.Written:
         seeds = [streams.seed("evaluate", prompt.key, number) for prompt in prompts for number in range(num_samples)]
         samples = self._complete(
-            self._evaluating_engine,
             prompts,
             num_samples,
             self._sampling({}, greedy=greedy),
             seeds,
             frozenset({"log_prob"}),
+            live=True,
         )
         texts = self._texts(samples)
         truncated = [] if samples.truncated is None else samples.truncated.tolist()
@@ -431,7 +405,7 @@ class LanguageDomain(Domain):
         )
 
     def _prompt_limit(self) -> int | None:
-        context, configured_limit = self.backbone.max_positions, self.config.max_prompt_tokens
+        context, configured_limit = self.policy.max_positions, self.config.max_prompt_tokens
         length_schedule = self.config.sampling_schedule.get("max_new_tokens")
         completion = max(
             self.config.sampling.max_new_tokens, 0 if length_schedule is None else int(length_schedule.extremes()[1])
@@ -461,40 +435,26 @@ def _identities(prompts: Sequence[Prompt]) -> frozenset[str]:
     return frozenset(prompt.key.partition("-")[0] for prompt in prompts)
 
 
-def _load(
-    config: LanguageConfig, splits: Splits, streams: Streams, device: torch.device
-) -> tuple[nn.Module, Any, Backbone]:
-    model = config.model
-    if not isinstance(model, Scratch):
-        loaded = load(model.loading, device)
-        return loaded.model, loaded.tokenizer, loaded.backbone
-    replies = config.environment.replies if config.environment is not None else ()
-    texts = [prompt.columns["prompt"] for prompt in (*splits.train, *splits.held_out)]
-    texts += [text for example in splits.demonstrations for text in (example.prompt.columns["prompt"], *example.turns)]
-    if not all(isinstance(text, str) for text in texts):
-        raise ConfigError(
-            "model.kind = 'scratch' has no chat template, and a prompt is a list of messages; give prompts as texts, or"
-            " a model folder"
-        )
-    tokenizer = build_tokenizer(model.tokenizer, [*texts, *replies])
-    seed = streams.seed("model") if model.seed is None else model.seed
-    module = cast(nn.Module, small_model(model.shape, tokenizer, seed, getattr(torch, model.dtype))).to(device)
-    fit_tokenizer(tokenizer, module)
-    return module, tokenizer, Backbone(module)
+def _by_temperature(
+    samples: Samples, compute: Callable[[Tensor | None, Samples, float], dict[str, Tensor]]
+) -> dict[str, Tensor]:
+    """Computes fields `[B, T]` of members that share a temperature together; where all share one, nothing is copied.
 
-
-def _scored_fields(requires: frozenset[str]) -> frozenset[str]:
-    return (requires & LanguageDomain.supplies) | {"log_prob"}
-
-
-def _by_temperature(samples: Samples) -> list[tuple[Tensor | None, Samples, float]]:
-    """Splits members by temperature; where all have the same one, nothing is copied."""
+    Args:
+        samples: the members.
+        compute: rows of some members (None for all), those members and their temperature -> their fields.
+    """
     temperature = samples.payload["temperature"]
     values = temperature.unique().tolist()
     if len(values) <= 1:
-        return [(None, samples, values[0] if values else 1.0)]
-    members = [(temperature == value).nonzero()[:, 0] for value in values]
-    return [(rows, samples.select(rows), value) for rows, value in zip(members, values, strict=True)]
+        return compute(None, samples, values[0] if values else 1.0)
+    fields: dict[str, Tensor] = {}
+    for value in values:
+        members = (temperature == value).nonzero()[:, 0]
+        for name, field in compute(members, samples.select(members), value).items():
+            empty = field.new_zeros(samples.mask.shape)
+            fields[name] = fields.get(name, empty).index_copy(0, members, field)
+    return fields
 
 
 def _inputs(samples: Samples) -> dict[str, Any]:

@@ -1,0 +1,233 @@
+"""The policy of the language domain: the protocol that the domain calls, and the policy whose model is in this process.
+
+Everything else (data, chat, environments, rewards, evaluation) is the domain's and does not know where the weights are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, cast, final
+
+import torch
+from torch import Tensor, nn
+
+from groupwise.causal_lm import scoring
+from groupwise.causal_lm.backbone import Backbone
+from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
+from groupwise.causal_lm.engine import open_engine
+from groupwise.causal_lm.experts import router_remark
+from groupwise.causal_lm.loading import LoadedLM, fit_tokenizer, load, save
+from groupwise.causal_lm.sampler import Completions, Continue, end_ids
+from groupwise.causal_lm.scratch import small_model
+from groupwise.config import ConfigError
+from groupwise.domain.language.config import LanguageConfig
+from groupwise.domain.language.data import Splits
+from groupwise.domain.language.model import Scratch
+from groupwise.domain.language.tokenizer import build_tokenizer
+from groupwise.learner.local import LocalLearner
+from groupwise.learner.protocol import Learner
+from groupwise.streams import Streams
+
+
+class Policy(Protocol):
+    """A language policy: it samples completions, scores them, accumulates gradients and saves itself.
+
+    Prompts and completions are token ids, `B` members prompt by prompt. Log-probs are nats per token at the sampling
+    temperature. A policy whose weights live elsewhere scores without gradient, takes gradients by `backward`, and says
+    so by its learner (`differentiates` false).
+
+    Attributes:
+        tokenizer: a tokenizer of transformers, which encodes prompts and decodes completions.
+        end_ids: ids that end a turn by themselves.
+        max_positions: longest prompt and completion together, tokens; None where the model states no limit.
+        device: where samples and scores lie.
+        supplies: names of the `Scored` fields that it can give.
+        remarks: sentences for people about the model, printed when a run starts.
+        learner: the owner of weights and optimiser.
+    """
+
+    tokenizer: Any
+    end_ids: tuple[int, ...]
+    max_positions: int | None
+    device: torch.device
+    supplies: frozenset[str]
+    remarks: Sequence[str]
+    learner: Learner
+
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        group_size: int,
+        settings: SamplingConfig,
+        seeds: Sequence[int],
+        *,
+        requires: frozenset[str],
+        continue_with: Continue | None = None,
+        live: bool = False,
+    ) -> Completions:
+        """Samples `group_size` completions of every prompt, without gradient; arguments, result and errors as of
+        `groupwise.causal_lm.sampler.sample`.
+
+        Args:
+            live: whether the completions must be those of the weights as they are, also where training samples from a
+                server that may lag behind.
+        """
+        ...
+
+    def score(
+        self,
+        prompts: Sequence[Sequence[int]],
+        tokens: Tensor,
+        mask: Tensor,
+        requires: frozenset[str],
+        *,
+        temperature: float,
+    ) -> dict[str, Tensor]:
+        """Scores completions under the live weights, as `groupwise.causal_lm.scoring.score` does: `{name: [B, T]}`,
+        zero where the mask is false.
+        """
+        ...
+
+    def backward(
+        self,
+        prompts: Sequence[Sequence[int]],
+        tokens: Tensor,
+        mask: Tensor,
+        cotangents: Mapping[str, Tensor],
+        requires: frozenset[str],
+        *,
+        temperature: float,
+    ) -> dict[str, Tensor]:
+        """Accumulates the gradient of `sum(cotangent * field)` where the weights are, as
+        `groupwise.causal_lm.scoring.backward` does, and returns the detached fields.
+        """
+        ...
+
+    def save(self, folder: Path) -> None:
+        """Writes the policy, so that `model.kind = "pretrained"` and its path open it.
+
+        Args:
+            folder: exists and is empty.
+        """
+        ...
+
+    def adapted(self, engine: EngineConfig) -> Policy:
+        """Returns the same weights and learner with another engine, for a stage that changes it.
+
+        Raises:
+            ConfigError: the engine cannot sample from this model.
+        """
+        ...
+
+
+@final
+class LocalPolicy:
+    """A causal language model of transformers in this process; see `Policy`.
+
+    Args:
+        loaded: the model with its tokenizer, taken apart at its head.
+        engine: what samples in training.
+        learner: the owner of its weights; a local one of the model where omitted.
+
+    Raises:
+        ConfigError: no end-of-sequence token, or an engine that cannot sample from this model.
+    """
+
+    supplies = frozenset({"log_prob", "entropy", "score_norm"})
+
+    def __init__(self, loaded: LoadedLM, engine: EngineConfig, learner: Learner | None = None) -> None:
+        self._loaded, self._engine_config = loaded, engine
+        self.module, self.tokenizer, self.backbone = loaded.model, loaded.tokenizer, loaded.backbone
+        self.learner: Learner = LocalLearner(self.module) if learner is None else learner
+        self.end_ids = end_ids(self.module, self.tokenizer)
+        self.max_positions = self.backbone.max_positions
+        self.device = self.backbone.device
+        router = router_remark(self.backbone.config)
+        self.remarks: Sequence[str] = [router] if router else []
+        self._engine = open_engine(engine, self.backbone, self.tokenizer)
+        self._live_engine = (
+            self._engine if self._engine.live else open_engine(BuiltinEngine(), self.backbone, self.tokenizer)
+        )
+
+    def sample(
+        self,
+        prompts: Sequence[Sequence[int]],
+        group_size: int,
+        settings: SamplingConfig,
+        seeds: Sequence[int],
+        *,
+        requires: frozenset[str],
+        continue_with: Continue | None = None,
+        live: bool = False,
+    ) -> Completions:
+        """Samples with the configured engine; with the built-in one where `live` asks for weights that a server may not
+        have yet.
+        """
+        engine = self._live_engine if live else self._engine
+        return engine.sample(prompts, group_size, settings, seeds, requires=requires, continue_with=continue_with)
+
+    def score(
+        self,
+        prompts: Sequence[Sequence[int]],
+        tokens: Tensor,
+        mask: Tensor,
+        requires: frozenset[str],
+        *,
+        temperature: float,
+    ) -> dict[str, Tensor]:
+        """Scores completions, with gradient unless the caller switched it off."""
+        return scoring.score(self.backbone, prompts, tokens, mask, requires, temperature=temperature)
+
+    def backward(
+        self,
+        prompts: Sequence[Sequence[int]],
+        tokens: Tensor,
+        mask: Tensor,
+        cotangents: Mapping[str, Tensor],
+        requires: frozenset[str],
+        *,
+        temperature: float,
+    ) -> dict[str, Tensor]:
+        """Accumulates `.grad`; the head takes its part in the forward pass."""
+        return scoring.backward(self.backbone, prompts, tokens, mask, cotangents, requires, temperature=temperature)
+
+    def save(self, folder: Path) -> None:
+        """Writes a plain transformers folder: weights (an adapter merged into them) as safetensors, configuration,
+        tokenizer.
+        """
+        save(self.module, self.tokenizer, folder)
+
+    def adapted(self, engine: EngineConfig) -> LocalPolicy:
+        """Opens another engine over the same model."""
+        return self if engine == self._engine_config else LocalPolicy(self._loaded, engine, self.learner)
+
+
+def open_policy(config: LanguageConfig, splits: Splits, streams: Streams, device: torch.device) -> Policy:
+    """Opens the policy that `model` of a configuration names.
+
+    Args:
+        config: model, engine and environment.
+        splits: texts of the data, from which the tokenizer of a model with fresh weights is built.
+        streams: of the run; fresh weights are drawn from it.
+        device: where the weights go.
+
+    Raises:
+        ConfigError: a model that cannot be used, or messages as prompts of a model without a chat template.
+    """
+    model = config.model
+    if not isinstance(model, Scratch):
+        return LocalPolicy(load(model.loading, device), config.engine)
+    replies = config.environment.replies if config.environment is not None else ()
+    texts = [prompt.columns["prompt"] for prompt in (*splits.train, *splits.held_out)]
+    texts += [text for example in splits.demonstrations for text in (example.prompt.columns["prompt"], *example.turns)]
+    if not all(isinstance(text, str) for text in texts):
+        raise ConfigError(
+            "model.kind = 'scratch' has no chat template, and a prompt is a list of messages; give prompts as texts, or"
+            " a model folder"
+        )
+    tokenizer = build_tokenizer(model.tokenizer, [*texts, *replies])
+    seed = streams.seed("model") if model.seed is None else model.seed
+    module = cast(nn.Module, small_model(model.shape, tokenizer, seed, getattr(torch, model.dtype))).to(device)
+    fit_tokenizer(tokenizer, module)
+    return LocalPolicy(LoadedLM(module, tokenizer, Backbone(module)), config.engine)
