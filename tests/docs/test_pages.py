@@ -103,7 +103,7 @@ def test_toml_is_an_experiment(page: Path, tmp_path: Path) -> None:
             load_experiment(tmp_path / "experiment.toml")
             continue
         if domain.get("kind") == "callable":
-            # A module that the page writes; tests/domain/own runs it.
+            # A module that the page writes; tests/domain/callable runs it.
             (tmp_path / "experiment.toml").write_text(block, encoding="utf-8")
             with only():
                 load_experiment(tmp_path / "experiment.toml", run_code=True)

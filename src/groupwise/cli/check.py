@@ -34,7 +34,7 @@ def check(
     import torch
 
     from groupwise.cli.output import say
-    from groupwise.domain.own import OwnDomainConfig
+    from groupwise.domain.callable import UserDomainConfig
     from groupwise.experiment.one_group import one_group
     from groupwise.experiment.runner import job_of, open_domain
     from groupwise.streams import Streams
@@ -49,7 +49,7 @@ def check(
     for recipe in job.recipes:
         check_memory(recipe, device)
     domain = open_domain(loaded)
-    own = isinstance(loaded.domain, OwnDomainConfig)
+    own = isinstance(loaded.domain, UserDomainConfig)
     if own:
         _keep_laws(domain)
     for recipe in job.recipes:

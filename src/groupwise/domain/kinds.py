@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from groupwise.config import OpenKinds
-from groupwise.domain.own import config_of
+from groupwise.domain.callable import config_of
 from groupwise.domain.settings import DomainConfig
 
 DOMAINS = OpenKinds("groupwise.domains", config_of)

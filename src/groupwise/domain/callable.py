@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _RESERVED = ("kind", "weights")
 
 
-class OwnDomainConfig(DomainConfig):
+class UserDomainConfig(DomainConfig):
     """The configuration of a user's domain class: the parts that both ways share."""
 
     weights: str | None = None
@@ -53,7 +53,7 @@ class OwnDomainConfig(DomainConfig):
 
 
 @final
-class CallableDomain(OwnDomainConfig):
+class CallableDomain(UserDomainConfig):
     """A user's domain: the class at `path`, a `groupwise.Domain`, with the settings that its `Settings` validates.
 
     Args:
@@ -95,7 +95,7 @@ class CallableDomain(OwnDomainConfig):
         return domain_class, _validated(domain_class, self.settings)
 
 
-class _Installed(OwnDomainConfig):
+class _Installed(UserDomainConfig):
     """A kind that a package brings: the keys of its class's settings stand in `[domain]` itself."""
 
     domain_class: ClassVar[type[Any]]
