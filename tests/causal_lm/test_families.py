@@ -168,7 +168,7 @@ def test_a_family_whose_cache_the_sampler_hands_on_wrongly_is_refused() -> None:
     with pytest.raises(
         ConfigError,
         match=(
-            r"does not serve MoshiForCausalLM \(.*nats from what scoring says of the same tokens\); write"
+            r"does not serve MoshiForCausalLM \(.*nats from those that scoring computes for the same tokens\); write"
             r' domain\.engine\.kind = "transformers"$'
         ),
     ):

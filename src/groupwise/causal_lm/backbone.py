@@ -83,7 +83,7 @@ class Backbone:
             body.warn_if_padding_and_no_attention_mask = _no_warning
         self.head: nn.Linear = head
         self.config: Any = inner.config
-        # What forward takes is read through peft's and accelerate's wrappers from the class itself.
+        # The arguments of forward are read from the class, because peft and accelerate wrap the instance.
         parameters = inspect.signature(type(body).forward).parameters
         self._positions = "position_ids" in parameters
         self.scale: float = 1.0
@@ -257,7 +257,7 @@ def _casting_once(device_type: str) -> Iterator[None]:
         with torch.autocast(device_type, dtype=torch.get_autocast_dtype(device_type), cache_enabled=True):
             yield
     finally:
-        # Only leaving the outermost autocast drops it, and the weights may be another policy's by then.
+        # Autocast drops the cache only at its outermost end, when the weights may be another policy's.
         torch.clear_autocast_cache()
 
 

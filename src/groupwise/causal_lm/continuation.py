@@ -77,7 +77,7 @@ def _packed(backbone: Backbone, pairs: Sequence[tuple[Ids, Ids]]) -> list[float]
     shared = dict(
         zip(map(id, distinct), shared_prefixes(distinct, [counts[id(prompt)] for prompt in distinct]), strict=True)
     )
-    # Continuations of one prompt hold one list of what they share, which is then recognised without being read.
+    # Continuations of one prompt share one list object, by which packing recognises the prompt without reading it.
     heads = {id(prompt): list(prompt[: shared[id(prompt)]]) for prompt in distinct}
     tails = [[*prompt[shared[id(prompt)] :], *continuation] for prompt, continuation in pairs]
     start = torch.tensor([len(tail) - len(continuation) for tail, (_, continuation) in zip(tails, pairs, strict=True)])

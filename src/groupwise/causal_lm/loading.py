@@ -25,7 +25,7 @@ from groupwise.processes import is_out_of_memory
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "vocab.txt", "tekken.json")
 
 _NO_CODE = {"trust_remote_code": False}
-"""Left unsaid, transformers asks whoever sits at the terminal whether to run a folder's own code."""
+"""Without this argument transformers asks at the terminal whether to run a folder's own code."""
 
 
 @final
@@ -86,7 +86,7 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
     try:
         with without_progress_bars():
             model, report = cast(Any, AutoModelForCausalLM.from_pretrained(config.path, **arguments))
-    except Exception as error:  # a stranger's folder: transformers raises whatever its parts do
+    except Exception as error:  # transformers raises errors of any kind for an unknown folder
         if is_out_of_memory(error):
             raise
         if "ignore_mismatched_sizes" in str(error):
@@ -163,7 +163,7 @@ def _check_kind(config: CausalLMConfig) -> None:
     """Refuses a model whose configuration says that it is no decoder-only language model, before any weight is read."""
     try:
         model_config = AutoConfig.from_pretrained(config.path, revision=config.revision or "main", **_NO_CODE)
-    except Exception as error:  # what is wrong with the folder is said where the model itself is loaded
+    except Exception as error:  # an unreadable folder is reported where the model itself is loaded
         if is_out_of_memory(error):
             raise
         return
@@ -184,7 +184,7 @@ def _check_hub(path: str) -> None:
     """Refuses a hub that does not answer at once, instead of half a minute of retries in the libraries below."""
     try:
         cached_file = try_to_load_from_cache(path, "config.json")
-    except ValueError:  # no name of the hub: transformers says so
+    except ValueError:  # transformers reports a path that is no name of the hub
         return
     if constants.HF_HUB_OFFLINE or isinstance(cached_file, str):
         return
@@ -205,7 +205,7 @@ def load_tokenizer(path: str, revision: str | None = None) -> Any:
     """
     try:
         return AutoTokenizer.from_pretrained(path, revision=revision or "main", **_NO_CODE)
-    except Exception as error:  # a stranger's files: the readers of tokenizers raise whatever they meet
+    except Exception as error:  # the readers of tokenizers raise errors of any kind
         if is_out_of_memory(error):
             raise
         path_note = "" if Path(path).is_dir() else "there is no such folder here, and as a name on the hub "
@@ -291,7 +291,7 @@ def add_lora(model: nn.Module, config: LoraConfig) -> nn.Module:
     )
     try:
         with warnings.catch_warnings():
-            # peft calls what transformers has renamed, and says that it looked at a layer's layout itself.
+            # peft calls a function that transformers has renamed, and warns that it derived a layer's layout.
             warnings.filterwarnings(
                 "ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning
             )

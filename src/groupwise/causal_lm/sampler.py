@@ -25,7 +25,7 @@ from groupwise.config import ConfigError
 Continue = Callable[[int, list[int]], Sequence[int] | None]
 Progress = Callable[[int, int], None]
 
-# Leaving the batch copies the cache of those who stay, so a few wait for each other.
+# When members leave the batch, the cache of the others is copied, so finished members leave a few at a time.
 _LEAVE_SHARE = 1 / 8
 
 
@@ -422,7 +422,7 @@ class _Run:
             for start, stop in spans:
                 mask[row, start:stop] = False
         columns = {name: torch.where(mask, value[:longest].t(), 0) for name, value in self.columns.items()}
-        # Once a batch: a look at every token would wait for the device at every token.
+        # One check a batch: a check of every token would wait for the device at every token.
         check_finite(columns["log_prob"], self.numbers, self.group_size)
         return Completions(
             tokens=torch.where(valid, self.steps[:longest].t(), 0),

@@ -69,7 +69,7 @@ class Stops:
             return True
         if not self.texts:
             return False
-        # Only what the last token adds is new: texts that were there before would have ended the turn then.
+        # Only the last token's text is new: a stop text before it would have ended the turn already.
         tail = _decode(self.tokenizer, turn[-self.tail :])
         return any(text in tail for text in self.texts)
 

@@ -42,7 +42,7 @@ def why_not_sampled(backbone: Backbone) -> str | None:
     except DistributionError:
         # Weights that give no distribution are named where a member is drawn.
         return None
-    except Exception as error:  # whatever a family's code does with a cache that is not its own
+    except Exception as error:  # a family's code raises errors of any kind on another cache than its own
         if is_out_of_memory(error):
             raise
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
@@ -50,8 +50,7 @@ def why_not_sampled(backbone: Backbone) -> str | None:
     # Half precision rounds a log-prob by tenths where a model is large.
     half = next(backbone.model.parameters()).dtype.itemsize < 4
     agrees = bool(differences.mean() <= 0.5) if half else bool(differences.max() <= 0.05)
-    return (
-        None
-        if agrees
-        else f"what it records is up to {float(differences.max()):.2g} nats from what scoring says of the same tokens"
-    )
+    if agrees:
+        return None
+    largest = float(differences.max())
+    return f"its log-probs are up to {largest:.2g} nats from those that scoring computes for the same tokens"

@@ -84,7 +84,7 @@ def continues_from_keys(backbone: Backbone) -> bool:
     with backbone.evaluating():
         try:
             backbone.forward(torch.tensor([[0, 1]], device=backbone.device), past_key_values=cache, use_cache=True)
-        except Exception as error:  # a family with a cache of its own says so in whatever way its code does
+        except Exception as error:  # a family with another cache raises errors of any kind
             if is_out_of_memory(error):
                 raise
             return False

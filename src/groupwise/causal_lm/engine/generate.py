@@ -71,7 +71,7 @@ class Generate(Engine):
                 **options,
             )
         sampled = out.sequences[:, longest:]
-        # Scores are what was sampled from, after temperature and truncation: the behaviour policy.
+        # Scores are logits after temperature and truncation: those of the behaviour policy.
         log_prob = torch.stack(
             [
                 torch.log_softmax(s.float(), -1).gather(1, t[:, None])[:, 0]

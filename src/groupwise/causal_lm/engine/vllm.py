@@ -16,7 +16,7 @@ from groupwise.causal_lm.sampler import Completions, end_ids
 from groupwise.config import ConfigError
 from groupwise.replies import ReplyError, post
 
-# What a completion of a million tokens takes.
+# The size of a reply with a million tokens.
 _MAX_BYTES = 128 << 20
 _T = TypeVar("_T")
 
@@ -80,7 +80,7 @@ class Vllm(Engine):
             "temperature": 0.0 if settings.greedy else settings.temperature,
             "top_p": settings.top_p,
             "top_k": settings.top_k or -1,
-            # Said as well, because a server takes what is not said from the model folder's generation_config.json.
+            # A server reads settings that a request lacks from the model folder's generation_config.json.
             "min_p": 0.0,
             "repetition_penalty": 1.0,
             "presence_penalty": 0.0,
@@ -91,7 +91,7 @@ class Vllm(Engine):
             "stop_token_ids": list(self.eos),
             "include_stop_str_in_output": True,
             "skip_special_tokens": False,
-            # Text would have to be tokenised again, which need not give the tokens that were sampled.
+            # Tokenising the text again need not give the tokens that were sampled.
             "return_tokens_as_token_ids": True,
         }
         answer = await self._post(client, "/v1/completions", body)
@@ -128,7 +128,7 @@ class Vllm(Engine):
                     return reply.json()
                 failure = f"status {reply.status}: {' '.join(reply.text[:300].split())}"
                 if reply.status < 500:
-                    break  # the request itself is wrong; it will not get better
+                    break  # the request itself is wrong, and sending it again does not help
             except ReplyError as error:
                 failure = str(error)
         raise EngineError(

@@ -51,8 +51,8 @@ def _pixels(images: Sequence[np.ndarray]) -> np.ndarray:
 def _support_vectors() -> Any:
     machine: Any = SVC
     calibrated: Any = CalibratedClassifierCV
-    # A seed of its own: without one it draws from numpy's global generator, which a resumed run would find moved by a
-    # second fit.
+    # A fixed seed: without one the fit draws from numpy's global generator, and a resumed run, which fits again, would
+    # find that generator moved.
     return calibrated(machine(C=10, gamma=0.32, random_state=0), ensemble=False, cv=3).fit(
         _IMAGES[::2].reshape(-1, 64), _LABELS[::2]
     )

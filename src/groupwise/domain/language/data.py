@@ -167,8 +167,8 @@ def _rows_with_prompts(rows: Sequence[Row], data: DataConfig) -> list[Row]:
         else:
             row["prompt"] = column(row, data.prompt_column, "data.prompt_column")
         _check_prompt(row)
-        # Rows of files were looked at where their line is known; a task, a library or a function may make what UTF-8
-        # cannot hold too.
+        # Rows of files were checked where their line is known; a task, a library or a function may also make text that
+        # UTF-8 cannot hold.
         check_plain(row, f"data: {_row_text(row)}", config=False)
         prompted_rows.append(row)
     return prompted_rows

@@ -355,7 +355,7 @@ class LanguageDomain(Domain):
 
     def _prompt_ids(self, prompt: Prompt) -> list[int]:
         if prompt.key not in self._ids:
-            # A prompt from elsewhere, such as one typed at `groupwise sample`.
+            # A prompt that is not of the data, such as one typed at `groupwise sample`.
             self._ids |= tokenize([prompt], self._chat, self.config.environment, self._prompt_limit(), "error").ids
         return self._ids[prompt.key]
 

@@ -9,8 +9,8 @@ from transformers import PreTrainedTokenizerFast
 
 from groupwise.causal_lm.scratch import EOS, PAD, UNKNOWN
 
-# Tags whole, words and punctuation with the space before them, single digits, and what is left: together they are the
-# text again.
+# The pattern takes whole tags, words and punctuation with the space before them, single digits, and any other
+# character, so that the pieces join to the text.
 _PIECES = r" ?</?\w+>| ?[^\W\d_]+| ?\d| ?[^\w\s]|\s|_"
 
 

@@ -154,7 +154,7 @@ def add_lora(module: nn.Module, config: LoraConfig) -> nn.Module:
     if not target:
         raise ConfigError(f"{key_text} names no layer; {fit_text}")
     # Where no gradient is asked for, torch's transformer layers compute from the weights of their layers, without
-    # calling them: adapters would be scored and trained, and left out of what is drawn and evaluated.
+    # calling them: adapters would be scored and trained, and left out of samples and evaluations.
     torch.backends.mha.set_fastpath_enabled(False)
     # The pattern matches whole names: peft reads a list as endings, and the name of a layer of several groups may end
     # in another layer's name.
@@ -378,7 +378,7 @@ def _fill(module: nn.Module, path: Path, strict: bool) -> None:
     try:
         module.load_state_dict({**state, **matched})
     except Exception as error:
-        # Sparse and quantised tensors, and whatever a network's own hooks refuse.
+        # Sparse and quantised tensors are refused here, and tensors that a network's own hooks refuse.
         raise ConfigError(
             f"model.checkpoint = {str(path)!r}: its weights cannot be copied: {' '.join(str(error).split())}; {_WRITE}"
         ) from error

@@ -101,7 +101,7 @@ def other_convention(module: nn.Module, degraded: Tensor, clean: Tensor) -> str:
         "its output is taken from what it is given, as the noise in it": degraded - output,
         "its output is 0 to 255": output / 255,
     }
-    # A network may refuse what is beyond [0, 1].
+    # A network may refuse pixels beyond [0, 1].
     with suppress(Exception):
         outputs["both are 0 to 255"] = module(degraded * 255) / 255
     error = lambda image: float((image.double() - clean.double()).square().mean())  # noqa: E731

@@ -49,8 +49,8 @@ def _perceptron() -> Any:
 @lru_cache(maxsize=1)
 def _support_vectors() -> Any:
     width: Any = 0.02 * 16
-    # A seed of its own: without one it draws from numpy's global generator, which a resumed run would find moved by a
-    # second fit.
+    # A fixed seed: without one the fit draws from numpy's global generator, and a resumed run, which fits again, would
+    # find that generator moved.
     return SVC(C=5, gamma=width, random_state=0).fit(*_clean())
 
 

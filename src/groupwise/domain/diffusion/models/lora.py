@@ -54,7 +54,7 @@ class Adapted(nn.Module):
             model.add_adapter(settings)
         except ValueError as error:
             raise ConfigError(f"model.lora.target_modules = {list(config.target_modules)}: {error}") from error
-        # Small steps are lost in half precision; the layers cast what they are given.
+        # Small steps are lost in half precision; the adapter's layers cast their input themselves.
         for parameter in denoiser.parameters():
             if parameter.requires_grad:
                 parameter.data = parameter.data.to(torch.promote_types(parameter.dtype, torch.float32))

@@ -15,7 +15,7 @@ _BINARY = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-# Python's parser warns on standard error of some of what is none: it is not asked.
+# Text with other characters is refused first, because Python's parser would warn about some of it.
 _CHARACTERS = re.compile(r"[0-9eE_.+\-*/%^×()\s]*+")
 _ALLOWED = "only numbers, + - * / // % ** and brackets"
 _MAX_LENGTH = 200

@@ -16,7 +16,7 @@ Turns = Sequence[str]
 policy's.
 """
 
-# A task that keeps drawing what it drew before has run out of different prompts.
+# A task that gives only known prompts in so many draws has run out of different ones.
 _REPEATS = 1000
 
 

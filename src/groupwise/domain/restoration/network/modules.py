@@ -51,8 +51,8 @@ class GatedStack(nn.Module):
         features = self.stack.features(images)
         correction = self.stack.last(features)
         gates = self.head(features.mean((2, 3))).chunk(2, dim=1)[0].sigmoid() if controls is None else controls
-        # One band is the whole; written as "the whole plus what the gates change", the identity is exact in floating
-        # point.
+        # The bands add up to the correction. Adding the gates' changes to the correction keeps the identity exact in
+        # floating point.
         change = 2 * gates - 1
         gated = correction
         for number, band in enumerate(_bands(correction, self.num_controls)):

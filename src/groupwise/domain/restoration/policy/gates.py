@@ -109,7 +109,7 @@ def _check_controls(module: Any, image: Tensor) -> None:
             f"network: without controls it gives another image than with their mode (by {gap:.3g}); what is trained"
             " must be what ships"
         )
-    # A network whose correction begins at zero does nothing yet, whatever its gates.
+    # A network whose correction begins at zero returns its input under any gates.
     if all(torch.equal(end, plain) for end in ends) and not torch.equal(plain, image):
         raise ConfigError("network: it gives the same image whatever controls are; nothing drawn would have an effect")
 
