@@ -175,7 +175,7 @@ class SelectionConfig(DomainConfig):
     @classmethod
     def export(cls, request: Export) -> Card:
         """A selector: the policy together with the solved examples that it chooses from."""
-        from groupwise.domain.selection.exported import export
+        from groupwise.domain.selection.export_card import export
 
         return export(validate(cls, dict(request.settings), str(request.run)), request)
 

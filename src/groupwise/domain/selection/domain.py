@@ -18,22 +18,22 @@ from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Evaluation, Prompt, Samples, Table
 from groupwise.domain.selection import evaluate
+from groupwise.domain.selection.baseline_tables import Setting, baseline_tables, used_table
 from groupwise.domain.selection.config import SelectionConfig
-from groupwise.domain.selection.deployed import choices, pooled
 from groupwise.domain.selection.example import Query, Questions
 from groupwise.domain.selection.export import selector_of
-from groupwise.domain.selection.measure import Measures
-from groupwise.domain.selection.policy import choose, loading
-from groupwise.domain.selection.policy.choose import Choices
+from groupwise.domain.selection.measurement import Measures
+from groupwise.domain.selection.member_rewards import COLUMNS, Rewarding
+from groupwise.domain.selection.policy import loading
+from groupwise.domain.selection.policy.choices import Choices, draw_choices, scored_fields
 from groupwise.domain.selection.policy.network import PointerNetwork
+from groupwise.domain.selection.query_table import QueryTable
 from groupwise.domain.selection.rce import CandidateSource
 from groupwise.domain.selection.reward.shot_cost import ShotCost
-from groupwise.domain.selection.rewarding import COLUMNS, Rewarding
 from groupwise.domain.selection.selector import SELECTOR, Selector
+from groupwise.domain.selection.selector_evaluation import pooled, selected_choices
 from groupwise.domain.selection.source.base import check, distinct_pools
 from groupwise.domain.selection.store import store
-from groupwise.domain.selection.table import QueryTable
-from groupwise.domain.selection.tables import Setting, baseline_tables, used_table
 from groupwise.domain.selection.task_model.cache import CachedTaskModel
 from groupwise.learner.hashing import hash_weights
 from groupwise.records import Scored
@@ -182,7 +182,7 @@ class SelectionDomain(Domain):
         )
         heat = torch.full((len(group),), temperature, dtype=torch.float64, device=self._device)
         greedy = settings.get("top_k", 0) == 1
-        choices = choose.draw(
+        choices = draw_choices(
             self.module,
             self.module.encode(self._table.pools(number)).of(group),
             shots,
@@ -192,7 +192,7 @@ class SelectionDomain(Domain):
         if self.config.random_shots and not greedy:
             asked = [int(streams.numpy("shots", step, prompt.key).integers(1, shots + 1)) for prompt in prompts]
             choices = choices.first(torch.tensor(asked, device=self._device)[group])
-        found = choose.fields(choices, requires - {"exact_divergence"})
+        found = scored_fields(choices, requires - {"exact_divergence"})
         queries = [self._table.queries[place] for place in number[group].tolist()]
         measured = self._rewarding.measure(
             self._measures, queries, choices, self.config.order, every=self.config.prefix is not None
@@ -234,7 +234,7 @@ class SelectionDomain(Domain):
     def score(self, samples: Samples, rows: Tensor, requires: frozenset[str]) -> Scored:
         """Fields `[B, T]` of members `rows` at the temperature each was sampled at."""
         chosen = samples.select(rows.clamp(min=0))
-        found = choose.fields(self._again(chosen), requires, chosen.payload.get("reference_log_probs"))
+        found = scored_fields(self._again(chosen), requires, chosen.payload.get("reference_log_probs"))
         if "weight" in chosen.payload:
             return Scored(
                 found["log_prob"],
@@ -302,7 +302,7 @@ class SelectionDomain(Domain):
             return None
         selector = Selector.load(folder)
         asked = pooled(selector, self._questions.held_out)
-        picked = choices(selector, asked)
+        picked = selected_choices(selector, asked)
         measured = self._rewarding.measure(self._measures, asked, picked, selector.trained.order, every=True)
         rewards = self._rewarding.reward(asked, measured, picked.mask, judges=True)
         records = evaluate.records(
@@ -385,7 +385,7 @@ class SelectionDomain(Domain):
         queries, row = samples.payload["query"].unique(return_inverse=True)
         encoded = self.module.encode(self._table.pools(queries)).of(row)
         picks = samples.payload["picks"]
-        return choose.draw(self.module, encoded, picks.shape[1], None, samples.payload["temperature"], force=picks)
+        return draw_choices(self.module, encoded, picks.shape[1], None, samples.payload["temperature"], force=picks)
 
     def _greedy(self, queries: Sequence[Query]) -> tuple[Choices, list[list[Any]]]:
         """The most probable picks, and what was measured after each."""
@@ -396,7 +396,7 @@ class SelectionDomain(Domain):
             )
             heat = torch.ones(len(number), dtype=torch.float64, device=self._device)
             parts.append(
-                choose.draw(self.module, self.module.encode(self._table.pools(number)), self.config.shots, None, heat)
+                draw_choices(self.module, self.module.encode(self._table.pools(number)), self.config.shots, None, heat)
             )
         choices = Choices(
             *(torch.cat([getattr(part, name) for part in parts]) for name in ("picks", "mask", "log_probs"))

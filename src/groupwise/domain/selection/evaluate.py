@@ -8,8 +8,8 @@ from dataclasses import asdict
 from typing import Any
 
 from groupwise.domain.selection.example import Query
-from groupwise.domain.selection.measure import Measured, Order, shown
-from groupwise.domain.selection.policy.choose import Choices
+from groupwise.domain.selection.measurement import Measured, Order, shown
+from groupwise.domain.selection.policy.choices import Choices
 from groupwise.reward import RewardTable
 
 SELECTED, VALIDATION = "selected", "validation"

@@ -15,14 +15,13 @@ from torch import Tensor
 from groupwise.domain.protocol import Prompt, Samples
 from groupwise.domain.selection.config import SelectionConfig
 from groupwise.domain.selection.example import Query
-from groupwise.domain.selection.measure import FIELDS, Measures
-from groupwise.domain.selection.policy import choose
-from groupwise.domain.selection.policy.choose import Choices
+from groupwise.domain.selection.measurement import FIELDS, Measures
+from groupwise.domain.selection.member_rewards import Rewarding
+from groupwise.domain.selection.policy.choices import NOTHING, Choices, draw_choices
 from groupwise.domain.selection.policy.network import PointerNetwork
+from groupwise.domain.selection.query_table import QueryTable
 from groupwise.domain.selection.rce_config import Sampled
-from groupwise.domain.selection.rewarding import Rewarding
 from groupwise.domain.selection.source.recorded import Candidate, Recorded
-from groupwise.domain.selection.table import QueryTable
 from groupwise.streams import Streams
 
 
@@ -184,7 +183,7 @@ class CandidateSource:
             self._table.pools(torch.tensor([self._table.number[query.id] for query in chosen], device=device))
         ).of(row)
         heat = torch.full((len(queries),), candidates.temperature, dtype=torch.float64, device=device)
-        choices = choose.draw(self._network, encoded, shots, uniform.to(device), heat)
+        choices = draw_choices(self._network, encoded, shots, uniform.to(device), heat)
         if self._config.random_shots:
             asked = [int(streams.numpy("rce shots", step, query.id).integers(1, shots + 1)) for query in chosen]
             choices = choices.first(torch.tensor(asked, device=device)[row])
@@ -210,7 +209,7 @@ class CandidateSource:
         # What the task model answered then is not needed: its measurements are there.
         totals = self._rewarding.rewards.score([query.id for query, _ in rows], [""] * len(rows), columns).total()
         device = next(self._network.parameters()).device
-        picks = torch.full((len(rows), self._config.shots), choose.NOTHING)
+        picks = torch.full((len(rows), self._config.shots), NOTHING)
         for row, (_, each) in enumerate(rows):
             own = each.picks if self._config.order == "first_pick_first" else each.picks[::-1]
             picks[row, : len(own)] = torch.tensor(own)

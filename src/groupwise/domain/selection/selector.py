@@ -14,7 +14,7 @@ import numpy as np
 from groupwise.config import ConfigError, read_json, validate
 from groupwise.domain.selection.embedder import HashedWords
 from groupwise.domain.selection.example import Example
-from groupwise.domain.selection.policy.answers import answer_features
+from groupwise.domain.selection.policy.answer_features import answer_features
 from groupwise.domain.selection.policy.numpy_pointer import NumpyPointer
 from groupwise.domain.selection.task_model.template import TextTemplate
 

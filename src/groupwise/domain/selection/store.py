@@ -11,7 +11,7 @@ from groupwise.config import ConfigError, read_json_lines
 from groupwise.domain.selection.config import SelectionConfig
 from groupwise.domain.selection.example import Example, Questions
 from groupwise.domain.selection.source.base import check_example
-from groupwise.domain.selection.source.lines import Line, example_of, inline
+from groupwise.domain.selection.source.json_lines import Line, example_of, inline
 
 SPLITS = ("held_out", "validation", "train")
 

@@ -19,7 +19,7 @@ from groupwise.domain.selection.example import Example, Query
 from groupwise.domain.selection.task_model.cache import AnswerFile, CachedTaskModel, digest
 from groupwise.domain.selection.task_model.causal_lm import CausalLMTaskModel
 from groupwise.domain.selection.task_model.image_text import open_model
-from groupwise.domain.selection.task_model.pretrained import CausalLM, ImageText
+from groupwise.domain.selection.task_model.pretrained_config import CausalLM, ImageText
 from groupwise.domain.selection.task_model.template import TextTemplate
 
 from .conftest import example, picture, query

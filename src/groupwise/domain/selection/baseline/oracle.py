@@ -7,7 +7,7 @@ from typing import final
 
 from groupwise.domain.selection.baseline.base import Choice
 from groupwise.domain.selection.example import Query
-from groupwise.domain.selection.measure import Measures, Order, in_order
+from groupwise.domain.selection.measurement import Measures, Order, in_order
 
 
 @final

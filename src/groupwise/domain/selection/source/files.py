@@ -13,7 +13,7 @@ from groupwise.config import Config, ConfigError, read_json_lines
 from groupwise.config.numbers import Count, Positive, Seed
 from groupwise.domain.selection.embedder import HashedWords
 from groupwise.domain.selection.example import Example, Query, Questions
-from groupwise.domain.selection.source.lines import Line, example_of, inline
+from groupwise.domain.selection.source.json_lines import Line, example_of, inline
 
 if TYPE_CHECKING:
     import numpy as np

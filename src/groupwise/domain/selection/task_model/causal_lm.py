@@ -17,8 +17,8 @@ from groupwise.causal_lm.engine.generate import Generate
 from groupwise.causal_lm.loading import LoadedLM
 from groupwise.config import ConfigError
 from groupwise.domain.selection.example import Example, Query
+from groupwise.domain.selection.task_model.answer_tokens import Answers
 from groupwise.domain.selection.task_model.template import ChatTemplate, Template, TextTemplate
-from groupwise.domain.selection.task_model.tokens import Answers
 from groupwise.learner.hashing import hash_weights
 
 

@@ -22,10 +22,10 @@ from groupwise.causal_lm.loading import without_progress_bars
 from groupwise.config import ConfigError
 from groupwise.config.files import check_file
 from groupwise.domain.selection.example import Example, Query
+from groupwise.domain.selection.task_model.answer_tokens import Answers
 from groupwise.domain.selection.task_model.causal_lm import render_chat
-from groupwise.domain.selection.task_model.pretrained import ImageText
+from groupwise.domain.selection.task_model.pretrained_config import ImageText
 from groupwise.domain.selection.task_model.template import ChatTemplate, Template
-from groupwise.domain.selection.task_model.tokens import Answers
 from groupwise.learner.hashing import hash_weights
 
 Row = tuple[Query, Sequence[Example]]

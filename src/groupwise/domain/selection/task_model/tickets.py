@@ -27,8 +27,8 @@ from groupwise.causal_lm.scratch import character_tokenizer
 from groupwise.checkpoint import Cache, StorageError, code_version, content_key
 from groupwise.domain.selection.source.tickets import DESKS, WORDS
 from groupwise.domain.selection.task_model.base import TaskModel
-from groupwise.domain.selection.task_model.pretrained import CausalLM
-from groupwise.domain.selection.task_model.ticket_lm import TicketLM
+from groupwise.domain.selection.task_model.pretrained_config import CausalLM
+from groupwise.domain.selection.task_model.tickets_config import TicketLM
 from groupwise.streams import Streams
 
 log = logging.getLogger("groupwise")

@@ -65,8 +65,8 @@ def _measured(config: SelectionConfig, selector: Selector, examples: str, reques
     """
     import torch
 
-    from groupwise.domain.selection.deployed import accuracy
-    from groupwise.domain.selection.measure import Measures
+    from groupwise.domain.selection.measurement import Measures
+    from groupwise.domain.selection.selector_evaluation import accuracy
 
     torch.set_num_threads(1)
     held_out = config.source.read().held_out

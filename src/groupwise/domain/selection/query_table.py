@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from groupwise.domain.selection.example import Example, Query
-from groupwise.domain.selection.policy.answers import answer_features
+from groupwise.domain.selection.policy.answer_features import answer_features
 from groupwise.domain.selection.policy.network import Pools
 
 

@@ -11,8 +11,8 @@ import torch
 
 from groupwise.domain.selection import evaluate
 from groupwise.domain.selection.example import Query
-from groupwise.domain.selection.measure import Measures, in_order
-from groupwise.domain.selection.policy.choose import NOTHING, Choices
+from groupwise.domain.selection.measurement import Measures, in_order
+from groupwise.domain.selection.policy.choices import NOTHING, Choices
 from groupwise.domain.selection.selector import Selector
 
 
@@ -27,7 +27,7 @@ def pooled(selector: Selector, queries: Sequence[Query]) -> list[Query]:
     return [replace(query, pool=tuple(selector.nearest(query.embedding, without=(query.id,)))) for query in queries]
 
 
-def choices(selector: Selector, queries: Sequence[Query]) -> Choices:
+def selected_choices(selector: Selector, queries: Sequence[Query]) -> Choices:
     """What the selector picks for each query, out of its pool; distributions are left out.
 
     Args:
@@ -55,7 +55,7 @@ def accuracy(selector: Selector, queries: Sequence[Query], measures: Measures) -
     asked = pooled(selector, queries)
     rows = [
         [query.pool[place] for place in row if place >= 0]
-        for query, row in zip(asked, choices(selector, asked).picks.tolist(), strict=True)
+        for query, row in zip(asked, selected_choices(selector, asked).picks.tolist(), strict=True)
     ]
     flat = [
         (query, in_order(row[:size], selector.trained.order))

@@ -10,9 +10,9 @@ import torch
 from tests.domain.selection.handmade import Majority, example, query
 
 from groupwise.domain.selection.config import PrefixConfig
-from groupwise.domain.selection.measure import Measures
-from groupwise.domain.selection.policy.choose import NOTHING, STOP, Choices
-from groupwise.domain.selection.rewarding import Rewarding, credited
+from groupwise.domain.selection.measurement import Measures
+from groupwise.domain.selection.member_rewards import Rewarding, credited
+from groupwise.domain.selection.policy.choices import NOTHING, STOP, Choices
 from groupwise.reward import RewardError, Rewards
 
 POOL = [example("a", "yes"), example("b", "yes"), example("c", "no")]

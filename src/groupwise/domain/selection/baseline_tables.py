@@ -12,12 +12,12 @@ import numpy as np
 
 from groupwise.domain.protocol import Cell, Interval, Table
 from groupwise.domain.selection.baseline import Baseline, Dpp, Fixed, Mmr, Nearest, Oracle, Random, ZeroShot
-from groupwise.domain.selection.clustered import interval, resampled_weights
+from groupwise.domain.selection.bootstrap import interval, resampled_weights
 from groupwise.domain.selection.config import EvaluationConfig
-from groupwise.domain.selection.deployed import accuracy, pooled
 from groupwise.domain.selection.example import Query, Questions
-from groupwise.domain.selection.measure import Measures, Order, in_order
+from groupwise.domain.selection.measurement import Measures, Order, in_order
 from groupwise.domain.selection.selector import Selector
+from groupwise.domain.selection.selector_evaluation import accuracy, pooled
 
 _MMR = (0.5, 0.7, 0.9)
 _DPP = (1.0, 3.0, 10.0)

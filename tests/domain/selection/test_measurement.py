@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.domain.selection.handmade import Majority, example, query
 
-from groupwise.domain.selection.measure import Measures, in_order, shown
+from groupwise.domain.selection.measurement import Measures, in_order, shown
 
 
 def test_measured_by_hand() -> None:

@@ -46,7 +46,7 @@ class Choices:
         return Choices(self.picks.masked_fill(~kept, NOTHING), self.mask & kept, self.log_probs)
 
 
-def draw(
+def draw_choices(
     network: PointerNetwork,
     encoded: Encoded,
     shots: int,
@@ -108,7 +108,7 @@ def _inverse(log_probs: Tensor, uniform: Tensor) -> Tensor:
     return (cumulative <= uniform[:, None]).sum(1).clamp(max=log_probs.shape[1] - 1)
 
 
-def fields(choices: Choices, requires: Iterable[str], reference: Tensor | None = None) -> dict[str, Tensor]:
+def scored_fields(choices: Choices, requires: Iterable[str], reference: Tensor | None = None) -> dict[str, Tensor]:
     """Fields of `Scored`, `[B, T]` each, with gradient; 0 where there was no decision.
 
     `log_prob` of the pick; `entropy = -sum p log p`; `score_norm = |onehot - p|`, the norm of the log-prob's gradient

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from groupwise.domain.selection.config import PrefixConfig
 from groupwise.domain.selection.example import Query
-from groupwise.domain.selection.measure import FIELDS, Measured, Measures, Order, shown
-from groupwise.domain.selection.policy.choose import Choices
+from groupwise.domain.selection.measurement import FIELDS, Measured, Measures, Order, shown
+from groupwise.domain.selection.policy.choices import Choices
 from groupwise.reward import RewardError, Rewards, RewardTable
 
 COLUMNS = (*FIELDS, "shots", "id", "answers", "choices")
