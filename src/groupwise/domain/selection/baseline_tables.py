@@ -1,5 +1,5 @@
-"""The policy beside every baseline, for every number of demonstrations, with intervals; and how far it is ahead of
-each.
+"""Tables of the policy beside every baseline, for every number of demonstrations, with intervals, and of its lead over
+them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _DPP = (1.0, 3.0, 10.0)
 @final
 @dataclass(frozen=True)
 class Setting:
-    """What all rows of the table share.
+    """The settings that all rows of the table share.
 
     Args:
-        measures: with the task model.
-        questions: all.
-        shots: most demonstrations.
-        order: in which picks are shown.
-        config: how many queries, beams and resamples.
+        measures: measures choices with the task model.
+        questions: queries of all splits.
+        shots: highest number of demonstrations.
+        order: place of the first pick in the prompt.
+        config: numbers of queries, beams and resamples.
     """
 
     measures: Measures
@@ -43,61 +43,70 @@ class Setting:
     config: EvaluationConfig
 
     def accuracy(self, baseline: Baseline, queries: Sequence[Query]) -> np.ndarray:
-        """VQA accuracy, fp64 `[Q, shots]`.
-
-        Args:
-            baseline: what chooses.
-            queries: for which.
-        """
+        """Measures the VQA accuracy of a baseline on queries, fp64 `[Q, shots]`."""
         choices = baseline.choose(queries, self.shots)
         rows = [
-            (query, in_order(choice, self.order)) for query, own in zip(queries, choices, strict=True) for choice in own
+            (query, in_order(choice, self.order))
+            for query, query_choices in zip(queries, choices, strict=True)
+            for choice in query_choices
         ]
-        found = self.measures([query for query, _ in rows], [demos for _, demos in rows])
-        return np.array([each.accuracy for each in found]).reshape(len(queries), self.shots)
+        measurements = self.measures([query for query, _ in rows], [demos for _, demos in rows])
+        return np.array([measurement.accuracy for measurement in measurements]).reshape(len(queries), self.shots)
 
 
-def baseline_tables(setting: Setting, own: np.ndarray, selector: Selector) -> list[Table]:
-    """Two tables: accuracy of every way to choose, and the policy's lead over each with a paired interval.
+def baseline_tables(setting: Setting, policy_accuracy: np.ndarray, selector: Selector) -> list[Table]:
+    """Computes two tables: the accuracy of every way to choose, and the policy's lead over each with a paired interval.
 
-    The rows "as exported" choose among the nearest examples of the store that is exported, as whoever uses the folder
-    does; the others out of the run's pools.
+    The rows "as exported" choose among the nearest examples of the exported store, as users of the folder do; the other
+    rows choose out of the run's pools.
 
-    MMR and DPP are shown with the setting that was best on the validation queries (or on as many training queries,
-    where there are none).
+    MMR and DPP have the setting that was best on the validation queries (or on as many training queries, where there
+    are none).
 
     Args:
-        setting: see there.
-        own: the policy's accuracy, `[Q, shots]`, in the order of the held-out queries.
+        setting: settings of all rows.
+        policy_accuracy: the policy's accuracy, `[Q, shots]`, in the order of the held-out queries.
         selector: the policy as it would be exported.
     """
     questions, config = setting.questions, setting.config
     held_out = questions.held_out
-    aside = questions.validation or questions.train[: len(held_out)]
+    tuning_queries = questions.validation or questions.train[: len(held_out)]
     weights = resampled_weights([query.clusters for query in held_out], config.num_resamples)
     fixed = Fixed(setting.measures, questions.train[: config.num_fixed], setting.order)
     mmr, dpp = (
-        _best(setting, [Mmr(value) for value in _MMR], aside),
-        _best(setting, [Dpp(value) for value in _DPP], aside),
+        _best(setting, [Mmr(value) for value in _MMR], tuning_queries),
+        _best(setting, [Dpp(value) for value in _DPP], tuning_queries),
     )
     rows, leads = [], []
     for baseline in (ZeroShot(), Random(), Nearest(), mmr, dpp, fixed):
-        found = setting.accuracy(baseline, held_out)
-        rows.append([baseline.name, *_intervals(found, weights)])
-        leads.append([baseline.name, *_intervals(own - found, weights)])
-    rows.append(["ours", *_intervals(own, weights)])
+        baseline_accuracy = setting.accuracy(baseline, held_out)
+        rows.append([baseline.name, *_intervals(baseline_accuracy, weights)])
+        leads.append([baseline.name, *_intervals(policy_accuracy - baseline_accuracy, weights)])
+    rows.append(["ours", *_intervals(policy_accuracy, weights)])
     notes = [
         f"VQA accuracy of {len(held_out)} {questions.evaluated_on.called('queries')}; 95 % intervals redraw"
         f" {_shared(held_out)}."
     ]
     if config.num_oracle:
-        part = held_out[: config.num_oracle]
-        found = setting.accuracy(Oracle(setting.measures, setting.order, config.oracle_width), part)
-        rows.append([f"oracle beam ({len(part)} queries)", *_intervals(found, weights[:, : len(part)])])
-        rows.append([f"ours ({len(part)} queries)", *_intervals(own[: len(part)], weights[:, : len(part)])])
+        oracle_queries = held_out[: config.num_oracle]
+        baseline_accuracy = setting.accuracy(
+            Oracle(setting.measures, setting.order, config.oracle_width), oracle_queries
+        )
+        rows.append(
+            [
+                f"oracle beam ({len(oracle_queries)} queries)",
+                *_intervals(baseline_accuracy, weights[:, : len(oracle_queries)]),
+            ]
+        )
+        rows.append(
+            [
+                f"ours ({len(oracle_queries)} queries)",
+                *_intervals(policy_accuracy[: len(oracle_queries)], weights[:, : len(oracle_queries)]),
+            ]
+        )
         notes.append("The oracle looks at the answer.")
-    used, note = used_rows(setting, held_out, selector, weights)
-    rows[7:7] = used
+    exported_rows, note = used_rows(setting, held_out, selector, weights)
+    rows[7:7] = exported_rows
     heads = _heads(setting.shots)
     return [
         Table("baselines", "VQA accuracy by number of demonstrations", heads, rows, [*notes, note]),
@@ -111,12 +120,12 @@ def baseline_tables(setting: Setting, own: np.ndarray, selector: Selector) -> li
     ]
 
 
-def used_table(setting: Setting, selector: Selector) -> Table:
-    """VQA accuracy of a selector as it is used, beside the nearest examples of the same store.
+def exported_table(setting: Setting, selector: Selector) -> Table:
+    """Computes the VQA accuracy of a selector in use, beside the nearest examples of the same store.
 
     Args:
-        setting: see there.
-        selector: with its store.
+        setting: settings of all rows.
+        selector: the policy with its store.
     """
     held_out = setting.questions.held_out
     rows, note = used_rows(
@@ -140,28 +149,27 @@ def used_table(setting: Setting, selector: Selector) -> Table:
 def used_rows(
     setting: Setting, queries: Sequence[Query], selector: Selector, weights: np.ndarray
 ) -> tuple[list[list[Cell]], str]:
-    """The rows of a selector as it is used and of the nearest examples of its store, and what is to be said about them.
+    """Computes the rows of a selector in use and of the nearest examples of its store, with a note for the table.
 
     Args:
-        setting: see there.
-        queries: for which.
-        selector: with its store.
-        weights: of resampled queries.
+        setting: settings of all rows.
+        selector: the policy with its store.
+        weights: `[R, Q]`, from `resampled_weights`.
     """
-    own = np.array(accuracy(selector, queries, setting.measures))
-    nearest = replace(setting, shots=selector.trained.shots, order=selector.trained.order).accuracy(
+    policy_accuracy = np.array(accuracy(selector, queries, setting.measures))
+    nearest_accuracy = replace(setting, shots=selector.trained.shots, order=selector.trained.order).accuracy(
         Nearest(), pooled(selector, queries)
     )
     rows: list[list[Cell]] = [
-        ["kNN, as exported", *_intervals(nearest, weights)],
-        ["ours, as exported", *_intervals(own, weights)],
+        ["kNN, as exported", *_intervals(nearest_accuracy, weights)],
+        ["ours, as exported", *_intervals(policy_accuracy, weights)],
     ]
-    size, held = selector.trained.pool_size, len(selector.examples)
+    pool_size, num_examples = selector.trained.pool_size, len(selector.examples)
     return (
         rows,
         (
-            f"As exported: a query chooses among the {min(size, held)} nearest of the {held} solved examples in the"
-            " folder."
+            f"As exported: a query chooses among the {min(pool_size, num_examples)} nearest of the {num_examples}"
+            " solved examples in the folder."
         ),
     )
 
@@ -171,7 +179,7 @@ def _heads(shots: int) -> list[str]:
 
 
 def _best(setting: Setting, variants: Sequence[Baseline], queries: Sequence[Query]) -> Baseline:
-    values = [float(setting.accuracy(each, queries).mean()) for each in variants]
+    values = [float(setting.accuracy(variant, queries).mean()) for variant in variants]
     return variants[values.index(max(values))]
 
 

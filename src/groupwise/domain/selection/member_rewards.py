@@ -1,5 +1,5 @@
-"""From choices to rewards: what is measured of which prefix, and how a pick is credited with what it did to
-later ones.
+"""From choices to rewards: the measurements of prefixes, their rewards, and the credit of a pick for its effect on
+later prefixes.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from torch import Tensor
 
 from groupwise.domain.selection.config import PrefixConfig
 from groupwise.domain.selection.example import Query
-from groupwise.domain.selection.measurement import FIELDS, Measured, Measures, Order, shown
+from groupwise.domain.selection.measurement import FIELDS, Measurement, Measures, Order, picked_examples
 from groupwise.domain.selection.policy.choices import Choices
 from groupwise.reward import RewardError, Rewards, RewardTable
 
 COLUMNS = (*FIELDS, "shots", "id", "answers", "choices")
-"""What rewards find beside the question and the task model's answer."""
+"""Columns that rewards can read beside the question and the task model's answer."""
 
 
 @final
-class Rewarding:
+class MemberRewards:
     """Measures members and rewards them.
 
     Args:
-        rewards: opened.
-        prefix: how prefixes are rewarded; `None` rewards whole choices.
+        rewards: the opened rewards.
+        prefix: settings of prefix rewards; `None` rewards whole choices.
     """
 
     def __init__(self, rewards: Rewards, prefix: PrefixConfig | None) -> None:
@@ -36,54 +36,61 @@ class Rewarding:
 
     def measure(
         self, measures: Measures, queries: Sequence[Query], choices: Choices, order: Order, *, every: bool
-    ) -> list[list[Measured | None]]:
-        """`B` lists of what was measured after each pick: place `t` holds the first `t + 1`. `None` where it was not
-        asked for.
+    ) -> list[list[Measurement | None]]:
+        """Measures the choices of members, `[B][T]`: place `t` holds the measurement of the first `t + 1` picks, `None`
+        where that prefix is not measured.
 
         Args:
-            measures: measures.
-            queries: of each member.
-            choices: of each member.
-            order: in which picks are shown.
-            every: measure every prefix, not the whole choice alone.
+            measures: measures choices with the task model.
+            queries: the query of each member.
+            choices: the choice of each member.
+            order: place of the first pick in the prompt.
+            every: true measures every prefix, false only the whole choice.
         """
         picks, lengths = choices.picks.tolist(), choices.lengths.tolist()
-        asked = [(row, size) for row, most in enumerate(lengths) for size in range(1 if every else most, most + 1)]
-        found = measures(
-            [queries[row] for row, _ in asked],
-            [shown(queries[row].pool, picks[row][:size], order) for row, size in asked],
+        prefixes = [
+            (row, size) for row, length in enumerate(lengths) for size in range(1 if every else length, length + 1)
+        ]
+        measurements = measures(
+            [queries[row] for row, _ in prefixes],
+            [picked_examples(queries[row].pool, picks[row][:size], order) for row, size in prefixes],
         )
-        table: list[list[Measured | None]] = [[None] * len(picks[0]) for _ in picks]
-        for (row, size), each in zip(asked, found, strict=True):
-            table[row][size - 1] = each
+        table: list[list[Measurement | None]] = [[None] * len(picks[0]) for _ in picks]
+        for (row, size), measurement in zip(prefixes, measurements, strict=True):
+            table[row][size - 1] = measurement
         return table
 
     def reward(
-        self, queries: Sequence[Query], measured: Sequence[Sequence[Measured | None]], mask: Tensor, *, judges: bool
+        self,
+        queries: Sequence[Query],
+        measurements: Sequence[Sequence[Measurement | None]],
+        mask: Tensor,
+        *,
+        judges: bool,
     ) -> RewardTable:
-        """Rewards of whole choices, one a member; with `prefix`, also one a pick (`maps`), and `values` are means over
-        the prefixes.
+        """Rewards whole choices, one value a member; with `prefix`, also one a pick (`maps`), and `values` are means
+        over the prefixes.
 
         Args:
-            queries: of each member.
-            measured: what `measure` gave.
-            mask: `[B, T]` decisions.
-            judges: whether judges are asked too.
+            queries: the query of each member.
+            measurements: the return value of `measure`.
+            mask: `[B, T]` bool, true where there was a decision.
+            judges: true asks judges too.
 
         Raises:
-            RewardError: a reward that is missing for a prefix.
+            RewardError: a reward is missing for a prefix.
         """
-        sizes = [[size for size, each in enumerate(row, 1) if each is not None] for row in measured]
+        sizes = [[size for size, measurement in enumerate(row, 1) if measurement is not None] for row in measurements]
         rows = [
             (member, size)
-            for member, found in enumerate(sizes)
-            for size in (found if self.prefix is not None else found[-1:])
+            for member, member_sizes in enumerate(sizes)
+            for size in (member_sizes if self.prefix is not None else member_sizes[-1:])
         ]
-        asked = [(queries[member], size, measured[member][size - 1]) for member, size in rows]
+        prefixes = [(queries[member], size, measurements[member][size - 1]) for member, size in rows]
         table = self.rewards.score(
-            [query.question for query, _, _ in asked],
-            [_known(each).prediction for _, _, each in asked],
-            _columns(asked),
+            [query.question for query, _, _ in prefixes],
+            [_present(measurement).prediction for _, _, measurement in prefixes],
+            _columns(prefixes),
             judges=judges,
         )
         if self.prefix is None:
@@ -91,32 +98,34 @@ class Rewarding:
         values: dict[str, list[float | None]] = {name: [] for name in table.values}
         maps: dict[str, list[Any]] = {name: [] for name in table.values}
         start = 0
-        for member, found in enumerate(sizes):
-            part, start = slice(start, start + len(found)), start + len(found)
-            for name, every in table.values.items():
-                own = every[part]
-                if any(value is None for value in own):
+        for member, member_sizes in enumerate(sizes):
+            places, start = slice(start, start + len(member_sizes)), start + len(member_sizes)
+            for name, prefix_rewards in table.values.items():
+                member_values = prefix_rewards[places]
+                if any(value is None for value in member_values):
                     raise RewardError(
                         f"reward {name!r} is missing for a prefix of query {queries[member].id!r}; prefix rewards need"
                         " all of them",
                         reward=name,
                     )
-                earned = [float(value) for value in own if value is not None]
+                earned = [float(value) for value in member_values if value is not None]
                 values[name].append(sum(earned) / len(earned))
                 maps[name].append(
                     credited(earned, int(mask[member].sum()), mask.shape[1], self.prefix.discount, self.prefix.weights)
                 )
-        # What rewards were made of, with one entry a prefix for each member.
-        bounds = np.cumsum([0, *(len(found) for found in sizes)]).tolist()
-        parts = list(itertools.pairwise(bounds))
+        # The fields that rewards were computed from, with one entry a prefix for each member.
+        bounds = list(itertools.pairwise(np.cumsum([0, *(len(member_sizes) for member_sizes in sizes)]).tolist()))
         fields = {
-            name: {each: [list(rows[a:b]) for a, b in parts] for each, rows in own.items()}
-            for name, own in table.fields.items()
+            name: {
+                field: [list(field_values[begin:end]) for begin, end in bounds]
+                for field, field_values in columns.items()
+            }
+            for name, columns in table.fields.items()
         }
         return replace(
             table,
             values=values,
-            maps={name: each for name, each in maps.items() if name not in table.judges},
+            maps={name: credit_map for name, credit_map in maps.items() if name not in table.judges},
             fields=fields,
         )
 
@@ -124,13 +133,12 @@ class Rewarding:
 def credited(
     earned: Sequence[float], num_decisions: int, width: int, discount: float, weights: Sequence[float] | None = None
 ) -> np.ndarray:
-    """What each decision is credited with, fp64 `[T]`: `G_t = sum_{s >= t} d^(s - t) w_s R_s / sum_{s >= t} d^(s - t)
-    w_s`; the decision to end, with the last prefix. Where no later prefix has a weight, a decision is credited with
-    nothing.
+    """Credits each decision, fp64 `[T]`: `G_t = sum_{s >= t} d^(s - t) w_s R_s / sum_{s >= t} d^(s - t)
+    w_s`; the decision to end has the reward of the last prefix. Where no later prefix has a weight, the credit is 0.
 
     Args:
         earned: `R` of each prefix.
-        num_decisions: those of the member; one more than prefixes where it ended early.
+        num_decisions: decisions of the member; one more than its prefixes where it ended early.
         width: `T`; places without a decision are 0.
         discount: `d`.
         weights: `w` of each number of examples; equal where unset.
@@ -141,26 +149,28 @@ def credited(
         >>> credited([0.0, 1.0], 3, 3, 0.0).tolist()
         [0.0, 1.0, 1.0]
     """
-    found = np.zeros(width)
+    credit = np.zeros(width)
     total = weight = 0.0
     for place in reversed(range(len(earned))):
-        own = 1.0 if weights is None else weights[place]
-        total, weight = own * earned[place] + discount * total, own + discount * weight
-        found[place] = total / weight if weight > 0 else 0.0
+        prefix_weight = 1.0 if weights is None else weights[place]
+        total, weight = prefix_weight * earned[place] + discount * total, prefix_weight + discount * weight
+        credit[place] = total / weight if weight > 0 else 0.0
     if num_decisions > len(earned):
-        found[len(earned)] = earned[-1]
-    return found
+        credit[len(earned)] = earned[-1]
+    return credit
 
 
-def _known(each: Measured | None) -> Measured:
-    assert each is not None, "only what was measured is rewarded"
-    return each
+def _present(measurement: Measurement | None) -> Measurement:
+    assert measurement is not None, "a prefix is rewarded after it was measured"
+    return measurement
 
 
-def _columns(asked: Sequence[tuple[Query, int, Measured | None]]) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {name: [getattr(_known(each), name) for _, _, each in asked] for name in FIELDS}
-    found["shots"] = [size for _, size, _ in asked]
-    found["id"] = [query.id for query, _, _ in asked]
-    found["answers"] = [list(query.answers) for query, _, _ in asked]
-    found["choices"] = [list(query.choices) for query, _, _ in asked]
-    return found
+def _columns(measured_prefixes: Sequence[tuple[Query, int, Measurement | None]]) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {
+        name: [getattr(_present(measurement), name) for _, _, measurement in measured_prefixes] for name in FIELDS
+    }
+    columns["shots"] = [size for _, size, _ in measured_prefixes]
+    columns["id"] = [query.id for query, _, _ in measured_prefixes]
+    columns["answers"] = [list(query.answers) for query, _, _ in measured_prefixes]
+    columns["choices"] = [list(query.choices) for query, _, _ in measured_prefixes]
+    return columns

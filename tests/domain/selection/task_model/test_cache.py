@@ -178,7 +178,7 @@ def test_two_processes_write_at_once(tmp_path):
         for number in range(300):
             assert [file[f"{name}-{number}"] for name in "ab"] == [{"x" * (number % 50): number / 7}] * 2
             assert file[f"shared-{number}"] == {"a": float(number), "b": float(number)}
-        assert file._said == set()
+        assert file._warned == set()
 
 
 def filled(path: Path) -> list[bytes]:

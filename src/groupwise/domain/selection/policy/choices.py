@@ -1,4 +1,4 @@
-"""Ordered choices under a pointer network: drawn, or scored again by teacher forcing."""
+"""Ordered choices under a pointer network: drawn from it, or scored again by teacher forcing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from torch import Tensor
 from groupwise.domain.selection.policy.network import Encoded, PointerNetwork
 
 STOP, NOTHING = -1, -2
-"""What stands in `picks` for the decision to end, and for places after it. Other numbers are places in the query's
-pool.
+"""The entries of `picks` for the decision to end, and for positions after it. Entries of 0 and above are places in the
+query's pool.
 """
 
 
@@ -26,7 +26,7 @@ class Choices:
         picks: `[B, T]` places in the pool, `STOP`, `NOTHING`.
         mask: `[B, T]` bool, true where there was a decision.
         log_probs: `[B, T, N]` nats over the pool at each decision (`N + 1` with the decision to end), minus infinity
-            for what could not be chosen.
+            for examples that could not be chosen.
     """
 
     picks: Tensor
@@ -35,15 +35,15 @@ class Choices:
 
     @property
     def lengths(self) -> Tensor:
-        """`[B]`, demonstrations of each."""
+        """The number of demonstrations of each member, `[B]`."""
         return (self.picks >= 0).sum(1)
 
-    def first(self, most: Tensor) -> Choices:
-        """The first `most [B]` decisions of each: what would have been drawn if no more were asked for, as a pick
-        depends on those before it alone.
+    def first(self, num_decisions: Tensor) -> Choices:
+        """Cuts each member to its first `most [B]` decisions, which a draw of so many would have given: a pick depends
+        only on the picks before it.
         """
-        kept = torch.arange(self.picks.shape[1], device=self.picks.device) < most[:, None]
-        return Choices(self.picks.masked_fill(~kept, NOTHING), self.mask & kept, self.log_probs)
+        within = torch.arange(self.picks.shape[1], device=self.picks.device) < num_decisions[:, None]
+        return Choices(self.picks.masked_fill(~within, NOTHING), self.mask & within, self.log_probs)
 
 
 def draw_choices(
@@ -56,83 +56,85 @@ def draw_choices(
     least: int = 1,
     force: Tensor | None = None,
 ) -> Choices:
-    """Ordered choices of at most `shots` examples, without replacement.
+    """Draws ordered choices of at most `shots` examples, without replacement.
 
     Args:
         network: the policy.
         encoded: one pool a member.
-        shots: most picks, `T`.
-        uniform: `[B, T]` fp64 in [0, 1), what chance decides by; `None` takes the most probable, of equals the first in
-            the pool, and ends where ending is more probable than not.
+        shots: highest number of picks, `T`.
+        uniform: `[B, T]` fp64 in [0, 1), the random numbers of the draw; `None` takes the most probable, of equals the
+            first in the pool, and ends where ending is more probable than not.
         temperature: `[B]`, divides the logits.
-        least: picks before picking may end.
-        force: `[B, T]` picks to go through instead.
+        least: number of picks before picking may end.
+        force: `[B, T]` picks to score in place of a draw.
     """
     size, members = encoded.similarity.shape[1], len(encoded.similarity)
     state = network.start(encoded)
     chosen = torch.zeros_like(encoded.valid)
     ended = torch.zeros(members, dtype=torch.bool, device=state.device)
-    picks, masks, found = [], [], []
-    for place in range(shots):
+    picks, masks, step_log_probs = [], [], []
+    for position in range(shots):
         logits = network.logits(encoded, state, chosen)
-        if network.stops and place < least:
+        if network.stops and position < least:
             logits = torch.cat([logits[:, :-1], torch.full_like(logits[:, -1:], float("-inf"))], 1)
         log_probs = (logits / temperature[:, None].to(logits)).log_softmax(1)
         if force is not None:
-            picked = torch.where(force[:, place] == STOP, size, force[:, place])
+            picked = torch.where(force[:, position] == STOP, size, force[:, position])
         elif uniform is None:
             picked = log_probs[:, :size].argmax(1)
             if network.stops:
-                # A decision to end is one, however many examples share the rest.
+                # Ending competes with the total probability of picking, not with single examples.
                 picked = torch.where(log_probs[:, size] > log_probs[:, :size].logsumexp(1), size, picked)
         else:
-            picked = _inverse(log_probs, uniform[:, place])
+            picked = _inverse(log_probs, uniform[:, position])
         if force is not None:
-            ended = ended | (force[:, place] == NOTHING)
+            ended = ended | (force[:, position] == NOTHING)
         masks.append(~ended)
-        now = torch.where(ended, NOTHING, torch.where(picked == size, STOP, picked))
-        picks.append(now)
-        found.append(log_probs)
-        ended = ended | (now < 0)
-        if place + 1 < shots:
-            item = now.clamp(min=0)
-            chosen = chosen | (torch.nn.functional.one_hot(item, size).bool() & ~ended[:, None])
-            state = network.advance(encoded, state, item)
-    return Choices(torch.stack(picks, 1), torch.stack(masks, 1), torch.stack(found, 1))
+        pick = torch.where(ended, NOTHING, torch.where(picked == size, STOP, picked))
+        picks.append(pick)
+        step_log_probs.append(log_probs)
+        ended = ended | (pick < 0)
+        if position + 1 < shots:
+            pool_place = pick.clamp(min=0)
+            chosen = chosen | (torch.nn.functional.one_hot(pool_place, size).bool() & ~ended[:, None])
+            state = network.advance(encoded, state, pool_place)
+    return Choices(torch.stack(picks, 1), torch.stack(masks, 1), torch.stack(step_log_probs, 1))
 
 
 def _inverse(log_probs: Tensor, uniform: Tensor) -> Tensor:
-    """The first place whose cumulative probability exceeds `uniform`; a place of probability 0 is never drawn."""
+    """Returns the first place whose cumulative probability exceeds `uniform`; a place of probability 0 is never
+    drawn.
+    """
     cumulative = log_probs.double().exp().cumsum(1)
     cumulative = cumulative / cumulative[:, -1:]
     return (cumulative <= uniform[:, None]).sum(1).clamp(max=log_probs.shape[1] - 1)
 
 
 def scored_fields(choices: Choices, requires: Iterable[str], reference: Tensor | None = None) -> dict[str, Tensor]:
-    """Fields of `Scored`, `[B, T]` each, with gradient; 0 where there was no decision.
+    """Computes fields of `Scored`, `[B, T]` each, with gradient; 0 where there was no decision.
 
     `log_prob` of the pick; `entropy = -sum p log p`; `score_norm = |onehot - p|`, the norm of the log-prob's gradient
     by the logits; `exact_divergence = sum p (log p - log p_ref)` over what can still be chosen.
 
     Args:
-        choices: with the distributions of the live policy.
-        requires: fields beside the log-prob.
+        choices: choices with the distributions of the live policy.
+        requires: names of fields beside the log-prob.
         reference: `[B, T, N]` nats, the reference's distributions at the same decisions.
     """
     log_probs, requires = choices.log_probs, frozenset(requires)
     last = log_probs.shape[2] - 1
     place = torch.where(choices.picks == STOP, last, choices.picks).clamp(min=0)
-    # What cannot be chosen has log-prob minus infinity: it is masked before anything is multiplied.
+    # An example that cannot be chosen has log-prob minus infinity and is masked first: 0 times infinity is NaN.
     possible = log_probs > float("-inf")
     finite = log_probs.masked_fill(~possible, 0.0)
     probability = log_probs.exp()
-    found = {"log_prob": finite.gather(2, place[..., None])[..., 0]}
+    fields = {"log_prob": finite.gather(2, place[..., None])[..., 0]}
     if "entropy" in requires:
-        found["entropy"] = -(probability * finite).sum(2)
+        fields["entropy"] = -(probability * finite).sum(2)
     if "score_norm" in requires:
-        taken = probability.gather(2, place[..., None])[..., 0]
-        found["score_norm"] = (1 - 2 * taken + probability.square().sum(2)).clamp(min=0).sqrt().detach()
+        pick_probability = probability.gather(2, place[..., None])[..., 0]
+        fields["score_norm"] = (1 - 2 * pick_probability + probability.square().sum(2)).clamp(min=0).sqrt().detach()
     if "exact_divergence" in requires:
         assert reference is not None, "with_reference comes first"
-        found["exact_divergence"] = (probability * (finite - reference.masked_fill(~possible, 0.0))).sum(2)
-    return {name: value.masked_fill(~choices.mask, 0.0) for name, value in found.items()}
+        fields["exact_divergence"] = (probability * (finite - reference.masked_fill(~possible, 0.0))).sum(2)
+    return {name: value.masked_fill(~choices.mask, 0.0) for name, value in fields.items()}

@@ -1,8 +1,8 @@
-"""How a choice of examples is rewarded: source 004's reward modes, each a weighted sum of measured fields.
+"""The reward of a choice of examples: source 004's reward modes, each a weighted sum of measured fields.
 
 Fields, one a member: `correct` h in {0, 1}; `accuracy` s in [0, 1] (soft VQA accuracy); `info` = P(y|x,c) - P(y|x),
-what the examples c add to the probability of the answer y; `expected` = sum_a P(a|x,c) accuracy(a); `probability` =
-P(y|x,c); `quality`, the score that a search gave; `relevance` of a wrong answer.
+the gain in the probability of the answer y by the examples c; `expected` = sum_a P(a|x,c) accuracy(a); `probability`
+= P(y|x,c); `quality`, the score that a search gave; `relevance` of a wrong answer.
 
 `hard_plus_soft` and `hard_plus_soft_v2` order members almost alike, and a group z-score removes the scale: under it
 their advantages nearly coincide, and do so exactly in a group that has two different rewards at most, or in which all
@@ -26,21 +26,19 @@ Share = Annotated[float, Field(ge=0, le=1)]
 SCALED_INFO = "scaled_info"
 WRONG_RELEVANCE = "wrong_relevance"
 FIELDS_OF = {SCALED_INFO: ("info",), WRONG_RELEVANCE: ("correct", "relevance")}
-"""The fields that a part is made of, where it is not a field itself: `info` on its scale, and `(1 - correct)
-relevance`.
-"""
+"""The fields of the parts that are computed: `info` on its scale, and `(1 - correct) relevance`."""
 
 
 class Mode(Config):
-    """What all modes have: parts with weights, and the fields those are made of."""
+    """The base of all modes: parts with weights, and the measured fields behind them."""
 
     @abstractmethod
     def weights(self) -> dict[str, float]:
-        """Part -> weight; parts of weight 0 are left out."""
+        """Returns part -> weight; parts of weight 0 are left out."""
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The fields it reads."""
+        """The measured fields that the mode reads."""
         return tuple(dict.fromkeys(field for part in self.weights() for field in FIELDS_OF.get(part, (part,))))
 
 
@@ -59,7 +57,7 @@ class Legacy(Mode):
 
     kind: Literal["legacy"] = "legacy"
     alpha: Weight | None = None
-    """Weight of the search's score; the more it is, the better."""
+    """Weight of the search's score, of which more is better."""
     beta: Weight | None = None
     """Weight of being right."""
 
@@ -138,11 +136,11 @@ class Hybrid(Mode):
     alpha: Share = 0.5
     """The share of the information gain. (Source 004 reads it from HARD_WEIGHT.)"""
     scale: Scale = RunningQuantile()
-    """How the information gain is brought to 0 to 1; `x10` is the source's fixed scale."""
+    """The scale of the information gain; `x10` is the source's fixed scale."""
 
     def weights(self) -> dict[str, float]:
-        rest = 1 - self.alpha
-        return _nonzero({SCALED_INFO: self.alpha, "correct": rest, "accuracy": 0.5 * rest})
+        remaining = 1 - self.alpha
+        return _nonzero({SCALED_INFO: self.alpha, "correct": remaining, "accuracy": 0.5 * remaining})
 
 
 @final
@@ -160,16 +158,16 @@ class HybridV2(Mode):
     alpha: Share = 0.5
     """The share of the information gain."""
     scale: Scale = RunningQuantile()
-    """How the information gain is brought to 0 to 1."""
+    """The scale of the information gain."""
 
     def weights(self) -> dict[str, float]:
-        rest = 1 - self.alpha
-        return _nonzero({SCALED_INFO: self.alpha, "correct": 2 * rest, "accuracy": rest})
+        remaining = 1 - self.alpha
+        return _nonzero({SCALED_INFO: self.alpha, "correct": 2 * remaining, "accuracy": remaining})
 
 
 @final
 class Hard(Mode):
-    """`h`: right or wrong, and nothing between.
+    """`h`: 1 for a right answer, 0 for a wrong one.
 
     Example:
         >>> Hard().needs
@@ -184,7 +182,7 @@ class Hard(Mode):
 
 @final
 class Soft(Mode):
-    """`s`: the accuracy alone.
+    """`s`: only the accuracy.
 
     Example:
         >>> Soft().needs
@@ -199,7 +197,7 @@ class Soft(Mode):
 
 @final
 class Expected(Mode):
-    """`2 h + E`: the accuracy that an answer drawn from the task model would have, in place of that of its one best
+    """`2 h + E`: the mean accuracy of answers drawn from the task model, in place of the accuracy of its best
     answer; few groups are flat under it.
 
     Example:
@@ -209,7 +207,7 @@ class Expected(Mode):
 
     kind: Literal["expected"] = "expected"
     hard_weight: Weight = 2.0
-    """Weight of being right; 0 leaves the expectation alone."""
+    """Weight of being right; 0 leaves only the expectation."""
 
     def weights(self) -> dict[str, float]:
         return _nonzero({"correct": self.hard_weight, "expected": 1.0})
@@ -249,4 +247,4 @@ AnyMode = Annotated[
     Legacy | HardPlusSoft | HardPlusSoftV2 | Hybrid | HybridV2 | Hard | Soft | Expected | Relevance,
     Field(discriminator="kind"),
 ]
-"""A mode, told by its `kind`."""
+"""Any mode, told apart by `kind`."""
