@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, final
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
@@ -74,7 +75,8 @@ class RunningQuantile(Config):
         """
         if not values:
             return dict(memory)
-        fresh = {"low": _quantile(values, self.low), "high": _quantile(values, self.high), "weight": 1.0}
+        low, high = np.quantile(values, [self.low, self.high]).tolist()
+        fresh = {"low": low, "high": high, "weight": 1.0}
         return {name: self.decay * memory.get(name, 0.0) + (1 - self.decay) * number for name, number in fresh.items()}
 
 
@@ -105,12 +107,3 @@ class TimesTen(Config):
 
 Scale = Annotated[RunningQuantile | TimesTen, Field(discriminator="kind")]
 """Any scale from an unbounded number to 0 to 1, told apart by `kind`."""
-
-
-def _quantile(values: Sequence[float], level: float) -> float:
-    """Computes a quantile, linear between the two nearest values, as numpy's default."""
-    ordered = sorted(values)
-    place = level * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])

@@ -11,9 +11,8 @@ are right, or all are wrong.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Annotated, Literal, final
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, final
 
 from pydantic import Field, model_validator
 
@@ -29,21 +28,45 @@ FIELDS_OF = {SCALED_INFO: ("info",), WRONG_RELEVANCE: ("correct", "relevance")}
 """The fields of the parts that are computed: `info` on its scale, and `(1 - correct) relevance`."""
 
 
+_WEIGHTS: Mapping[str, Callable[[Any], Mapping[str, float]]] = {
+    "legacy": lambda mode: (
+        {"info": 1.0}
+        if mode.alpha is None and mode.beta is None
+        else {"quality": mode.alpha or 0.0, "correct": mode.beta or 0.0}
+    ),
+    "hard": lambda mode: {"correct": 1.0},
+    "soft": lambda mode: {"accuracy": 1.0},
+    "expected": lambda mode: {"correct": mode.hard_weight, "expected": 1.0},
+    "hard_plus_soft": lambda mode: {"correct": mode.hard_weight, "accuracy": mode.soft_weight},
+    "hard_plus_soft_v2": lambda mode: {"correct": 2 * mode.hard_weight, "accuracy": mode.soft_weight},
+    "separated": lambda mode: {"correct": 2 * mode.hard_weight, "accuracy": mode.soft_weight},
+    "hybrid": lambda mode: {
+        SCALED_INFO: mode.alpha,
+        "correct": 1 - mode.alpha,
+        "accuracy": 0.5 * (1 - mode.alpha),
+    },
+    "hybrid_v2": lambda mode: {SCALED_INFO: mode.alpha, "correct": 2 * (1 - mode.alpha), "accuracy": 1 - mode.alpha},
+    "relevance": lambda mode: {
+        "correct": mode.hard_weight,
+        "probability": mode.probability_weight,
+        WRONG_RELEVANCE: mode.relevance_weight,
+    },
+}
+"""The weights of every mode by its `kind`: mode -> part -> weight. The classes below state the keys of the modes."""
+
+
 class Mode(Config):
     """The base of all modes: parts with weights, and the measured fields behind them."""
 
-    @abstractmethod
     def weights(self) -> dict[str, float]:
         """Returns part -> weight; parts of weight 0 are left out."""
+        mode: Any = self
+        return {part: weight for part, weight in _WEIGHTS[mode.kind](mode).items() if weight != 0}
 
     @property
     def needs(self) -> tuple[str, ...]:
         """The measured fields that the mode reads."""
         return tuple(dict.fromkeys(field for part in self.weights() for field in FIELDS_OF.get(part, (part,))))
-
-
-def _nonzero(weights: Mapping[str, float]) -> dict[str, float]:
-    return {part: weight for part, weight in weights.items() if weight != 0}
 
 
 @final
@@ -69,11 +92,6 @@ class Legacy(Mode):
                 " beta = 1.0"
             )
         return self
-
-    def weights(self) -> dict[str, float]:
-        if self.alpha is None and self.beta is None:
-            return {"info": 1.0}
-        return _nonzero({"quality": self.alpha or 0.0, "correct": self.beta or 0.0})
 
 
 class _Weighted(Mode):
@@ -102,9 +120,6 @@ class HardPlusSoft(_Weighted):
 
     kind: Literal["hard_plus_soft"] = "hard_plus_soft"
 
-    def weights(self) -> dict[str, float]:
-        return _nonzero({"correct": self.hard_weight, "accuracy": self.soft_weight})
-
 
 @final
 class HardPlusSoftV2(_Weighted):
@@ -118,9 +133,6 @@ class HardPlusSoftV2(_Weighted):
     """
 
     kind: Literal["hard_plus_soft_v2", "separated"] = "hard_plus_soft_v2"
-
-    def weights(self) -> dict[str, float]:
-        return _nonzero({"correct": 2 * self.hard_weight, "accuracy": self.soft_weight})
 
 
 @final
@@ -137,10 +149,6 @@ class Hybrid(Mode):
     """The share of the information gain. (Source 004 reads it from HARD_WEIGHT.)"""
     scale: Scale = RunningQuantile()
     """The scale of the information gain; `x10` is the source's fixed scale."""
-
-    def weights(self) -> dict[str, float]:
-        remaining = 1 - self.alpha
-        return _nonzero({SCALED_INFO: self.alpha, "correct": remaining, "accuracy": 0.5 * remaining})
 
 
 @final
@@ -160,10 +168,6 @@ class HybridV2(Mode):
     scale: Scale = RunningQuantile()
     """The scale of the information gain."""
 
-    def weights(self) -> dict[str, float]:
-        remaining = 1 - self.alpha
-        return _nonzero({SCALED_INFO: self.alpha, "correct": 2 * remaining, "accuracy": remaining})
-
 
 @final
 class Hard(Mode):
@@ -176,9 +180,6 @@ class Hard(Mode):
 
     kind: Literal["hard"] = "hard"
 
-    def weights(self) -> dict[str, float]:
-        return {"correct": 1.0}
-
 
 @final
 class Soft(Mode):
@@ -190,9 +191,6 @@ class Soft(Mode):
     """
 
     kind: Literal["soft"] = "soft"
-
-    def weights(self) -> dict[str, float]:
-        return {"accuracy": 1.0}
 
 
 @final
@@ -208,9 +206,6 @@ class Expected(Mode):
     kind: Literal["expected"] = "expected"
     hard_weight: Weight = 2.0
     """Weight of being right; 0 leaves only the expectation."""
-
-    def weights(self) -> dict[str, float]:
-        return _nonzero({"correct": self.hard_weight, "expected": 1.0})
 
 
 @final
@@ -232,15 +227,6 @@ class Relevance(Mode):
     """Weight of the probability of the answer."""
     relevance_weight: Weight = 0.1
     """Weight of a wrong answer's nearness."""
-
-    def weights(self) -> dict[str, float]:
-        return _nonzero(
-            {
-                "correct": self.hard_weight,
-                "probability": self.probability_weight,
-                WRONG_RELEVANCE: self.relevance_weight,
-            }
-        )
 
 
 AnyMode = Annotated[
