@@ -170,7 +170,7 @@ def forgetful(monkeypatch: pytest.MonkeyPatch, module: ModuleType) -> None:
         ("domain.diffusion.models.bare", "diffusion"),
         ("domain.restoration.domain", "restoration"),
         ("domain.selection.domain", "selection"),
-        ("domain.selection.policy.choose", "selection"),
+        ("domain.selection.policy.choices", "selection"),
     ],
 )
 def test_a_forgotten_device_is_found(name: str, domain: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from tests.domain.selection.small_selector import small_selector
 
 from groupwise.config import validate
-from groupwise.domain.selection.task_model.pretrained import CausalLM, ImageText
+from groupwise.domain.selection.task_model.pretrained_config import CausalLM, ImageText
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guide" / "selection_export.md").read_text()
 

@@ -13,7 +13,7 @@ from tests.faults.domains import everything, killed_and_resumed, start, untouche
 from tests.faults.processes import in_a_process
 
 from groupwise.domain.selection.task_model.cache import AnswerFile
-from groupwise.domain.selection.task_model.ticket_lm import TEMPLATE, TicketLM
+from groupwise.domain.selection.task_model.tickets_config import TEMPLATE, TicketLM
 
 pytestmark = pytest.mark.slow
 

@@ -12,14 +12,14 @@ from groupwise.domain.selection.selector import Order, Selector
 
 @final
 class SelectDemos:
-    """A callable, as DSPy's retrievers are: `select(question)` gives `dspy.Example`s for `predict(question=...,
-    demos=...)`.
+    """A callable in the manner of DSPy's retrievers: `select(question)` returns `dspy.Example`s for
+    `predict(question=..., demos=...)`.
 
     Args:
         selector: from `Selector.load`.
-        k: how many; unset takes as many as in training.
+        k: number of demonstrations; unset takes as many as in training.
         question_field, answer_field: names of the signature's fields.
-        order: where the first pick stands; unset takes that of training.
+        order: place of the first pick in the prompt; unset takes the order of training.
 
     Example:
         >>> select = SelectDemos(Selector.load("exported"), k=2)  # doctest: +SKIP
@@ -43,11 +43,11 @@ class SelectDemos:
         self.question_field, self.answer_field = question_field, answer_field
 
     def __call__(self, question: str, k: int | None = None) -> list[dspy.Example]:
-        """Demonstrations in the order in which they are to be shown.
+        """Chooses demonstrations, in the order in which the prompt shows them.
 
         Args:
             question: the text of the query.
-            k: how many; unset takes the object's.
+            k: number of demonstrations; unset takes the `k` of this object.
 
         Raises:
             ConfigError: as `Selector.select`.
@@ -56,18 +56,18 @@ class SelectDemos:
         return [self._example(example.question, example.answer) for example in chosen]
 
     def __deepcopy__(self, memory: dict[int, Any]) -> SelectDemos:
-        """Copies that DSPy's optimisers make of a program choose from the same selector: an example added later can be
-        picked in all of them.
+        """Returns a copy that shares the selector: DSPy's optimisers copy programs, and an example added later can be
+        picked in all copies.
         """
         return SelectDemos(
             self.selector, self.k, question_field=self.question_field, answer_field=self.answer_field, order=self.order
         )
 
     def add(self, example: dspy.Example) -> str:
-        """An example more, which can be picked from now on; its id.
+        """Adds an example, which can be picked from now on, and returns its id.
 
         Raises:
-            ConfigError: a field that is missing, or as `Selector.add`.
+            ConfigError: a field is missing, or as `Selector.add`.
         """
         for field in (self.question_field, self.answer_field):
             if not isinstance(example.get(field), str):
@@ -89,7 +89,7 @@ class FewShot(dspy.Module):
 
     Args:
         predict: `dspy.Predict`, `dspy.ChainOfThought` or a module around one that takes `demos`.
-        select: what chooses.
+        select: chooses the demonstrations of a question.
 
     Example:
         >>> program = FewShot(
@@ -104,7 +104,7 @@ class FewShot(dspy.Module):
         self.predict, self.select = predict, select
 
     def forward(self, **inputs: Any) -> Any:
-        """The predictor's answer after demonstrations for these inputs.
+        """Returns the predictor's answer after demonstrations for these inputs.
 
         Raises:
             ConfigError: the question is missing, or as `Selector.select`.
@@ -112,7 +112,7 @@ class FewShot(dspy.Module):
         return self.predict(**inputs, demos=self._demos(inputs))
 
     async def aforward(self, **inputs: Any) -> Any:
-        """As `forward`, for `await program.acall(...)`.
+        """Does what `forward` does, for `await program.acall(...)`.
 
         Raises:
             ConfigError: as `forward`.

@@ -18,16 +18,19 @@ class GroupwiseExampleSelector(BaseExampleSelector):
 
     Args:
         selector: from `Selector.load`.
-        k: how many; unset takes as many as in training.
+        k: number of examples; unset takes as many as in training.
         question_key, answer_key: names of the prompt's variables, in examples and inputs.
-        order: where the first pick stands; unset takes that of training.
+        order: place of the first pick in the prompt; unset takes the order of training.
 
     Example:
         >>> from langchain_core.prompts import FewShotPromptTemplate, PromptTemplate
-        >>> shown = PromptTemplate.from_template("Q: {question}\\nA: {answer}")
-        >>> chosen = GroupwiseExampleSelector(Selector.load("exported"), k=2)  # doctest: +SKIP
+        >>> example_prompt = PromptTemplate.from_template("Q: {question}\\nA: {answer}")
+        >>> example_selector = GroupwiseExampleSelector(Selector.load("exported"), k=2)  # doctest: +SKIP
         >>> prompt = FewShotPromptTemplate(  # doctest: +SKIP
-        ...     example_selector=chosen, example_prompt=shown, suffix="Q: {question}\\nA:", input_variables=["question"]
+        ...     example_selector=example_selector,
+        ...     example_prompt=example_prompt,
+        ...     suffix="Q: {question}\\nA:",
+        ...     input_variables=["question"],
         ... )
         >>> print(prompt.format(question="north gold web kim new atlas"))  # doctest: +SKIP
     """
@@ -46,7 +49,7 @@ class GroupwiseExampleSelector(BaseExampleSelector):
         self.question_key, self.answer_key = question_key, answer_key
 
     def select_examples(self, input_variables: dict[str, str]) -> list[dict[str, Any]]:
-        """Examples for these inputs, each a dictionary of question and answer.
+        """Chooses examples for these inputs; each is a dictionary of question and answer.
 
         Raises:
             ConfigError: the question is missing, or as `Selector.select`.
@@ -56,7 +59,7 @@ class GroupwiseExampleSelector(BaseExampleSelector):
         return [{self.question_key: example.question, self.answer_key: example.answer} for example in chosen]
 
     def add_example(self, example: dict[str, str]) -> str:
-        """An example more, which can be picked from now on; its id.
+        """Adds an example, which can be picked from now on, and returns its id.
 
         Raises:
             ConfigError: question or answer is missing, or as `Selector.add`.
@@ -65,10 +68,10 @@ class GroupwiseExampleSelector(BaseExampleSelector):
             self._value(example, self.question_key, "the example"), self._value(example, self.answer_key, "the example")
         )
 
-    def _value(self, table: dict[str, str], key: str, what: str) -> str:
+    def _value(self, table: dict[str, str], key: str, subject: str) -> str:
         if not isinstance(table.get(key), str):
             raise ConfigError(
-                f"{what}: no text {key!r} among {', '.join(map(repr, table)) or 'nothing'}; name it with question_key"
-                " and answer_key"
+                f"{subject}: no text {key!r} among {', '.join(map(repr, table)) or 'nothing'}; name it with"
+                " question_key and answer_key"
             )
         return table[key]

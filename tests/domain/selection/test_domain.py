@@ -18,7 +18,7 @@ from groupwise.domain.protocol import ComparesExactly, Prompt, Samples, Tabulate
 from groupwise.domain.selection.baseline import Nearest
 from groupwise.domain.selection.config import SelectionConfig
 from groupwise.domain.selection.domain import SelectionDomain
-from groupwise.domain.selection.policy.choose import NOTHING
+from groupwise.domain.selection.policy.choices import NOTHING
 from groupwise.records import Scored
 from groupwise.reward import RewardError
 from groupwise.streams import Streams

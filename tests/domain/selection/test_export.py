@@ -16,17 +16,17 @@ import torch
 from groupwise.cli.app import main
 from groupwise.config import ConfigError
 from groupwise.domain.selection.config import SelectionConfig
-from groupwise.domain.selection.deployed import pooled
 from groupwise.domain.selection.embedder import HashedWords
 from groupwise.domain.selection.export import write_selector
-from groupwise.domain.selection.policy.choose import draw
+from groupwise.domain.selection.policy.choices import draw_choices
 from groupwise.domain.selection.policy.config import Pretrained
 from groupwise.domain.selection.policy.loading import open_policy
+from groupwise.domain.selection.query_table import QueryTable
 from groupwise.domain.selection.selector import Selector
+from groupwise.domain.selection.selector_evaluation import pooled
 from groupwise.domain.selection.source.files import Files
 from groupwise.domain.selection.source.tickets import DESKS, decisive
 from groupwise.domain.selection.store import store
-from groupwise.domain.selection.table import QueryTable
 from groupwise.domain.selection.task_model.tickets import trained_folder
 from groupwise.experiment import load_experiment
 from groupwise.experiment.runner import run
@@ -71,7 +71,7 @@ def test_the_exported_selector_picks_as_the_trained_policy_does(finished, export
     assert float(network.out.weight.detach().abs().max()) > 0, "it was trained"
     table = QueryTable(questions.held_out, network.config.answer_size, torch.device("cpu"), torch.float32)
     with torch.no_grad():
-        choices = draw(
+        choices = draw_choices(
             network, network.encode(table.pools(torch.arange(6))), 4, None, torch.ones(6, dtype=torch.float64)
         )
     selector = Selector.load(exported)

@@ -65,8 +65,8 @@ def test_the_loss_is_the_weighted_cross_entropy_of_whole_choices() -> None:
     scored = domain.score(samples, torch.arange(6), frozenset({"log_prob"}))
     # By hand: the live log-probs of the picks, the rewards measured again.
     queries = [domain._table.queries[place] for place in samples.payload["query"].tolist()]
-    choices = domain._again(samples)
-    measured = domain._rewarding.measure(domain._measures, queries, choices, "first_pick_last", every=False)
+    choices = domain._rescored(samples)
+    measured = domain._member_rewards.measure(domain._measures, queries, choices, "first_pick_last", every=False)
     last = [row[-1] for row in measured]
     rewards = [each.accuracy + each.expected for each in last if each is not None]
     weight = torch.tensor(rewards, dtype=torch.float64).view(2, 3).div(0.5).softmax(1).flatten()

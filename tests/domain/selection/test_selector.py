@@ -14,13 +14,13 @@ import torch
 
 from groupwise.config import ConfigError
 from groupwise.domain.selection.embedder import HashedWords
-from groupwise.domain.selection.policy.answers import answer_features
-from groupwise.domain.selection.policy.choose import draw
+from groupwise.domain.selection.policy.answer_features import answer_features
+from groupwise.domain.selection.policy.choices import draw_choices
 from groupwise.domain.selection.policy.numpy_pointer import NumpyPointer
+from groupwise.domain.selection.query_table import QueryTable
 from groupwise.domain.selection.selector import Selector
-from groupwise.domain.selection.table import QueryTable
 from groupwise.domain.selection.task_model.template import TextTemplate
-from groupwise.domain.selection.task_model.ticket_lm import TEMPLATE
+from groupwise.domain.selection.task_model.tickets_config import TEMPLATE
 
 from .small_selector import QUESTION, SOURCE, small_network, small_selector
 
@@ -37,7 +37,7 @@ def test_picks_equal_the_policys_over_each_querys_own_pool(folder):
     table = QueryTable(questions.train, network.config.answer_size, torch.device("cpu"), torch.float32)
     with torch.no_grad():
         encoded = network.encode(table.pools(torch.arange(len(questions.train))))
-        choices = draw(network, encoded, 4, None, torch.ones(len(questions.train), dtype=torch.float64))
+        choices = draw_choices(network, encoded, 4, None, torch.ones(len(questions.train), dtype=torch.float64))
     selector = Selector.load(folder)
     for query, picks in zip(questions.train, choices.picks.tolist(), strict=True):
         pool = [example.id for example in query.pool]

@@ -11,8 +11,8 @@ from tests.domain.selection.tiny import domain_of
 from groupwise.config import ConfigError
 from groupwise.domain.protocol import Samples
 from groupwise.domain.selection.domain import SelectionDomain
-from groupwise.domain.selection.policy.choose import NOTHING
-from groupwise.domain.selection.rewarding import credited
+from groupwise.domain.selection.member_rewards import credited
+from groupwise.domain.selection.policy.choices import NOTHING
 from groupwise.streams import Streams
 
 

@@ -29,9 +29,9 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 @final
 class PrefixConfig(Config):
-    """Rewards of every prefix: what the first pick earns alone, the first two together, and so on.
+    """Rewards of every prefix: one for the first pick by itself, one for the first two together, and so on.
 
-    A pick is credited with what it did to its own and all later prefixes, `G_t = sum_{s >= t} d^(s - t) R_s / sum_{s >=
+    A pick is credited with its effect on its own and all later prefixes, `G_t = sum_{s >= t} d^(s - t) R_s / sum_{s >=
     t} d^(s - t)`, and compared with the same pick of the other members of its group.
 
     Args:
@@ -46,15 +46,15 @@ class PrefixConfig(Config):
 
 @final
 class EvaluationConfig(Config):
-    """How the policy is evaluated: its most probable picks for every held-out query, measured after each of them.
+    """The evaluation of the policy: its most probable picks for every held-out query, measured after each pick.
 
     Args:
         validation: also evaluate on the validation queries (metrics `validation/...`), to choose models and settings
             by.
-        shared_pool: allow all queries to have one and the same pool. Without it that is an error: what is learnt there
-            is a list, not a way to choose.
-        num_shown: held-out queries that are written down with their demonstrations.
-        num_oracle: held-out queries that the oracle searches for, in the table at the end.
+        shared_pool: allow all queries to have one and the same pool. Without it that is an error: the policy
+            then learns a list and no way to choose.
+        num_shown: held-out queries that are recorded with their demonstrations.
+        num_oracle: held-out queries for which the oracle searches, in the table at the end.
         oracle_width: beams of the oracle.
         num_fixed: training queries by which the best fixed set is chosen.
         num_resamples: of the bootstrap behind the intervals.
@@ -78,23 +78,24 @@ class SelectionConfig(DomainConfig):
     Args:
         model: the policy.
         source: queries with their pools.
-        task_model: what answers after the demonstrations.
-        shots: most demonstrations of a query.
+        task_model: the frozen model that answers after the demonstrations.
+        shots: highest number of demonstrations of a query.
         stop: let the policy end early, after at least one pick; ending is a decision too, whose probability before
             training is `model.stop_probability`.
-        order: where the first pick is shown: at the beginning, or next to the query. The saved policy says which.
+        order: place of the first pick in the prompt: at the beginning, or next to the query. The saved policy records
+            it.
         random_shots: each query's group picks a number of examples that is drawn from 1 to `shots`, anew at every step,
             in place of `shots`.
-        prefix: reward every prefix; unset rewards the whole choice alone.
+        prefix: reward every prefix; unset rewards only the whole choice.
         rce: reward-weighted cross-entropy on candidates, the auxiliary term `supervised`; unset has none.
         accuracy: form of the VQA accuracy: `official` leaves each annotator out once, `short` is `min(matches / 3, 1)`.
         temperature: of sampling, divides the logits; log-probs are those at this temperature.
         sampling_schedule: a schedule over the steps for `temperature`; the value used is stored with the rollouts.
-        rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only. Rewards find what was
-            measured of a choice as the columns `correct`, `accuracy`, `info`, `expected`, `probability`, `quality`,
+        rewards: name -> reward. Those with `role = "judge"` are measured in evaluation only. Rewards find the
+            measurements of a choice as the columns `correct`, `accuracy`, `info`, `expected`, `probability`, `quality`,
             `relevance`, the number of demonstrations as `shots`, and the annotators' `answers`; a completion is the
             task model's answer.
-        evaluation: how the policy is evaluated.
+        evaluation: settings of the evaluation.
     """
 
     extra: ClassVar[str] = "selection"
@@ -130,10 +131,9 @@ class SelectionConfig(DomainConfig):
             and self.prefix.weights is not None
             and (len(self.prefix.weights) != self.shots or sum(self.prefix.weights) <= 0)
         ):
-            have = self.prefix.weights
             raise ValueError(
-                f"prefix.weights = {have}: one weight for each of 1 to shots = {self.shots} examples, not all 0; write"
-                f" {[1.0] * self.shots}"
+                f"prefix.weights = {self.prefix.weights}: one weight for each of 1 to shots = {self.shots} examples,"
+                f" not all 0; write {[1.0] * self.shots}"
             )
         source, task_model = self.source, self.task_model
         if task_model.kind == "digit_rules" and source.kind != "digit_rules":
@@ -152,10 +152,10 @@ class SelectionConfig(DomainConfig):
             and task_model.kind == "digit_rules"
             and source.dimensions != task_model.dimensions
         ):
-            have = source.dimensions
+            present = source.dimensions
             raise ValueError(
-                f"task_model.dimensions = {task_model.dimensions}, and the rules of the source are made of {have};"
-                f" write dimensions = {have}"
+                f"task_model.dimensions = {task_model.dimensions}, and the rules of the source are made of {present};"
+                f" write dimensions = {present}"
             )
         for name, schedule in self.sampling_schedule.items():
             if schedule.extremes()[0] <= 0:
@@ -165,25 +165,25 @@ class SelectionConfig(DomainConfig):
         return self
 
     def to_sample(self, *, data: bool) -> SelectionConfig:
-        """What `groupwise sample` opens: the policy, the questions and the task model that answers.
+        """Returns the configuration that `groupwise sample` opens: the policy, the questions and the task model.
 
         Args:
-            data: whether training prompts are asked for; without them there is nothing to choose from.
+            data: true where training prompts are requested; selection needs its questions in either case.
         """
         return self.model_copy(update={"rewards": {}, "rce": None})
 
     @classmethod
     def export(cls, request: Export) -> Card:
-        """A selector: the policy together with the solved examples that it chooses from."""
-        from groupwise.domain.selection.exported import export
+        """Exports a selector: the policy together with the solved examples that it chooses from."""
+        from groupwise.domain.selection.export_card import export
 
         return export(validate(cls, dict(request.settings), str(request.run)), request)
 
     def open(self, *, streams: Streams, device: str = "cpu") -> SelectionDomain:
-        """The domain itself: questions read and checked, the task model and the policy loaded.
+        """Opens the domain: reads and checks the questions, loads the task model and the policy.
 
         Raises:
-            ConfigError: questions that cannot be selected from, or a model that does not fit them.
+            ConfigError: the questions allow no selection, or the model does not fit them.
         """
         from groupwise.domain.selection.domain import SelectionDomain
 

@@ -1,5 +1,5 @@
-"""Texts as vectors whose products are similarities. Imports no torch: what selects where people work embeds
-there too.
+"""Texts as vectors whose products are similarities. Imports no torch: an exported selector
+embeds too, and runs without it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from groupwise.config.numbers import Width
 
 
 class Embedder(Protocol):
-    """Any function from texts to vectors; those of the product are configurations too."""
+    """Any function from texts to vectors; the embedders of Groupwise are configurations too."""
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """`[N, D]`, one row a text."""
+        """Embeds texts as the rows of `[N, D]`."""
         ...
 
 
@@ -34,7 +34,7 @@ class HashedWords(Config):
     download, knows nothing of what words mean, and is the same on every machine.
 
     Args:
-        size: how many numbers; collisions become rarer with more.
+        size: numbers of a vector; collisions become rarer with more.
 
     Example:
         >>> vectors = HashedWords(size=64)(["refund north", "North, refund!", "login south"])
@@ -48,15 +48,15 @@ class HashedWords(Config):
     size: Annotated[Width, Field(ge=8)] = 128
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """fp32 `[N, size]`."""
-        found = np.zeros((len(texts), self.size), np.float32)
+        """Embeds texts as the rows of an fp32 `[N, size]`."""
+        vectors = np.zeros((len(texts), self.size), np.float32)
         for row, text in enumerate(texts):
             for word in re.findall(r"\w+", text.lower()):
                 place, sign = _place(word, self.size)
-                found[row, place] += sign
-        length = np.linalg.norm(found, axis=1, keepdims=True)
-        found[length[:, 0] == 0, 0] = 1.0
-        return found / np.where(length == 0, 1.0, length)
+                vectors[row, place] += sign
+        length = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors[length[:, 0] == 0, 0] = 1.0
+        return vectors / np.where(length == 0, 1.0, length)
 
 
 @lru_cache(maxsize=1 << 16)

@@ -1,4 +1,4 @@
-"""The records of selection: what may be shown (examples), and what is asked (queries with their pools)."""
+"""The records of selection: examples, which may be shown, and queries with their pools, which are to be answered."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class Example:
     """A solved case that may be shown as a demonstration.
 
     Args:
-        id: its name, unique among all examples.
-        question: the text.
-        answer: the text of its answer.
+        id: name, unique among all examples.
+        question: text of the question.
+        answer: text of the answer.
         embedding: fp32 `[D]`, of length 1.
-        image: what the task model reads beside the text: a `uint8` array `[H, W]` or `[H, W, 3]`, or the path of a
-            file.
-        clusters: what it shares with others (`image`, `rule`): name -> key.
+        image: picture that the task model reads beside the text: a `uint8` array `[H, W]` or `[H, W, 3]`, or the path
+            of a file.
+        clusters: groups of examples and queries that share an image or a rule: name -> key.
 
     Example:
         >>> import numpy as np
@@ -49,14 +49,14 @@ class Query:
     """A question to be answered with the help of demonstrations out of its own pool.
 
     Args:
-        id: its name, unique among all queries.
-        question: the text.
-        answers: what the annotators said, one text each.
+        id: name, unique among all queries.
+        question: text of the question.
+        answers: answers of the annotators, one text each.
         embedding: fp32 `[D]`, of length 1.
         pool: the examples that may be shown for it.
-        image: as an example's.
+        image: picture, as in `Example`.
         choices: the closed set of answers, where there is one; otherwise the task model writes its answer.
-        clusters: what it shares with others, for intervals: name -> key.
+        clusters: groups of queries that share an image or a rule, for intervals: name -> key.
 
     Example:
         >>> import numpy as np
@@ -75,12 +75,12 @@ class Query:
 
     @cached_property
     def answer(self) -> str:
-        """What most annotators said; of equally many, what was said first."""
+        """The answer of most annotators; of equally frequent answers, the first."""
         return Counter(self.answers).most_common(1)[0][0]
 
     @cached_property
     def content(self) -> str:
-        """A hash of what is asked, answered and chosen from, by which the same query is known under another name."""
+        """A hash of the question, the answers, the image and the pool: equal for the same query under another id."""
         image = (
             self.image
             if self.image is None or isinstance(self.image, str)
@@ -95,13 +95,13 @@ class Query:
 @final
 @dataclass(frozen=True)
 class Questions:
-    """What a source holds.
+    """The queries of a source in their splits.
 
     Args:
-        train: queries trained on.
-        validation: queries for choosing between models and settings; neither trained on nor reported as the result.
-        held_out: queries that the result is reported on.
-        remarks: what was left out, in sentences.
+        validation: queries for choosing between models and settings; they serve neither training nor the reported
+            result.
+        held_out: queries of the reported result.
+        remarks: sentences on queries and examples that were left out.
         bank: the solved examples that all pools are the nearest of, where there is such a bank; empty where every query
             has a pool of its own.
     """
@@ -114,6 +114,6 @@ class Questions:
 
     @property
     def evaluated_on(self) -> EvaluatedOn:
-        """Whether a query that the result is reported on is trained on too."""
-        trained, evaluated = (frozenset(query.content for query in part) for part in (self.train, self.held_out))
+        """A statement on whether queries of the reported result are trained on too."""
+        trained, evaluated = (frozenset(query.content for query in queries) for queries in (self.train, self.held_out))
         return EvaluatedOn.among(trained, evaluated)

@@ -19,17 +19,16 @@ from groupwise.domain.selection.store import store
 
 
 def write_selector(config: SelectionConfig, model: Path, folder: Path, examples: str = "held_out") -> Selector:
-    """Writes the folder of a selector: the policy, the examples that it will show, and what the policy was trained
-    with.
+    """Writes the folder of a selector: the policy, the examples that it will show, and the settings of its training.
 
     Args:
-        config: of the run.
+        config: configuration of the run.
         model: the policy's folder (`RUN/model`).
-        folder: where to; made where it is missing.
-        examples: which, see `store`.
+        folder: destination; created where it is missing.
+        examples: a split or a file, see `store`.
 
     Returns:
-        The selector.
+        the selector.
 
     Raises:
         ConfigError: the folder holds no policy, its policy reads embeddings of another size than those of the examples,
@@ -59,15 +58,15 @@ def selector_of(
     examples: Sequence[Example],
     where: str = "the policy",
 ) -> Selector:
-    """A selector that `write_selector` would write, in memory.
+    """Builds the selector that `write_selector` writes, in memory.
 
     Args:
-        config: of the run.
-        questions: of its source.
-        table: the policy's `policy.json`.
-        weights: its `model.safetensors`.
-        examples: what it will show.
-        where: what an error calls the policy.
+        config: configuration of the run.
+        questions: queries of its source.
+        table: content of the policy's `policy.json`.
+        weights: content of its `model.safetensors`.
+        examples: the solved examples that it may show.
+        where: name of the policy in an error.
 
     Raises:
         ConfigError: the policy reads embeddings of another size than those of the examples.

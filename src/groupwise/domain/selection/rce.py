@@ -1,5 +1,5 @@
-"""Reward-weighted cross-entropy: every candidate of a query is shown to the policy, the better ones with
-more weight.
+"""Reward-weighted cross-entropy: the policy is trained on every candidate of a query, with more weight on better
+candidates.
 """
 
 from __future__ import annotations
@@ -15,29 +15,28 @@ from torch import Tensor
 from groupwise.domain.protocol import Prompt, Samples
 from groupwise.domain.selection.config import SelectionConfig
 from groupwise.domain.selection.example import Query
-from groupwise.domain.selection.measure import FIELDS, Measures
-from groupwise.domain.selection.policy import choose
-from groupwise.domain.selection.policy.choose import Choices
+from groupwise.domain.selection.measurement import FIELDS, Measures
+from groupwise.domain.selection.member_rewards import MemberRewards
+from groupwise.domain.selection.policy.choices import NOTHING, Choices, draw_choices
 from groupwise.domain.selection.policy.network import PointerNetwork
+from groupwise.domain.selection.query_table import QueryTable
 from groupwise.domain.selection.rce_config import Sampled
-from groupwise.domain.selection.rewarding import Rewarding
 from groupwise.domain.selection.source.recorded import Candidate, Recorded
-from groupwise.domain.selection.table import QueryTable
 from groupwise.streams import Streams
 
 
 def candidate_weights(rewards: Tensor, query: Tensor, tau: float, kind: Literal["reward", "rank"] = "reward") -> Tensor:
-    """`w_i = exp(x_i / tau) / sum_j exp(x_j / tau)` over the candidates of one query, fp64 `[B]`; they sum to one for
-    each query.
+    """Computes `w_i = exp(x_i / tau) / sum_j exp(x_j / tau)` over the candidates of one query, fp64 `[B]`; the weights
+    of a query sum to one.
 
-    `x_i = R_i`, or under `rank` the number of worse candidates (half of the equal ones) over `n - 1`, 0 for a candidate
-    alone.
+    `x_i = R_i`, or under `rank` the number of worse candidates (half of the equal ones) over `n - 1`, 0 for a single
+    candidate.
 
     Args:
         rewards: `[B]`; NaN for a candidate without one, whose weight is 0.
-        query: `[B]`, whose candidate each is.
+        query: `[B]`, number of the query of each candidate.
         tau: temperature, in units of reward.
-        kind: what the weights follow.
+        kind: `reward` weighs by rewards, `rank` by their ranks.
 
     Example:
         >>> weights = candidate_weights(torch.tensor([0.0, 1.0, 5.0]), torch.tensor([0, 0, 1]), tau=1.0)
@@ -48,17 +47,17 @@ def candidate_weights(rewards: Tensor, query: Tensor, tau: float, kind: Literal[
     here.
     """
     rewards = rewards.double()
-    there = ~rewards.isnan()
-    same = (query[:, None] == query[None]) & there[:, None] & there[None]
+    rewarded = ~rewards.isnan()
+    comparable = (query[:, None] == query[None]) & rewarded[:, None] & rewarded[None]
     if kind == "rank":
-        worse = (same & (rewards[None] < rewards[:, None])).sum(1).double()
-        equal = (same & (rewards[None] == rewards[:, None])).sum(1).double() - 1
-        rewards = (worse + 0.5 * equal) / (same.sum(1) - 1).clamp(min=1)
-    scaled = torch.where(same, rewards[None] / tau, float("-inf"))
-    own = torch.where(there, rewards / tau, float("-inf"))
-    # Without any reward there is nothing to compare with; minus infinity less itself would be NaN.
-    total = torch.where(there, torch.where(same, scaled, float("-inf")).logsumexp(1), 0.0)
-    return (own - total).exp()
+        worse = (comparable & (rewards[None] < rewards[:, None])).sum(1).double()
+        equal = (comparable & (rewards[None] == rewards[:, None])).sum(1).double() - 1
+        rewards = (worse + 0.5 * equal) / (comparable.sum(1) - 1).clamp(min=1)
+    scaled = torch.where(comparable, rewards[None] / tau, float("-inf"))
+    log_weight = torch.where(rewarded, rewards / tau, float("-inf"))
+    # A candidate without a reward has no total: minus infinity less itself would be NaN.
+    total = torch.where(rewarded, torch.where(comparable, scaled, float("-inf")).logsumexp(1), 0.0)
+    return (log_weight - total).exp()
 
 
 @final
@@ -66,15 +65,15 @@ class CandidateSource:
     """Candidates with their weights: drawn from the live policy and measured, or read from a file.
 
     Args:
-        config: of the domain; `rce` is set.
-        queries: trained on.
-        table: of all queries.
+        config: configuration of the domain; `rce` is set.
+        queries: training queries.
+        table: the tensors of all queries.
         network: the policy.
-        measures: measures choices.
-        rewarding: rewards them.
+        measures: measures choices with the task model.
+        member_rewards: rewards measured choices.
 
     Raises:
-        ConfigError: a recorded file that does not fit the queries.
+        ConfigError: a recorded file does not fit the queries.
     """
 
     def __init__(
@@ -84,16 +83,16 @@ class CandidateSource:
         table: QueryTable,
         network: PointerNetwork,
         measures: Measures,
-        rewarding: Rewarding,
+        member_rewards: MemberRewards,
     ) -> None:
         assert config.rce is not None
         self._config, self._rce = config, config.rce
-        self._queries, self._table, self._network, self._measures, self._rewarding = (
+        self._queries, self._table, self._network, self._measures, self._member_rewards = (
             list(queries),
             table,
             network,
             measures,
-            rewarding,
+            member_rewards,
         )
         self.remarks: list[str] = []
         self._recorded: Mapping[str, Sequence[Candidate]] = {}
@@ -112,19 +111,19 @@ class CandidateSource:
             ]
             if config.order == "first_pick_last":
                 self.remarks.append(
-                    f"{config.rce.candidates.path}: choices are recorded as they were shown, and this policy's first"
-                    " pick stands last: read from their end"
+                    f"{config.rce.candidates.path}: choices are recorded in the order of the prompt, and the first pick"
+                    " of this policy stands last in it: they are read from their end"
                 )
 
     def draw(self, size: int, streams: Streams, step: int) -> Samples:
-        """Candidates of queries drawn at random, `size` of them or fewer, and those of one query at least.
+        """Draws queries at random and lists their candidates: at most `size`, but at least those of one query.
 
         Args:
-            size: members.
-            streams, step: what the draws are keyed by.
+            size: highest number of candidates.
+            streams, step: keys of the draws.
 
         Returns:
-            members whose mask is false everywhere, `weight` in the payload, and the weights as
+            one member a candidate, whose mask is false everywhere, `weight` in the payload, and the weights as
             `auxiliary_count["supervised"]`: their sum is the number of queries.
         """
         order = [self._queries[place] for place in streams.numpy("rce", step).permutation(len(self._queries)).tolist()]
@@ -155,13 +154,13 @@ class CandidateSource:
         )
 
     def fingerprint(self) -> str:
-        """A hash of what was recorded; empty where candidates are drawn."""
+        """Returns a hash of the recorded candidates; empty where candidates are drawn."""
         if not self._recorded:
             return ""
         rows = [
-            (query, each.picks, sorted(each.fields.items()))
-            for query, found in sorted(self._recorded.items())
-            for each in found
+            (query, candidate.picks, sorted(candidate.fields.items()))
+            for query, candidates in sorted(self._recorded.items())
+            for candidate in candidates
         ]
         return hashlib.blake2b(repr(rows).encode(), digest_size=16).hexdigest()
 
@@ -177,43 +176,45 @@ class CandidateSource:
             for query in chosen
             for member in range(candidates.num_candidates)
         ]
-        uniform = torch.stack([torch.rand(shots, generator=each, dtype=torch.float64) for each in generators])
+        uniform = torch.stack([torch.rand(shots, generator=generator, dtype=torch.float64) for generator in generators])
         device = next(self._network.parameters()).device
         row = torch.arange(len(chosen), device=device).repeat_interleave(candidates.num_candidates)
         encoded = self._network.encode(
             self._table.pools(torch.tensor([self._table.number[query.id] for query in chosen], device=device))
         ).of(row)
-        heat = torch.full((len(queries),), candidates.temperature, dtype=torch.float64, device=device)
-        choices = choose.draw(self._network, encoded, shots, uniform.to(device), heat)
+        temperature = torch.full((len(queries),), candidates.temperature, dtype=torch.float64, device=device)
+        choices = draw_choices(self._network, encoded, shots, uniform.to(device), temperature)
         if self._config.random_shots:
-            asked = [int(streams.numpy("rce shots", step, query.id).integers(1, shots + 1)) for query in chosen]
-            choices = choices.first(torch.tensor(asked, device=device)[row])
-        measured = self._rewarding.measure(
+            num_shots = [int(streams.numpy("rce shots", step, query.id).integers(1, shots + 1)) for query in chosen]
+            choices = choices.first(torch.tensor(num_shots, device=device)[row])
+        measurements = self._member_rewards.measure(
             self._measures, queries, choices, self._config.order, every=self._config.prefix is not None
         )
-        totals = self._rewarding.reward(queries, measured, choices.mask, judges=False).total()
+        totals = self._member_rewards.reward(queries, measurements, choices.mask, judges=False).total()
         return queries, choices, [math.nan if total is None else total for total in totals]
 
     def _recorded_of(self, order: Sequence[Query], size: int) -> tuple[list[Query], Choices, list[float]]:
         rows: list[tuple[Query, Candidate]] = []
         for query in order:
-            own = self._recorded[query.id]
-            if rows and len(rows) + len(own) > size:
+            candidates = self._recorded[query.id]
+            if rows and len(rows) + len(candidates) > size:
                 break
-            rows += [(query, each) for each in own]
-        columns: dict[str, list[Any]] = {field: [each.fields.get(field) for _, each in rows] for field in FIELDS}
-        columns |= {"shots": [len(each.picks) for _, each in rows], "id": [query.id for query, _ in rows]}
+            rows += [(query, candidate) for candidate in candidates]
+        columns: dict[str, list[Any]] = {
+            field: [candidate.fields.get(field) for _, candidate in rows] for field in FIELDS
+        }
+        columns |= {"shots": [len(candidate.picks) for _, candidate in rows], "id": [query.id for query, _ in rows]}
         columns |= {
             "answers": [list(query.answers) for query, _ in rows],
             "choices": [list(query.choices) for query, _ in rows],
         }
-        # What the task model answered then is not needed: its measurements are there.
-        totals = self._rewarding.rewards.score([query.id for query, _ in rows], [""] * len(rows), columns).total()
+        # The recorded fields stand for the task model's answer, which was not recorded.
+        totals = self._member_rewards.rewards.score([query.id for query, _ in rows], [""] * len(rows), columns).total()
         device = next(self._network.parameters()).device
-        picks = torch.full((len(rows), self._config.shots), choose.NOTHING)
-        for row, (_, each) in enumerate(rows):
-            own = each.picks if self._config.order == "first_pick_first" else each.picks[::-1]
-            picks[row, : len(own)] = torch.tensor(own)
+        picks = torch.full((len(rows), self._config.shots), NOTHING)
+        for row, (_, candidate) in enumerate(rows):
+            ordered = candidate.picks if self._config.order == "first_pick_first" else candidate.picks[::-1]
+            picks[row, : len(ordered)] = torch.tensor(ordered)
         picks = picks.to(device)
         choices = Choices(
             picks, picks >= 0, torch.zeros(*picks.shape, 1, dtype=next(self._network.parameters()).dtype, device=device)

@@ -1,4 +1,4 @@
-"""Reward-weighted cross-entropy as configuration: where candidates come from and how their rewards become weights.
+"""Reward-weighted cross-entropy as configuration: the source of candidates, and the weights from their rewards.
 Imports no torch.
 """
 
@@ -19,8 +19,8 @@ class Sampled(Config):
     """Candidates drawn from the live policy and measured by the task model, anew at every step.
 
     Args:
-        num_candidates: for each query.
-        temperature: divides the logits they are drawn with; above 1 they differ more.
+        num_candidates: candidates for each query.
+        temperature: divides the logits of the draw; candidates differ more above 1.
     """
 
     kind: Literal["sampled"] = "sampled"
@@ -29,7 +29,7 @@ class Sampled(Config):
 
 
 Candidates = Annotated[Sampled | Recorded, Field(discriminator="kind")]
-"""Where candidates come from."""
+"""Any source of candidates, told apart by `kind`."""
 
 
 @final
@@ -41,9 +41,9 @@ class RceConfig(Config):
     it pulls towards good candidates.
 
     Args:
-        candidates: where ordered choices and their rewards come from.
-        tau: temperature of the weights, a schedule over the optimiser steps of the run: high takes all candidates
-            alike, low the best alone.
+        candidates: source of ordered choices and their rewards.
+        tau: temperature of the weights, a schedule over the optimiser steps of the run: a high one weighs all
+            candidates alike, a low one only the best.
         weights: `reward` as above; `rank` puts `rank_i / (n - 1)` in the place of `R_i` (0 the worst, average ranks on
             ties), so that only the order of a query's candidates counts.
     """

@@ -1,4 +1,6 @@
-"""A trained policy with its examples, where people build prompts: `select(query, k)` in numpy. Imports no torch."""
+"""A trained policy with its examples, for applications that build prompts: `select(query, k)` in numpy. Imports no
+torch.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import numpy as np
 from groupwise.config import ConfigError, read_json, validate
 from groupwise.domain.selection.embedder import HashedWords
 from groupwise.domain.selection.example import Example
-from groupwise.domain.selection.policy.answers import answer_features
+from groupwise.domain.selection.policy.answer_features import answer_features
 from groupwise.domain.selection.policy.numpy_pointer import NumpyPointer
 from groupwise.domain.selection.task_model.template import TextTemplate
 
@@ -30,14 +32,14 @@ _SAME = 1e-3
 @final
 @dataclass(frozen=True)
 class Trained:
-    """What the policy was trained with, and a user of it must have again.
+    """The settings of the policy's training, which its users have to repeat.
 
     Args:
-        shots: demonstrations of a query.
-        order: where the first pick stands in a prompt: at its beginning, or next to the query.
-        pool_size: examples of a pool.
-        embedder: texts as vectors: `{"kind": "hashed_words", ...}`, or `{"name": ...}` for a function of the user's.
-        template: the task model's, as a table; unset where it has none.
+        shots: number of demonstrations of a query.
+        order: place of the first pick in a prompt: at its beginning, or next to the query.
+        pool_size: number of examples in a pool.
+        embedder: the embedder as a table: `{"kind": "hashed_words", ...}`, or `{"name": ...}` for a user's function.
+        template: the template of the task model as a table; unset where it has none.
         task_model: fingerprint of the task model.
     """
 
@@ -49,7 +51,7 @@ class Trained:
     task_model: str = ""
 
     def settings(self) -> bytes:
-        """What has no hash of its own, for one."""
+        """Encodes the settings that have no hash by themselves, for a common hash."""
         return _canonical([self.shots, self.order, self.pool_size, self.task_model])
 
 
@@ -58,12 +60,12 @@ class Selector:
     """Picks demonstrations for a query, in order, by a trained policy.
 
     Args:
-        folder: of `groupwise export RUN`; it holds the policy and what it was trained with.
         policy: the network.
-        table: the policy's own file.
-        trained: what it was trained with.
-        examples: what may be shown.
-        embed: texts as vectors; without it, queries and new examples come with theirs.
+        table: content of `policy.json`.
+        trained: the settings of its training.
+        examples: the solved examples that may be shown.
+        weights: content of `model.safetensors`.
+        embed: embeds texts as vectors; without it, queries and new examples need embeddings.
 
     Example:
         >>> selector = Selector.load("exported")  # doctest: +SKIP
@@ -90,7 +92,7 @@ class Selector:
 
     @property
     def examples(self) -> tuple[Example, ...]:
-        """What may be shown, in the order in which it came."""
+        """The examples that may be shown, in the order in which they were added."""
         return tuple(self._examples.values())
 
     def select(
@@ -101,67 +103,66 @@ class Selector:
         pool: Sequence[str] | None = None,
         order: Order | None = None,
     ) -> list[Example]:
-        """Demonstrations for a query, in the order in which they are to be shown.
+        """Chooses demonstrations for a query, in the order in which the prompt shows them.
 
-        The policy chooses out of a pool: the examples nearest to the query, as many as it was trained with, or those
-        named.
+        The policy chooses out of a pool: the examples nearest to the query, as many as in training, or the examples of
+        `pool`.
 
         Args:
             query: its text, or its embedding `[D]` of length 1.
-            k: how many; unset takes as many as in training. Fewer come back where the policy may end early and does.
+            k: number of demonstrations; unset takes as many as in training. The result is shorter where the policy may
+                end early and does.
             pool: ids of the examples to choose from.
-            order: unset takes that of training: `first_pick_first`, or `first_pick_last`, next to the query.
+            order: `first_pick_first`, or `first_pick_last` (next to the query); unset takes the order of training.
 
         Raises:
-            ConfigError: a query or pool that cannot be selected for, fewer examples than `k`, a text without an
-                embedder.
+            ConfigError: the query has no valid embedding, the pool has an unknown id, `k` exceeds the pool, or the
+                query is a text and there is no embedder.
         """
         vector = self._embedded(query, "query")
-        wanted = self.trained.shots if k is None else k
-        names = self._pool(vector, pool)
-        if not names:
+        num_shown = self.trained.shots if k is None else k
+        pool_ids = self._pool(vector, pool)
+        if not pool_ids:
             raise ConfigError("there are no examples to choose from; add some, or name some in pool")
-        if not isinstance(wanted, int | np.integer) or isinstance(wanted, bool):
-            raise ConfigError(f"k = {wanted!r} is no whole number; write 1 to {len(names)}")
-        if not 1 <= wanted <= len(names):
+        if not isinstance(num_shown, int | np.integer) or isinstance(num_shown, bool):
+            raise ConfigError(f"k = {num_shown!r} is no whole number; write 1 to {len(pool_ids)}")
+        if not 1 <= num_shown <= len(pool_ids):
             raise ConfigError(
-                f"k = {wanted}: {len(names)} examples are there to choose from; write 1 to {len(names)}, or add"
-                " examples"
+                f"k = {num_shown}: {len(pool_ids)} examples are there to choose from; write 1 to {len(pool_ids)}, or"
+                " add examples"
             )
-        own = [self._examples[name] for name in names]
+        pool_examples = [self._examples[example_id] for example_id in pool_ids]
         vectors, answers = (
-            np.stack([each.embedding for each in own]),
-            np.stack([self._features[name] for name in names]),
+            np.stack([example.embedding for example in pool_examples]),
+            np.stack([self._features[example_id] for example_id in pool_ids]),
         )
-        picked = [own[place] for place in self.policy.picks(vector, vectors, answers, wanted)[0]]
-        shown = order or self.trained.order
-        if shown not in ("first_pick_first", "first_pick_last"):
-            raise ConfigError(f"order = {shown!r}; write first_pick_first or first_pick_last")
-        return picked if shown == "first_pick_first" else picked[::-1]
+        picked = [pool_examples[place] for place in self.policy.picks(vector, vectors, answers, num_shown)[0]]
+        prompt_order = order or self.trained.order
+        if prompt_order not in ("first_pick_first", "first_pick_last"):
+            raise ConfigError(f"order = {prompt_order!r}; write first_pick_first or first_pick_last")
+        return picked if prompt_order == "first_pick_first" else picked[::-1]
 
     def nearest(self, query: str | np.ndarray, *, without: Collection[str] = ()) -> list[Example]:
-        """The pool that `select` chooses from where none is named: the examples nearest to the query, as many as a pool
-        of training had.
+        """Finds the default pool of `select`: the examples nearest to the query, as many as a pool of training had.
 
         Args:
             query: its text, or its embedding `[D]` of length 1.
-            without: ids of examples that are left out: those that would tell the answer, where the query itself is
-                among the examples.
+            without: ids of examples that are left out, such as the query itself where it is among the examples.
 
         Raises:
-            ConfigError: a query that cannot be embedded.
+            ConfigError: the query cannot be embedded.
         """
         vector = self._embedded(query, "query")
-        names = list(self._examples)
-        allowed = [place for place, name in enumerate(names) if name not in without]
+        ids = list(self._examples)
+        allowed = [place for place, example_id in enumerate(ids) if example_id not in without]
         if len(allowed) > self.trained.pool_size:
             similarity = (self._vectors() @ vector)[allowed]
             order = np.argsort(-similarity, kind="stable")[: self.trained.pool_size]
             allowed = sorted(allowed[place] for place in order.tolist())
-        return [self._examples[names[place]] for place in allowed]
+        return [self._examples[ids[place]] for place in allowed]
 
     def prompt(self, query: str, k: int | None = None) -> str:
-        """The prompt that the task model was trained on: its template, filled.
+        """Writes the prompt of a query with its demonstrations, by the template of the task model.
 
         Raises:
             ConfigError: the task model's template is not a text, or as `select`.
@@ -171,21 +172,21 @@ class Selector:
                 "the task model of this selector has no text template; build the prompt from select(query, k)"
             )
         template = validate(TextTemplate, self.trained.template, SELECTOR)
-        return template.prompt(query, [(each.question, each.answer) for each in self.select(query, k)])
+        return template.prompt(query, [(example.question, example.answer) for example in self.select(query, k)])
 
     def add(self, question: str, answer: str, *, id: str | None = None, embedding: np.ndarray | None = None) -> str:
-        """An example more: it can be picked from now on, without training.
+        """Adds an example: it can be picked from now on, without training.
 
         Args:
-            question, answer: its texts.
-            id: its name; unset takes a new one.
+            question, answer: texts of the example.
+            id: name of the example; unset takes a new one.
             embedding: `[D]` of length 1; unset embeds the question.
 
         Returns:
-            Its id.
+            the id.
 
         Raises:
-            ConfigError: an id that is there already, an empty answer, or an embedding that does not fit.
+            ConfigError: the id exists already, the answer is empty, or the embedding does not fit.
         """
         if id is None:
             number = len(self._examples)
@@ -207,10 +208,10 @@ class Selector:
         return id
 
     def remove(self, id: str) -> None:
-        """Takes an example out.
+        """Removes an example.
 
         Raises:
-            ConfigError: there is none of this id.
+            ConfigError: no example has this id.
         """
         if id not in self._examples:
             raise ConfigError(
@@ -225,7 +226,7 @@ class Selector:
         settings.
 
         Args:
-            folder: made where it is missing.
+            folder: destination; created where it is missing.
         """
         from safetensors.numpy import save
 
@@ -261,14 +262,12 @@ class Selector:
         """Reads a folder that `groupwise export RUN` or `save` wrote.
 
         Args:
-            folder: the folder.
-            embed: the function that made the embeddings, where it is the user's own; some examples are embedded again
-                to see that it is.
-            template: how prompts will be written; refused where the policy was trained on others.
+            embed: the function of the embeddings, where it is the user's; some examples are embedded again to check it.
+            template: template of the prompts to be written; refused where the policy was trained with another.
 
         Raises:
-            ConfigError: a file that is missing, damaged or changed since it was saved, an embedder that gives other
-                vectors, or another template.
+            ConfigError: a file is missing, damaged or changed since it was saved, the embedder computes different
+                vectors, or the template is another.
         """
         from safetensors import SafetensorError
         from safetensors.numpy import load
@@ -277,23 +276,23 @@ class Selector:
         for name in (SELECTOR, POLICY, WEIGHTS, EXAMPLES, EMBEDDINGS):
             if not (folder / name).is_file():
                 raise ConfigError(f"{folder}: no {name} in it; give a folder that `groupwise export RUN` wrote")
-        told, table = read_json(folder / SELECTOR), read_json(folder / POLICY)
+        record, table = read_json(folder / SELECTOR), read_json(folder / POLICY)
         weights, examples, embeddings = ((folder / name).read_bytes() for name in (WEIGHTS, EXAMPLES, EMBEDDINGS))
         names = [*Trained.__dataclass_fields__, "hashes"]
-        if set(told) != set(names) or not isinstance(told["hashes"], dict):
+        if set(record) != set(names) or not isinstance(record["hashes"], dict):
             raise ConfigError(
-                f"{folder}: {SELECTOR} holds {', '.join(told)}, not {', '.join(names)}; it is not what was saved, so"
+                f"{folder}: {SELECTOR} holds {', '.join(record)}, not {', '.join(names)}; it is not what was saved, so"
                 " export again"
             )
-        trained = Trained(**{name: value for name, value in told.items() if name != "hashes"})
-        found = {"policy": _hash((folder / POLICY).read_bytes() + weights), "data": _hash(examples + embeddings)}
-        found |= {
+        trained = Trained(**{name: value for name, value in record.items() if name != "hashes"})
+        hashes = {"policy": _hash((folder / POLICY).read_bytes() + weights), "data": _hash(examples + embeddings)}
+        hashes |= {
             "embedder": _hash(_canonical(trained.embedder)),
             "template": _hash(_canonical(trained.template)),
             "settings": _hash(trained.settings()),
         }
-        for name, value in found.items():
-            if told["hashes"].get(name) != value:
+        for name, value in hashes.items():
+            if record["hashes"].get(name) != value:
                 where = {"policy": f"{POLICY} or {WEIGHTS}", "data": f"{EXAMPLES} or {EMBEDDINGS}"}.get(
                     name, f"{name} in {SELECTOR}"
                 )
@@ -313,9 +312,9 @@ class Selector:
         if embed is None and (trained.embedder or {}).get("kind") == "hashed_words":
             embed = validate(HashedWords, trained.embedder or {}, str(folder / SELECTOR))
         rows = [json.loads(line) for line in examples.splitlines()]
-        own = [Example(**{**row, "embedding": vector}) for row, vector in zip(rows, vectors, strict=True)]
+        stored_examples = [Example(**{**row, "embedding": vector}) for row, vector in zip(rows, vectors, strict=True)]
         selector = Selector(
-            NumpyPointer(network, int(table["policy"]["num_heads"])), table, trained, own, weights, embed
+            NumpyPointer(network, int(table["policy"]["num_heads"])), table, trained, stored_examples, weights, embed
         )
         if embed is not None:
             selector._check_embedder(folder)
@@ -338,47 +337,47 @@ class Selector:
         self._matrix = None
 
     def _vectors(self) -> np.ndarray:
-        """Embeddings of all examples, stacked once and kept until an example comes or goes."""
+        """Stacks the embeddings of all examples, once until an example is added or removed."""
         if self._matrix is None:
             self._matrix = np.stack([example.embedding for example in self._examples.values()])
         return self._matrix
 
     def _pool(self, vector: np.ndarray, pool: Sequence[str] | None) -> list[str]:
         if pool is not None:
-            names = list(pool)
-            for name in names:
-                if name not in self._examples:
-                    raise ConfigError(f"pool: there is no example {name!r}")
-            if len(set(names)) < len(names):
+            pool_ids = list(pool)
+            for example_id in pool_ids:
+                if example_id not in self._examples:
+                    raise ConfigError(f"pool: there is no example {example_id!r}")
+            if len(set(pool_ids)) < len(pool_ids):
                 raise ConfigError(
-                    f"pool: example {next(name for name in names if names.count(name) > 1)!r} is listed twice; list it"
-                    " once"
+                    f"pool: example {next(example_id for example_id in pool_ids if pool_ids.count(example_id) > 1)!r}"
+                    " is listed twice; list it once"
                 )
-            return names
+            return pool_ids
         return [example.id for example in self.nearest(vector)]
 
-    def _embedded(self, told: str | np.ndarray, what: str) -> np.ndarray:
-        if isinstance(told, str):
+    def _embedded(self, query: str | np.ndarray, subject: str) -> np.ndarray:
+        if isinstance(query, str):
             if self.embed is None:
                 raise ConfigError(
-                    f"{what} is a text, and this selector has no embedder; give Selector.load(folder, embed=...), or an"
-                    " embedding"
+                    f"{subject} is a text, and this selector has no embedder; give Selector.load(folder, embed=...), or"
+                    " an embedding"
                 )
-            vector = np.asarray(self.embed([told]), dtype=np.float32)
+            vector = np.asarray(self.embed([query]), dtype=np.float32)
             vector = vector[0] if vector.ndim == 2 and len(vector) == 1 else vector
         else:
-            vector = np.asarray(told, dtype=np.float32)
+            vector = np.asarray(query, dtype=np.float32)
         size = self.policy.embedding_size
         if vector.shape != (size,):
             raise ConfigError(
-                f"{what}: its embedding has the shape {list(vector.shape)}, and the policy reads [{size}]; embed it as"
-                " the examples were"
+                f"{subject}: its embedding has the shape {list(vector.shape)}, and the policy reads [{size}]; embed it"
+                " as the examples were"
             )
         if not np.isfinite(vector).all():
-            raise ConfigError(f"{what}: its embedding holds NaN or infinity; an embedding is finite")
+            raise ConfigError(f"{subject}: its embedding holds NaN or infinity; an embedding is finite")
         length = float(np.linalg.norm(vector.astype(np.float64)))
         if abs(length - 1) > _SAME:
-            raise ConfigError(f"{what}: its embedding has the length {length:.4g}; divide it by its length")
+            raise ConfigError(f"{subject}: its embedding has the length {length:.4g}; divide it by its length")
         return vector
 
 

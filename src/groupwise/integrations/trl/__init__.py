@@ -1,5 +1,5 @@
-"""Every objective inside TRL's trainer: `GRPOTrainer(objective="dapo", ...)`, and `objective_of(config)`, what a
-`GRPOConfig` says in our slots.
+"""Every objective inside TRL's trainer: `GRPOTrainer(objective="dapo", ...)`, and `objective_of(config)`, which
+translates a `GRPOConfig` into our slots.
 """
 
 from __future__ import annotations

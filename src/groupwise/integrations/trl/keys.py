@@ -1,4 +1,4 @@
-"""TRL's keys and the objective: what a `GRPOConfig` says in our slots, and where the two contradict each other."""
+"""TRL's keys and the objective: the translation of a `GRPOConfig` into our slots, and their contradictions."""
 
 from __future__ import annotations
 
@@ -55,19 +55,20 @@ _AGGREGATIONS = {
     "cispo": "token_mean",
     "vespo": "token_mean",
 }
-_OWN_TRUST = ("cispo", "sapo", "vespo")
+_TRUST_LOSS_TYPES = ("cispo", "sapo", "vespo")
 _ADVANTAGES = {"group": "z_score", "batch": "batch_std", "none": "centred"}
 _MODES = ("token_truncate", "token_mask", "sequence_truncate", "sequence_mask")
 _NO_LOWER_BOUND = 1e-30
 
 
 def objective_of(args: GRPOConfig) -> Objective:
-    """The objective that a `GRPOConfig` describes.
+    """Returns the objective that a `GRPOConfig` describes.
 
-    What differs from TRL's own numbers: advantages are divided by `max(std, 1e-6)` instead of `std + 1e-4`; `bnpo`
-    counts tokens over the whole optimiser step, TRL over a micro-batch; `dapo`, `cispo` and `vespo` count them there
-    too, TRL over the whole generation, which is the same unless one generation serves several optimiser steps; an
-    entropy bonus has the aggregation's weights, TRL's the mean over the tokens of each micro-batch.
+    Four things differ from TRL's own numbers: advantages are divided by `max(std, 1e-6)` instead of `std + 1e-4`;
+    `bnpo` counts tokens over the whole optimiser step, TRL over a micro-batch; `dapo`, `cispo` and `vespo` are counted
+    over the optimiser step too, by TRL over the whole generation, which is the same unless one generation serves
+    several optimiser steps; an entropy bonus has the aggregation's weights, TRL's the mean over the tokens of each
+    micro-batch.
 
     Raises:
         ValueError: keys without a counterpart, each named.
@@ -80,7 +81,7 @@ def objective_of(args: GRPOConfig) -> Objective:
         >>> objective.aggregation.kind, objective.trust.high
         ('fixed_length', 0.28)
     """
-    problems = list(_untold(args))
+    problems = list(_unsupported(args))
     if problems:
         raise ValueError("; ".join(problems))
     level = {"token": "token", "sequence": "geometric"}[args.importance_sampling_level]
@@ -104,29 +105,29 @@ def objective_of(args: GRPOConfig) -> Objective:
 
 
 def contradictions(args: GRPOConfig, objective: Objective) -> Iterator[str]:
-    """Keys of a `GRPOConfig` that say something else than the objective, one sentence each. A key at its default says
-    nothing.
+    """Yields a sentence for every key of a `GRPOConfig` that contradicts the objective. A key at its default
+    contradicts nothing.
     """
-    said = _said(objective)
-    default = {field.name: field.default for field in fields(GRPOConfig) if field.default is not MISSING}
-    for key, ours in DECIDED.items():
-        value, agreeing = getattr(args, key), said.get(key, ())
-        if value == default[key] or value in agreeing:
+    agreeing_values = _agreeing_values(objective)
+    defaults = {field.name: field.default for field in fields(GRPOConfig) if field.default is not MISSING}
+    for key, our_key in DECIDED.items():
+        value, agreeing = getattr(args, key), agreeing_values.get(key, ())
+        if value == defaults[key] or value in agreeing:
             continue
-        states = f"which says {' or '.join(map(repr, agreeing))}" if agreeing else "where nothing corresponds"
+        statement = f"which says {' or '.join(map(repr, agreeing))}" if agreeing else "where nothing corresponds"
         yield (
-            f"{key} = {value!r} contradicts the objective {objective.name!r}, {states}; {ours} decides: leave {key}"
-            " out, or change the objective"
+            f"{key} = {value!r} contradicts the objective {objective.name!r}, {statement}; {our_key} decides: leave"
+            f" {key} out, or change the objective"
         )
 
 
-def _said(objective: Objective) -> dict[str, tuple[Any, ...]]:
-    """For each of TRL's keys the values that agree with an objective."""
-    # Which fields there are follows from the kind.
+def _agreeing_values(objective: Objective) -> dict[str, tuple[Any, ...]]:
+    """Returns for each of TRL's keys the values that agree with an objective."""
+    # The kind decides which fields a slot has.
     trust: Any = objective.trust
     correction: Any = objective.correction
     divergence: Any = objective.divergence
-    said: dict[str, tuple[Any, ...]] = {
+    agreeing: dict[str, tuple[Any, ...]] = {
         "loss_type": tuple(
             name
             for name, kind in _AGGREGATIONS.items()
@@ -147,39 +148,44 @@ def _said(objective: Objective) -> dict[str, tuple[Any, ...]]:
         and divergence.beta.kind == "constant"
         and (divergence.against, divergence.place) == ("reference", "loss")
     ):
-        said["beta"] = (divergence.beta.value,)
+        agreeing["beta"] = (divergence.beta.value,)
     if objective.entropy.kind == "constant":
-        said["entropy_coef"] = (objective.entropy.at(0),)
+        agreeing["entropy_coef"] = (objective.entropy.at(0),)
     if trust.kind in ("clip", "dual_clip"):
-        said |= {"epsilon": (trust.low,), "epsilon_high": (trust.high,)}
+        agreeing |= {"epsilon": (trust.low,), "epsilon_high": (trust.high,)}
     if trust.kind == "dual_clip":
-        said["delta"] = (trust.bound,)
+        agreeing["delta"] = (trust.bound,)
     if trust.kind == "cispo":
-        said["epsilon_high"] = (trust.maximum,)
+        agreeing["epsilon_high"] = (trust.maximum,)
     if trust.kind == "sapo":
-        said |= {f"sapo_temperature_{sign}": (getattr(trust, f"tau_{sign}"),) for sign in ("pos", "neg")}
+        agreeing |= {f"sapo_temperature_{sign}": (getattr(trust, f"tau_{sign}"),) for sign in ("pos", "neg")}
     if trust.kind == "vespo":
-        said |= {f"vespo_{name}": (getattr(trust, name),) for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")}
+        agreeing |= {
+            f"vespo_{name}": (getattr(trust, name),) for name in ("k_pos", "lambda_pos", "k_neg", "lambda_neg")
+        }
     if correction.kind == "truncate":
         mode = {"decision": "token_truncate", "member": "sequence_truncate"}[correction.level]
-        said |= {"vllm_importance_sampling_mode": (mode,), **_bounds(correction.minimum, correction.maximum)}
+        agreeing |= {"vllm_importance_sampling_mode": (mode,), **_bounds(correction.minimum, correction.maximum)}
     if correction.kind == "mask" and (correction.by, correction.weight, correction.truncate) == (
         "product",
         "product",
         None,
     ):
-        said |= {"vllm_importance_sampling_mode": ("sequence_mask",), **_bounds(correction.minimum, correction.maximum)}
+        agreeing |= {
+            "vllm_importance_sampling_mode": ("sequence_mask",),
+            **_bounds(correction.minimum, correction.maximum),
+        }
     if correction.kind == "interval":
-        said |= {
+        agreeing |= {
             "vllm_importance_sampling_mode": ("token_mask",),
             "vllm_importance_sampling_clip_max": (correction.upper,),
         }
-        said["vllm_importance_sampling_clip_min"] = (correction.lower,)
-    return said
+        agreeing["vllm_importance_sampling_clip_min"] = (correction.lower,)
+    return agreeing
 
 
 def _bounds(low: float, high: float) -> dict[str, tuple[Any, ...]]:
-    """TRL's bounds of a weight; none at all is `None` there."""
+    """Returns TRL's keys for the bounds of a weight; TRL writes `None` for a lower bound of 0."""
     return {
         "vllm_importance_sampling_clip_min": (low, None) if low == 0 else (low,),
         "vllm_importance_sampling_clip_max": (high,),
@@ -187,9 +193,11 @@ def _bounds(low: float, high: float) -> dict[str, tuple[Any, ...]]:
 
 
 def _fits(loss_type: str, objective: Objective) -> bool:
-    """Whether the trust region is that of TRL's loss type."""
+    """Tests whether the trust region is that of TRL's loss type."""
     return (
-        objective.trust.kind == loss_type if loss_type in _OWN_TRUST else objective.trust.kind in ("clip", "dual_clip")
+        objective.trust.kind == loss_type
+        if loss_type in _TRUST_LOSS_TYPES
+        else objective.trust.kind in ("clip", "dual_clip")
     )
 
 
@@ -237,8 +245,8 @@ def _corrects(args: GRPOConfig) -> bool:
     return bool(args.use_vllm and args.vllm_importance_sampling_correction)
 
 
-def _untold(args: GRPOConfig) -> Iterator[str]:
-    """What this `GRPOConfig` says that no slot says."""
+def _unsupported(args: GRPOConfig) -> Iterator[str]:
+    """Yields a sentence for every setting of this `GRPOConfig` that has no counterpart in the slots."""
     if args.loss_type not in _AGGREGATIONS:
         yield f"loss_type = {args.loss_type!r} is none of TRL's; write one of {', '.join(_AGGREGATIONS)}"
     if args.importance_sampling_level not in ("token", "sequence"):

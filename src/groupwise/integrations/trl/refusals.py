@@ -1,5 +1,5 @@
-"""What an objective needs and TRL's trainer cannot give: refused before the first step, each with its reason and what
-to write.
+"""Refusals of what an objective needs and TRL's trainer cannot give: raised before the first step, each with its reason
+and what to write.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ SUPPLIES = frozenset({"log_prob", "entropy", "score_norm"})
 
 
 def refusals(objective: Objective, args: GRPOConfig, own_sampler: bool) -> Iterator[str]:
-    """Why this objective cannot run under these arguments, one sentence each.
+    """Yields a sentence for every reason why this objective cannot run under these arguments of TRL.
 
     Args:
-        objective: a sound objective.
-        args: TRL's arguments.
-        own_sampler: whether a `rollout_func` samples.
+        objective: a valid objective.
+        args: the arguments of TRL's trainer.
+        own_sampler: true where a `rollout_func` samples in TRL's place.
     """
     for name in sorted(objective.requires - SUPPLIES):
-        instead = (
+        alternative = (
             "write divergence.kind = 'k3_unbiased'" if name == "exact_divergence" else "write ratio.kind = 'token'"
         )
         yield (
             f"the objective reads Scored.{name}, and a language model in TRL gives only {', '.join(sorted(SUPPLIES))};"
-            f" {instead}"
+            f" {alternative}"
         )
     if "step_size" in objective.requires_rollouts:
         yield (
@@ -55,35 +55,35 @@ def refusals(objective: Objective, args: GRPOConfig, own_sampler: bool) -> Itera
             " here with the model itself; write correction.kind = 'none', use_vllm = True, or a rollout_func that"
             " returns logprobs"
         )
-    if objective.trust.kind == "dppo" and not recorded and (cut := _cuts(args)):
+    if objective.trust.kind == "dppo" and not recorded and (cutting_settings := _cutting_settings(args)):
         yield (
-            f"trust.kind = 'dppo' is anchored to what really sampled, and with {', '.join(cut)} TRL does not say what"
-            " that was; sample from the whole distribution, or write use_vllm = True"
+            f"trust.kind = 'dppo' is anchored to what really sampled, and with {', '.join(cutting_settings)} TRL does"
+            " not say what that was; sample from the whole distribution, or write use_vllm = True"
         )
-    every = passes(args)
-    if every % args.gradient_accumulation_steps:
+    num_passes = passes(args)
+    if num_passes % args.gradient_accumulation_steps:
         yield (
             f"gradient_accumulation_steps = {args.gradient_accumulation_steps} reaches over the end of a generation"
-            f" (steps_per_generation {args.steps_per_generation} x num_iterations {args.num_iterations} = {every}), so"
-            " the weights of an optimiser step would not be known when it begins; write gradient_accumulation_steps"
-            " that divides it"
+            f" (steps_per_generation {args.steps_per_generation} x num_iterations {args.num_iterations} ="
+            f" {num_passes}), so the weights of an optimiser step would not be known when it begins; write"
+            " gradient_accumulation_steps that divides it"
         )
-    local = args.per_device_train_batch_size * int(args.steps_per_generation or 0)
-    if objective.aggregation.kind == "prompt_mean" and local % int(args.num_generations or 1):
+    num_local_members = args.per_device_train_batch_size * int(args.steps_per_generation or 0)
+    if objective.aggregation.kind == "prompt_mean" and num_local_members % int(args.num_generations or 1):
         yield (
-            f"aggregation.kind = 'prompt_mean' needs whole groups on a process, and {local} members a process are cut"
-            f" inside a group of {args.num_generations}; write per_device_train_batch_size * steps_per_generation as a"
-            " multiple of num_generations"
+            f"aggregation.kind = 'prompt_mean' needs whole groups on a process, and {num_local_members} members a"
+            f" process are cut inside a group of {args.num_generations}; write per_device_train_batch_size *"
+            " steps_per_generation as a multiple of num_generations"
         )
 
 
 def passes(args: GRPOConfig) -> int:
-    """How many micro-batches a process trains on one generation, every pass over it counted."""
+    """Counts the micro-batches that a process trains on one generation, over all passes."""
     return int(args.steps_per_generation or 0) * args.num_iterations
 
 
-def _cuts(args: GRPOConfig) -> list[str]:
-    """Settings under which TRL's own sampler does not draw from the whole distribution."""
+def _cutting_settings(args: GRPOConfig) -> list[str]:
+    """Lists the settings under which TRL's own sampler does not draw from the whole distribution."""
     plain = {
         "top_p": (1.0, None),
         "top_k": (0, None),
@@ -95,7 +95,7 @@ def _cuts(args: GRPOConfig) -> list[str]:
 
 
 def remarks(objective: Objective, args: GRPOConfig) -> Iterator[str]:
-    """Legal settings that are rarely meant, and which key wins, one sentence each."""
+    """Yields a sentence for every legal setting that is rarely intended, and says which key wins."""
     aggregation = objective.aggregation
     if aggregation.kind == "fixed_length" and aggregation.length != args.max_completion_length:
         yield (

@@ -22,7 +22,13 @@ from trl.trainer.utils import add_fused_lm_head, get_config_model_id
 from groupwise.config import difference, validate
 from groupwise.integrations.trl.keys import contradictions, objective_of
 from groupwise.integrations.trl.refusals import passes, refusals, remarks
-from groupwise.integrations.trl.rollouts import Sampled, behaviour_log_prob, decision_mask, own_members, whole_rollouts
+from groupwise.integrations.trl.rollouts import (
+    Sampled,
+    behaviour_log_prob,
+    decision_mask,
+    gathered_rollouts,
+    local_members,
+)
 from groupwise.integrations.trl.window import Window
 from groupwise.objective import Objective
 from groupwise.objective.refusals import warnings as doubts
@@ -58,7 +64,8 @@ class GRPOTrainer(TRLTrainer):
 
     Args:
         model, reward_funcs, args: as in TRL; every further argument too.
-        objective: a preset's name (`"gspo"`, `"grpo+tis"`), an `Objective`, or `None` for what `args` says.
+        objective: a preset's name (`"gspo"`, `"grpo+tis"`), an `Objective`, or `None` for the one that `args`
+            describes.
         edits: dotted changes of a preset, `{"trust.high": 0.28}`.
 
     Raises:
@@ -77,18 +84,19 @@ class GRPOTrainer(TRLTrainer):
         **settings: Any,
     ) -> None:
         if args is None:
-            name = model if isinstance(model, str) else get_config_model_id(model.config)
-            args = GRPOConfig(output_dir=f"{name.split('/')[-1]}-GRPO")
-        self.objective = _chosen(objective, edits, args)
+            model_id = model if isinstance(model, str) else get_config_model_id(model.config)
+            args = GRPOConfig(output_dir=f"{model_id.split('/')[-1]}-GRPO")
+        self.objective = _resolved(objective, edits, args)
         problems = [] if objective is None else list(contradictions(args, self.objective))
         problems += refusals(self.objective, args, settings.get("rollout_func") is not None)
         if problems:
             raise ValueError("; ".join(problems))
         args = copy.copy(args)
-        # TRL builds and scores its reference when `beta` is not 0, and old log-probs beside vLLM's when it corrects.
+        # TRL builds and scores its reference when `beta` is not 0, and computes old log-probs beside those of vLLM when
+        # it corrects.
         args.beta = (_first_beta(self.objective) or 1.0) if self.objective.needs_reference else 0.0
         args.vllm_importance_sampling_correction = self._reads_behaviour
-        said = [
+        sentences = [
             *remarks(self.objective, args),
             *doubts(self.objective, passes(args) // args.gradient_accumulation_steps),
         ]
@@ -96,8 +104,8 @@ class GRPOTrainer(TRLTrainer):
             args.sync_ref_model = False
         super().__init__(model, reward_funcs, args, *arguments, **settings)
         if self.accelerator.is_main_process:
-            for line in said:
-                warnings.warn(line, stacklevel=2)
+            for sentence in sentences:
+                warnings.warn(sentence, stacklevel=2)
         self.objective_state: ObjectiveState = self.objective.init()
         self._sampled: dict[str, Sampled] = {}
         self._window: Window | None = None
@@ -120,8 +128,8 @@ class GRPOTrainer(TRLTrainer):
         return "train" if policy.training else "eval"
 
     def train(self, *arguments: Any, **settings: Any) -> Any:
-        """As in TRL, from the first step on: with the objective's first state (a checkpoint brings its own), at the
-        beginning of a generation.
+        """Trains as TRL does, from the first step on: with the objective's first state (a checkpoint brings its own),
+        at the beginning of a generation.
         """
         self.objective_state = self.objective.init()
         self._window, self._buffered_inputs, self._step = None, None, 0
@@ -143,7 +151,7 @@ class GRPOTrainer(TRLTrainer):
         behaviour = behaviour_log_prob(output, old) if recorded and old is not None else None
         group_size = self.num_generations if mode == "train" else self.num_generations_eval
         assert group_size is not None
-        rollouts = whole_rollouts(
+        rollouts = gathered_rollouts(
             output,
             old,
             behaviour,
@@ -153,22 +161,22 @@ class GRPOTrainer(TRLTrainer):
             group_size,
             self._gather,
         )
-        whole = self.objective.prepare(rollouts, self.objective_state)
-        batch = own_members(whole, self.accelerator.process_index * len(mask), mask.shape)
+        full_batch = self.objective.prepare(rollouts, self.objective_state)
+        batch = local_members(full_batch, self.accelerator.process_index * len(mask), mask.shape)
         self._sampled[mode] = Sampled(batch, fresh=old is None)
         output["advantages"] = batch.advantage.squeeze(1).to(output["advantages"].dtype)
         output[_ROW] = torch.arange(len(mask), device=mask.device)
-        logged = self._logs["advantages"]
-        for _ in range(min(len(whole), len(logged))):
-            logged.pop()
-        logged.extend(whole.advantage.squeeze(1).tolist())
-        for name, value in finish(whole.statistics).items():
+        logged_advantages = self._logs["advantages"]
+        for _ in range(min(len(full_batch), len(logged_advantages))):
+            logged_advantages.pop()
+        logged_advantages.extend(full_batch.advantage.squeeze(1).tolist())
+        for name, value in finish(full_batch.statistics).items():
             if name not in _LOGGED_BY_TRL and not name.startswith(("rewards/", "completions/")):
                 self._metrics[mode][name].append(value)
         return output
 
     def _old_log_prob(self, output: Mapping[str, Any]) -> Tensor:
-        """The log-probs of the policy that acts, where TRL did not keep them."""
+        """Computes the log-probs of the policy that acts, where TRL did not keep them."""
         size = self.args.per_device_train_batch_size if self._mode == "train" else self.args.per_device_eval_batch_size
         with torch.no_grad():
             return self._forward(self.model, output, size)[0]
@@ -179,7 +187,7 @@ class GRPOTrainer(TRLTrainer):
         mode = self._mode
         window = self._eval_window(inputs) if mode == "eval" else self._train_window(inputs)
         scored, router = self._score(model, inputs)
-        # Processes average their gradients and their reported losses; the shares of ours are to be summed.
+        # Processes average their gradients and their reported losses, but our shares have to be summed.
         loss = window.loss(scored) * self.accelerator.num_processes
         if router is not None:
             loss = loss + self.router_aux_loss_coef * router / len(window.rows)
@@ -198,7 +206,7 @@ class GRPOTrainer(TRLTrainer):
         if self._window is None:
             buffered = self._buffered_inputs
             assert buffered is not None
-            micro = [
+            micro_batches = [
                 buffered[(self._step + place) % len(buffered)]
                 for place in range(self.current_gradient_accumulation_steps)
             ]
@@ -206,11 +214,11 @@ class GRPOTrainer(TRLTrainer):
             self._window = Window.open(
                 self.objective,
                 sampled.batch,
-                [part[_ROW] for part in micro],
+                [micro_batch[_ROW] for micro_batch in micro_batches],
                 sampled.fresh,
                 self.objective_state,
                 self._sum,
-                lambda place: self._score(self.model, micro[place])[0],
+                lambda place: self._score(self.model, micro_batches[place])[0],
             )
         return self._window
 
@@ -230,12 +238,14 @@ class GRPOTrainer(TRLTrainer):
         return total
 
     def _gather(self, tensor: Tensor) -> Tensor:
-        whole = self.accelerator.gather(self.accelerator.pad_across_processes(tensor, dim=1))
-        assert isinstance(whole, Tensor)
-        return whole
+        gathered = self.accelerator.gather(self.accelerator.pad_across_processes(tensor, dim=1))
+        assert isinstance(gathered, Tensor)
+        return gathered
 
     def _score(self, model: Any, inputs: Mapping[str, Any]) -> tuple[Scored, Tensor | None]:
-        """The fields of `Scored` that TRL's fused head gives, and the router's loss of a mixture of experts."""
+        """Computes the fields of `Scored` that TRL's fused head gives, and the router's loss of a mixture of
+        experts.
+        """
         requires = self.objective.requires
         recording = _Recording(model) if "score_norm" in requires else model
         log_prob, entropy, router = self._forward(recording, inputs)
@@ -300,7 +310,7 @@ class GRPOTrainer(TRLTrainer):
 
 
 class _Recording:
-    """A model whose outputs TRL's forward reads; keeps the one field it drops."""
+    """A model whose outputs TRL's forward reads; it keeps the field `log_sum_sq_probs`, which that forward drops."""
 
     def __init__(self, model: Any) -> None:
         self.model, self.log_sum_sq_probs = model, []
@@ -311,7 +321,7 @@ class _Recording:
         return output
 
 
-def _chosen(objective: str | Objective | None, edits: Mapping[str, Any] | None, args: GRPOConfig) -> Objective:
+def _resolved(objective: str | Objective | None, edits: Mapping[str, Any] | None, args: GRPOConfig) -> Objective:
     if isinstance(objective, str):
         return Objective.preset(objective, **(edits or {}))
     if edits:

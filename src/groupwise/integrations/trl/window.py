@@ -26,7 +26,7 @@ class Window:
     """The micro-batches of one optimiser step.
 
     Args:
-        objective: what is trained.
+        objective: its loss is computed.
         plan: weights of the whole step.
         rows: the places of each micro-batch in the plan, in order.
         fresh: the policy has not moved since the rollouts: `old_log_prob` is the live one, detached.
@@ -40,7 +40,7 @@ class Window:
     fresh: bool
     cotangents: Cotangents | None = None
     taken: int = 0
-    parts: list[Mapping[str, Statistic]] = field(default_factory=list)
+    statistics: list[Mapping[str, Statistic]] = field(default_factory=list)
 
     @staticmethod
     def open(
@@ -52,38 +52,42 @@ class Window:
         reduce: Reduce,
         score: Callable[[int], Scored],
     ) -> Window:
-        """The plan of the members `rows` of a batch; `score(i)` rescores micro-batch i where the objective looks at all
-        of them.
+        """Plans the step over the members `rows` of a batch; `score(i)` rescores micro-batch i where the objective
+        looks at all micro-batches together.
         """
         plan = objective.plan(batch.select(torch.cat(list(rows))), state, reduce, not_finite="counted")
-        bounds = torch.tensor([0, *(len(part) for part in rows)]).cumsum(0).tolist()
-        places = [torch.arange(first, last, device=plan.acted.mask.device) for first, last in pairwise(bounds)]
-        window = Window(objective, plan, places, fresh)
+        bounds = torch.tensor([0, *(len(places) for places in rows)]).cumsum(0).tolist()
+        row_places = [torch.arange(start, end, device=plan.acted.mask.device) for start, end in pairwise(bounds)]
+        window = Window(objective, plan, row_places, fresh)
         if objective.scope == "batch" and len(rows) > 1:
             with torch.no_grad():
-                parts = [score(place).tensors() for place in range(len(rows))]
-            scored = Scored.from_tensors({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
-            window.cotangents = objective.cotangents(scored, window._now(plan, scored))
-            window.parts.append(window.cotangents.loss.statistics)
+                tensors = [score(place).tensors() for place in range(len(rows))]
+            scored = Scored.from_tensors(
+                {name: torch.cat([tensor_table[name] for tensor_table in tensors]) for name in tensors[0]}
+            )
+            window.cotangents = objective.cotangents(scored, window._on_policy(plan, scored))
+            window.statistics.append(window.cotangents.loss.statistics)
         return window
 
     @property
     def full(self) -> bool:
-        """True when every micro-batch has been taken."""
+        """True when `loss` was called for every micro-batch."""
         return self.taken == len(self.rows)
 
     def loss(self, scored: Scored) -> Tensor:
-        """The share of the next micro-batch; shares sum to the loss of the step, over processes too."""
+        """Returns the share of the next micro-batch; shares sum to the loss of the step, over processes too."""
         rows = self.rows[self.taken]
         self.taken += 1
         if self.cotangents is None:
             plan = self.plan if len(self.rows) == 1 else self.plan.select(rows)
-            loss = self.objective.loss(scored, self._now(plan, scored))
-            self.parts.append(loss.statistics)
+            loss = self.objective.loss(scored, self._on_policy(plan, scored))
+            self.statistics.append(loss.statistics)
             total = loss.total
         else:
-            given = self.cotangents.scored.select(rows).tensors()
-            linear = sum((given[name] * value).sum() for name, value in scored.tensors().items() if name in given)
+            cotangents = self.cotangents.scored.select(rows).tensors()
+            linear = sum(
+                (cotangents[name] * value).sum() for name, value in scored.tensors().items() if name in cotangents
+            )
             assert isinstance(linear, Tensor)
             # The gradient of the step, and as value an equal part of its loss.
             total = linear - linear.detach() + self.cotangents.loss.total / len(self.rows)
@@ -93,10 +97,10 @@ class Window:
         )
 
     def metrics(self, reduce: Reduce) -> dict[str, float]:
-        """What was measured on the whole step, over all processes."""
-        return finish(reduce_statistics(add(self.parts), reduce))
+        """Returns the metrics of the whole step, over all processes."""
+        return finish(reduce_statistics(add(self.statistics), reduce))
 
-    def _now(self, plan: Plan, scored: Scored) -> Plan:
+    def _on_policy(self, plan: Plan, scored: Scored) -> Plan:
         if not self.fresh:
             return plan
         return replace(plan, acted=replace(plan.acted, old_log_prob=scored.log_prob.detach()))

@@ -1,5 +1,5 @@
-"""Every objective inside verl: `register("gspo")` makes it a policy loss and an advantage estimator of verl's, and says
-which of verl's keys to write.
+"""Every objective inside verl: `register("gspo")` makes it a policy loss and an advantage estimator of verl's, and
+returns the overrides of verl's keys that go with it.
 
 Needs nothing of groupwise but torch and pydantic, so that it runs beside verl's own pins.
 """

@@ -18,16 +18,16 @@ Estimator = Callable[..., tuple[Tensor, Tensor]]
 
 
 def advantage_estimator(objective: Objective) -> Estimator:
-    """The advantage of an objective, with the signature that verl calls: whole groups of the batch, joined by `index`
-    (verl's `uid`).
+    """Returns the advantage of an objective with the signature that verl calls: over whole groups of the batch, joined
+    by `index` (verl's `uid`).
 
     A reward is the sum of an answer's token rewards, so a KL in the reward is verl's (`algorithm.use_kl_in_reward`).
     Groups that `admission.kind = "resample"` would not admit are verl's to filter (`algorithm.filter_groups`).
     Advantages and returns are the same numbers, in verl's form `[B, T]`.
 
     Raises:
-        ValueError: something the objective needs and verl cannot give; when called, a key of verl's that says something
-            else than the objective.
+        ValueError: the objective needs something that verl cannot give; when called, a key of verl contradicts the
+            objective.
 
     Example:
         >>> from types import SimpleNamespace
@@ -40,15 +40,16 @@ def advantage_estimator(objective: Objective) -> Estimator:
     problems = list(advantage_refusals(objective))
     if problems:
         raise ValueError("; ".join(problems))
-    own = objective.model_copy(update={"divergence": NoDivergence(), "admission": Everything()})
-    state = own.init()
+    # verl computes the divergence and filters groups by itself.
+    advantage_objective = objective.model_copy(update={"divergence": NoDivergence(), "admission": Everything()})
+    state = advantage_objective.init()
 
     def estimate(
-        token_level_rewards: Tensor, response_mask: Tensor, index: Any = None, config: Any = None, **given: Any
+        token_level_rewards: Tensor, response_mask: Tensor, index: Any = None, config: Any = None, **settings: Any
     ) -> tuple[Tensor, Tensor]:
-        said = list(disagreements(objective, config, "algorithm."))
-        if said:
-            raise ValueError("; ".join(said))
+        contradictions = list(disagreements(objective, config, "algorithm."))
+        if contradictions:
+            raise ValueError("; ".join(contradictions))
         if index is None:
             raise ValueError("verl gave no uid to tell groups apart; its data need one (non_tensor_batch['uid'])")
         places = {uid: place for place, uid in enumerate(dict.fromkeys(index))}
@@ -59,7 +60,7 @@ def advantage_estimator(objective: Objective) -> Estimator:
             old_log_prob=torch.zeros(mask.shape, device=mask.device),
             rewards={"reward": torch.where(mask, token_level_rewards, 0.0).sum(1)},
         )
-        advantage = own.prepare(rollouts, state).advantage.to(token_level_rewards.dtype) * response_mask
+        advantage = advantage_objective.prepare(rollouts, state).advantage.to(token_level_rewards.dtype) * response_mask
         return advantage, advantage
 
     return estimate

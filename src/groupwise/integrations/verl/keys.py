@@ -1,5 +1,5 @@
-"""What an objective needs verl's own keys to say: its loss has no part in the KL term, the entropy bonus, the divisor's
-mode and the filter of groups.
+"""The values that an objective needs in verl's own keys: verl computes the KL term, the entropy bonus, the divisor and
+the filter of groups outside the policy loss, by these keys.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _STATEFUL = ("running_std", "per_prompt")
 
 
 def keys(objective: Objective) -> dict[str, Any]:
-    """verl's keys that go with an objective, beside the two that name it.
+    """Returns verl's keys that go with an objective, beside the two that hold its name.
 
     Example:
         >>> keys(Objective.preset("grpo"))["actor_rollout_ref.actor.kl_loss_type"]
@@ -30,29 +30,29 @@ def keys(objective: Objective) -> dict[str, Any]:
     divergence = objective.divergence
     in_loss = divergence.kind != "none" and divergence.place == "loss"
     in_reward = divergence.kind != "none" and divergence.place == "reward"
-    found: dict[str, Any] = {
+    table: dict[str, Any] = {
         f"{actor}loss_agg_mode": AGGREGATIONS[objective.aggregation.kind],
         f"{actor}use_kl_loss": in_loss,
         f"{actor}entropy_coeff": objective.entropy.at(0),
         f"{algorithm}use_kl_in_reward": in_reward,
     }
     if objective.aggregation.kind == "fixed_length":
-        found[f"{actor}loss_scale_factor"] = objective.aggregation.length
+        table[f"{actor}loss_scale_factor"] = objective.aggregation.length
     if in_loss:
-        found |= {f"{actor}kl_loss_type": KL_LOSSES[divergence.kind][0], f"{actor}kl_loss_coef": divergence.beta.at(0)}
+        table |= {f"{actor}kl_loss_type": KL_LOSSES[divergence.kind][0], f"{actor}kl_loss_coef": divergence.beta.at(0)}
     if in_reward:
-        found |= {
+        table |= {
             f"{algorithm}kl_penalty": "kl",
             f"{algorithm}kl_ctrl.type": "fixed",
             f"{algorithm}kl_ctrl.kl_coef": divergence.beta.at(0),
         }
     if getattr(objective.admission, "resamples", False):
-        found[f"{algorithm}filter_groups.enable"] = True
-    return found
+        table[f"{algorithm}filter_groups.enable"] = True
+    return table
 
 
 def loss_refusals(objective: Objective) -> Iterator[str]:
-    """What the loss of an objective needs and verl's policy loss is not given, one sentence each."""
+    """Yields a sentence for everything that the loss of an objective needs and verl does not pass to a policy loss."""
     for name in sorted(
         objective.requires
         - {"log_prob", "entropy"}
@@ -102,7 +102,9 @@ def loss_refusals(objective: Objective) -> Iterator[str]:
 
 
 def advantage_refusals(objective: Objective) -> Iterator[str]:
-    """What the advantage of an objective needs and verl's estimators are not given, one sentence each."""
+    """Yields a sentence for everything that the advantage of an objective needs and verl does not pass to an
+    estimator.
+    """
     if objective.advantage.kind in _STATEFUL:
         yield (
             f"advantage.kind = {objective.advantage.kind!r} remembers earlier batches, which verl's checkpoints do not;"
@@ -121,30 +123,30 @@ def advantage_refusals(objective: Objective) -> Iterator[str]:
 
 
 def disagreements(objective: Objective, config: Any, prefix: str) -> Iterator[str]:
-    """Where verl's configuration says something else than the objective, one sentence each.
+    """Yields a sentence for every key of verl's configuration that contradicts the objective.
 
     Args:
-        objective: what was registered.
-        config: verl's actor or algorithm configuration, whose place `prefix` names.
+        objective: the registered objective.
+        config: verl's actor or algorithm configuration, which `prefix` tells apart.
         prefix: `actor_rollout_ref.actor.` or `algorithm.`.
     """
-    for key, wanted in keys(objective).items():
+    for key, agreeing_value in keys(objective).items():
         if not key.startswith(prefix):
             continue
-        found = config
+        value = config
         for part in key.removeprefix(prefix).split("."):
-            found = None if found is None else getattr(found, part, None)
-        also = (
+            value = None if value is None else getattr(value, part, None)
+        synonyms = (
             KL_LOSSES.get(objective.divergence.kind, ())
             if key.endswith("kl_loss_type")
             else ("kl", "k1")
             if key.endswith("kl_penalty")
             else ()
         )
-        if found != wanted and found not in also and not (wanted is False and found is None):
+        if value != agreeing_value and value not in synonyms and not (agreeing_value is False and value is None):
             yield (
-                f"{key} is {found!r}, and the objective {objective.name!r} says {wanted!r}; write"
-                f" {key}={_plain(wanted)}"
+                f"{key} is {value!r}, and the objective {objective.name!r} says {agreeing_value!r}; write"
+                f" {key}={_plain(agreeing_value)}"
             )
 
 
@@ -153,8 +155,8 @@ def _plain(value: Any) -> str:
 
 
 def overrides(objective: Objective, name: str, estimator: bool = True) -> list[str]:
-    """Command-line overrides for verl that go with a registered objective."""
-    named = {"actor_rollout_ref.actor.policy_loss.loss_mode": name} | (
+    """Returns the command-line overrides of verl that go with a registered objective."""
+    name_keys = {"actor_rollout_ref.actor.policy_loss.loss_mode": name} | (
         {"algorithm.adv_estimator": name} if estimator else {}
     )
-    return [f"{key}={_plain(value)}" for key, value in (named | keys(objective)).items()]
+    return [f"{key}={_plain(value)}" for key, value in (name_keys | keys(objective)).items()]

@@ -1,4 +1,4 @@
-"""An objective as a policy loss of verl's."""
+"""An objective as a policy loss of verl."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ PolicyLoss = Callable[..., tuple[Tensor, dict[str, Any]]]
 
 
 def policy_loss(objective: Objective) -> PolicyLoss:
-    """The policy term of an objective, with the signature that verl calls.
+    """Returns the policy term of an objective with the signature that verl calls.
 
     The weights are those of the whole optimiser step: its counts of tokens and answers are in verl's
-    `config.global_batch_info`. Where verl gives none, those of the micro-batch, as verl does. `rollout_is_weights`
-    multiply each token's term, as `k`. The KL term and the entropy bonus are verl's own.
+    `config.global_batch_info`. Where verl gives none, the counts of the micro-batch take their place, as in verl.
+    `rollout_is_weights` multiply each token's term, as `k`. The KL term and the entropy bonus are verl's own.
 
     Raises:
-        ValueError: something the objective needs and verl cannot give; at the first call, a key of verl's that says
-            something else than the objective.
+        ValueError: the objective needs something that verl cannot give; at the first call, a key of verl contradicts
+            the objective.
 
     Example:
         >>> from types import SimpleNamespace
@@ -46,8 +46,9 @@ def policy_loss(objective: Objective) -> PolicyLoss:
     problems = list(loss_refusals(objective))
     if problems:
         raise ValueError("; ".join(problems))
-    own = objective.model_copy(update={"divergence": NoDivergence(), "entropy": Constant(value=0.0)})
-    state = own.init()
+    # verl computes the divergence and the entropy bonus by itself.
+    policy_objective = objective.model_copy(update={"divergence": NoDivergence(), "entropy": Constant(value=0.0)})
+    state = policy_objective.init()
 
     def loss(
         old_log_prob: Tensor,
@@ -58,23 +59,25 @@ def policy_loss(objective: Objective) -> PolicyLoss:
         config: Any = None,
         rollout_is_weights: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        said = list(disagreements(objective, config, "actor_rollout_ref.actor."))
-        if said:
-            raise ValueError("; ".join(said))
-        given = config.global_batch_info
-        known = given.get("batch_num_tokens" if own.aggregation.kind == "token_mean" else "global_batch_size")
+        contradictions = list(disagreements(objective, config, "actor_rollout_ref.actor."))
+        if contradictions:
+            raise ValueError("; ".join(contradictions))
+        batch_info = config.global_batch_info
+        step_count = batch_info.get(
+            "batch_num_tokens" if policy_objective.aggregation.kind == "token_mean" else "global_batch_size"
+        )
         members = torch.arange(len(log_prob), device=log_prob.device)
         batch = Batch.of(Acted(response_mask.bool(), old_log_prob, member=members), advantages.double(), state)
 
-        def whole(local: Tensor) -> Tensor:
-            return local if known is None else torch.as_tensor(known, dtype=local.dtype, device=local.device)
+        def step_total(local: Tensor) -> Tensor:
+            return local if step_count is None else torch.as_tensor(step_count, dtype=local.dtype, device=local.device)
 
-        plan = own.plan(batch, reduce=whole, detail=False, not_finite="counted")
+        plan = policy_objective.plan(batch, reduce=step_total, detail=False, not_finite="counted")
         if rollout_is_weights is not None:
             plan = replace(plan, weight=plan.weight * rollout_is_weights)
-        result = own.loss(Scored(log_prob), plan)
+        result = policy_objective.loss(Scored(log_prob), plan)
         # verl averages gradients over its data-parallel processes.
-        return result.total * given.get("dp_size", 1), {
+        return result.total * batch_info.get("dp_size", 1), {
             f"actor/{name}": value for name, value in finish(result.statistics).items() if name != "loss"
         }
 

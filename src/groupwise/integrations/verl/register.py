@@ -17,20 +17,20 @@ from groupwise.objective import Objective
 def register(
     objective: str | Objective, edits: Mapping[str, Any] | None = None, name: str | None = None, estimator: bool = True
 ) -> list[str]:
-    """Makes an objective a policy loss and an advantage estimator of verl's.
+    """Registers an objective as a policy loss and an advantage estimator of verl.
 
     Args:
         objective: a preset's name, or an `Objective`.
         edits: dotted changes of a preset.
-        name: what verl is to call it; `groupwise_` and the objective's name if not given.
-        estimator: false for the loss alone, with an advantage estimator of verl's.
+        name: the name in verl; unset takes `groupwise_` and the objective's name.
+        estimator: false registers the loss alone, for use with an advantage estimator of verl.
 
     Returns:
-        The overrides to give verl on its command line.
+        the overrides for verl's command line.
 
     Raises:
         ImportError: verl is not installed.
-        ValueError: something the objective needs and verl cannot give.
+        ValueError: the objective needs something that verl cannot give.
     """
     try:
         algorithms = import_module("verl.trainer.ppo.core_algos")
@@ -45,12 +45,12 @@ def register(
         raise ValueError(
             "edits change a preset by its name; write register('grpo', edits=...), or change the Objective itself"
         )
-    called = name or f"groupwise_{objective.name.replace('+', '_')}"
+    verl_name = name or f"groupwise_{objective.name.replace('+', '_')}"
     loss = policy_loss(objective)
     if estimator:
         estimate = advantage_estimator(objective)
-        # Registered again (a reload, a notebook) verl would refuse another function of the same name.
-        algorithms.ADV_ESTIMATOR_REGISTRY.pop(called, None)
-        algorithms.register_adv_est(called)(estimate)
-    algorithms.register_policy_loss(called)(loss)
-    return overrides(objective, called, estimator)
+        # verl refuses another function under a registered name, and a notebook registers again on every reload.
+        algorithms.ADV_ESTIMATOR_REGISTRY.pop(verl_name, None)
+        algorithms.register_adv_est(verl_name)(estimate)
+    algorithms.register_policy_loss(verl_name)(loss)
+    return overrides(objective, verl_name, estimator)

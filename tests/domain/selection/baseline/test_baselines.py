@@ -9,7 +9,7 @@ import pytest
 from tests.domain.selection.handmade import Majority, example, query, unit
 
 from groupwise.domain.selection.baseline import Dpp, Fixed, Mmr, Nearest, Oracle, Random, ZeroShot
-from groupwise.domain.selection.measure import Measures
+from groupwise.domain.selection.measurement import Measures
 
 
 def ids(choices: list[list[tuple]]) -> list[list[str]]:

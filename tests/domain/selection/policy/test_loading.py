@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.domain.selection.policy.test_choose import network
+from tests.domain.selection.policy.test_choices import network
 
 from groupwise.config import ConfigError
 from groupwise.domain.selection.policy import loading

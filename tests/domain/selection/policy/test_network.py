@@ -5,9 +5,9 @@ seen.
 from __future__ import annotations
 
 import torch
-from tests.domain.selection.policy.test_choose import network, pools
+from tests.domain.selection.policy.test_choices import network, pools
 
-from groupwise.domain.selection.policy import choose
+from groupwise.domain.selection.policy.choices import draw_choices
 from groupwise.domain.selection.policy.config import Pointer
 from groupwise.domain.selection.policy.network import PointerNetwork, Pools
 
@@ -18,7 +18,7 @@ def test_before_training_it_picks_the_nearest_in_order() -> None:
             torch.manual_seed(5)
             fresh = PointerNetwork(3, Pointer(width=8, num_heads=2, answer_size=5), stop=stop).double()
         given = pools(num=20, size=9)
-        greedy = choose.draw(fresh, fresh.encode(given), 4, None, torch.ones(20, dtype=torch.float64))
+        greedy = draw_choices(fresh, fresh.encode(given), 4, None, torch.ones(20, dtype=torch.float64))
         nearest = torch.einsum("pd,pnd->pn", given.query, given.pool).argsort(dim=1, descending=True, stable=True)[
             :, :4
         ]
@@ -34,7 +34,7 @@ def test_before_training_it_is_the_nearest_though_all_are_equally_near_or_hardly
         torch.ones(1, 40).bool(),
     )
     for given, nearest in ((flat, [0, 1, 2, 3]), (pools(size=9, small=4), None)):
-        greedy = choose.draw(fresh, fresh.encode(given), 4, None, torch.ones(1, dtype=torch.float64))
+        greedy = draw_choices(fresh, fresh.encode(given), 4, None, torch.ones(1, dtype=torch.float64))
         order = (
             (given.pool[0] @ given.query[0])
             .masked_fill(~given.valid[0], -9)
@@ -50,7 +50,7 @@ def test_before_training_it_ends_with_the_configured_probability_at_every_decisi
     given = pools(num=3, size=9, small=5)
     encoded = fresh.encode(given).of(torch.arange(3).repeat_interleave(members // 3))
     uniform = torch.rand(members, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    drawn = choose.draw(fresh, encoded, 4, uniform, torch.ones(members, dtype=torch.float64))
+    drawn = draw_choices(fresh, encoded, 4, uniform, torch.ones(members, dtype=torch.float64))
     probability = drawn.log_probs[..., -1].exp()
     assert float(probability[:, 0].max()) == 0.0
     torch.testing.assert_close(probability[:, 1:], torch.full_like(probability[:, 1:], 0.2))
@@ -66,7 +66,7 @@ def test_it_ends_where_ending_is_more_probable_than_not_and_not_where_it_is_mere
     for level, shots in ((-0.1, 4), (0.1, 1)):
         with torch.no_grad():
             fresh.end_level.fill_(level)
-        greedy = choose.draw(fresh, fresh.encode(given), 4, None, torch.ones(1, dtype=torch.float64))
+        greedy = draw_choices(fresh, fresh.encode(given), 4, None, torch.ones(1, dtype=torch.float64))
         assert float(greedy.log_probs[0, 1, -1]) > float(greedy.log_probs[0, 1, :-1].max())
         assert greedy.lengths.tolist() == [shots]
 
@@ -85,7 +85,7 @@ def test_the_order_of_the_pool_does_not_matter() -> None:
     made, given, order = network(), pools(), torch.tensor([2, 0, 3, 1])
     turned = Pools(given.query, given.pool[:, order], given.answers[:, order], given.valid[:, order])
     plain, other = (
-        choose.draw(made, made.encode(each), 3, None, torch.ones(1, dtype=torch.float64)) for each in (given, turned)
+        draw_choices(made, made.encode(each), 3, None, torch.ones(1, dtype=torch.float64)) for each in (given, turned)
     )
     assert order[other.picks[0]].tolist() == plain.picks[0].tolist()
 
@@ -103,7 +103,7 @@ def test_answers_and_earlier_picks_matter() -> None:
 def test_nothing_belongs_to_one_example() -> None:
     made = network()
     larger = pools(size=40, seed=9)
-    found = choose.draw(made, made.encode(larger), 4, None, torch.ones(1, dtype=torch.float64))
+    found = draw_choices(made, made.encode(larger), 4, None, torch.ones(1, dtype=torch.float64))
     assert len(set(found.picks[0].tolist())) == 4
     assert all(parameter.dim() == 0 or parameter.shape[0] in (8, 16, 24) for parameter in made.parameters())
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from groupwise.domain.selection.policy.choose import draw
+from groupwise.domain.selection.policy.choices import draw_choices
 from groupwise.domain.selection.policy.config import Pointer
 from groupwise.domain.selection.policy.network import PointerNetwork, Pools
 from groupwise.domain.selection.policy.numpy_pointer import NumpyPointer
@@ -41,7 +41,7 @@ def test_every_pick_and_its_distribution_equal_the_networks(stop, dtype, noise, 
     live = network(stop, dtype, noise, num_layers)
     given = pools(40, dtype)
     with torch.no_grad():
-        choices = draw(live, live.encode(given), SHOTS, None, torch.ones(40, dtype=torch.float64))
+        choices = draw_choices(live, live.encode(given), SHOTS, None, torch.ones(40, dtype=torch.float64))
     ours = NumpyPointer({name: value.numpy() for name, value in live.state_dict().items()}, live.config.num_heads)
     lengths = set()
     for row in range(40):

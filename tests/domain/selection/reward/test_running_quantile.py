@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from groupwise.domain.selection.reward.running_quantile import RunningQuantile, TimesTen, _quantile
+from groupwise.domain.selection.reward.running_quantile import RunningQuantile, TimesTen
 
 
 def test_before_anything_was_seen_the_source_s_range_stands_in() -> None:
@@ -37,12 +36,6 @@ def test_a_batch_without_values_changes_nothing() -> None:
 def test_equal_quantiles_tell_only_above_from_the_rest() -> None:
     memory = RunningQuantile().follow({}, [2.0, 2.0])
     assert [RunningQuantile()(value, memory) for value in (1.0, 2.0, 3.0)] == [0.0, 0.0, 1.0]
-
-
-@pytest.mark.parametrize("level", [0.0, 0.05, 0.3, 0.5, 0.95, 1.0])
-def test_quantiles_are_numpy_s(level: float) -> None:
-    values = np.random.default_rng(0).standard_normal(37).tolist()
-    assert _quantile(values, level) == pytest.approx(float(np.quantile(values, level)), abs=1e-15)
 
 
 def test_low_must_be_below_high() -> None:

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from groupwise.domain.selection.source.base import check
-from groupwise.domain.selection.source.tickets import DESKS, PRODUCTS, Tickets, decisive, told_by
+from groupwise.domain.selection.source.tickets import DESKS, PRODUCTS, Tickets, decisive, same_key
 
 SMALL = Tickets(num_train=60, num_validation=20, num_held_out=60)
 
@@ -19,7 +19,7 @@ def test_every_pool_has_a_ticket_that_tells_and_two_old_ones_that_mislead():
         assert len(query.pool) == 24
         product, age = decisive(query.question)
         assert age == "new"
-        telling = [example for example in query.pool if told_by(query, example)]
+        telling = [example for example in query.pool if same_key(query, example)]
         assert {example.answer for example in telling} == {query.answer}
         assert sum(decisive(example.question) == (product, "old") for example in query.pool) >= 2
         assert query.choices == DESKS
@@ -30,7 +30,7 @@ def test_similarity_alone_often_misses_what_tells():
     found = []
     for query in Tickets(num_train=2, num_validation=1, num_held_out=300).read().held_out:
         nearest = max(query.pool, key=lambda example: float(example.embedding @ query.embedding))
-        found.append(told_by(query, nearest))
+        found.append(same_key(query, nearest))
     assert 0.25 < np.mean(found) < 0.5
 
 

@@ -19,7 +19,7 @@ from groupwise.domain.selection.example import Example, Query
 from groupwise.domain.selection.task_model.cache import AnswerFile, CachedTaskModel, digest
 from groupwise.domain.selection.task_model.causal_lm import CausalLMTaskModel
 from groupwise.domain.selection.task_model.image_text import open_model
-from groupwise.domain.selection.task_model.pretrained import CausalLM, ImageText
+from groupwise.domain.selection.task_model.pretrained_config import CausalLM, ImageText
 from groupwise.domain.selection.task_model.template import TextTemplate
 
 from .conftest import example, picture, query
@@ -178,7 +178,7 @@ def test_two_processes_write_at_once(tmp_path):
         for number in range(300):
             assert [file[f"{name}-{number}"] for name in "ab"] == [{"x" * (number % 50): number / 7}] * 2
             assert file[f"shared-{number}"] == {"a": float(number), "b": float(number)}
-        assert file._said == set()
+        assert file._warned == set()
 
 
 def filled(path: Path) -> list[bytes]:

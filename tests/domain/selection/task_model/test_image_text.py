@@ -15,7 +15,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from groupwise.config import ConfigError
 from groupwise.domain.selection.task_model.image_text import ImageTextTaskModel, open_model
-from groupwise.domain.selection.task_model.pretrained import ImageText
+from groupwise.domain.selection.task_model.pretrained_config import ImageText
 from groupwise.domain.selection.task_model.template import ChatTemplate, TextTemplate
 
 from .conftest import example, picture, query

@@ -7,9 +7,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from groupwise.domain.selection.source.tickets import DESKS, Tickets, decisive, told_by
-from groupwise.domain.selection.task_model.ticket_lm import TEMPLATE, TicketLM
+from groupwise.domain.selection.source.tickets import DESKS, Tickets, decisive, same_key
 from groupwise.domain.selection.task_model.tickets import texts, tokenizer, trained_folder
+from groupwise.domain.selection.task_model.tickets_config import TEMPLATE, TicketLM
 
 
 def test_a_training_text_is_a_prompt_with_its_answer():
@@ -81,5 +81,5 @@ def test_it_sends_tickets_as_the_solved_ones_were_sent():
         )
 
     assert right(lambda query: []) < 0.3
-    assert right(lambda query: [next(example for example in query.pool if told_by(query, example))]) > 0.95
-    assert right(lambda query: [example for example in query.pool if not told_by(query, example)][:4]) < 0.4
+    assert right(lambda query: [next(example for example in query.pool if same_key(query, example))]) > 0.95
+    assert right(lambda query: [example for example in query.pool if not same_key(query, example)][:4]) < 0.4

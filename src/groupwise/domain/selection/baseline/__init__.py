@@ -1,5 +1,5 @@
-"""What a learned policy must beat: other ways to choose demonstrations, one a file. None of them is trained; some are
-chosen by the validation queries.
+"""The baselines that a learned policy must beat: other ways to choose demonstrations, one a file. None of them is
+trained; the settings of some are chosen by the validation queries.
 """
 
 from __future__ import annotations

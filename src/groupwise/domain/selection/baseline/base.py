@@ -1,4 +1,4 @@
-"""What every baseline promises."""
+"""The protocol of every baseline, with helpers that several share."""
 
 from __future__ import annotations
 
@@ -19,29 +19,25 @@ class Baseline(Protocol):
     name: str
 
     def choose(self, queries: Sequence[Query], shots: int) -> list[list[Choice]]:
-        """For each query, the choices of 1, 2, ... `shots` demonstrations.
+        """Chooses 1, 2, ... `shots` demonstrations for each query, `[Q][shots]` choices.
 
         Args:
-            queries: whose pools are chosen from.
-            shots: most demonstrations.
+            queries: their pools hold the examples to choose from.
+            shots: highest number of demonstrations.
         """
         ...
 
 
 def prefixes(picks: Sequence[Sequence[Example]], shots: int) -> list[list[Choice]]:
-    """Choices that grow pick by pick.
+    """Lists the choices that grow pick by pick, `[Q][shots]`.
 
     Args:
-        picks: of each query, at least `shots`.
-        shots: most demonstrations.
+        picks: examples of each query in the order of picking, at least `shots`.
+        shots: highest number of demonstrations.
     """
-    return [[tuple(own[:size]) for size in range(1, shots + 1)] for own in picks]
+    return [[tuple(examples[:size]) for size in range(1, shots + 1)] for examples in picks]
 
 
 def similarities(query: Query) -> np.ndarray:
-    """Cosines of a query with its pool, fp32 `[N]`.
-
-    Args:
-        query: whose.
-    """
+    """Computes the cosines of a query with the examples of its pool, fp32 `[N]`."""
     return np.stack([example.embedding for example in query.pool]) @ query.embedding

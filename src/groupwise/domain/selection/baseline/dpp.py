@@ -21,7 +21,7 @@ class Dpp:
     Each pick adds the example whose row adds most to `log det L`; the first is the nearest neighbour.
 
     Args:
-        quality: how much nearness counts against diversity.
+        quality: weight of nearness against diversity.
 
     Example:
         >>> Dpp(5.0).name
@@ -39,18 +39,18 @@ class Dpp:
         return prefixes([[query.pool[place] for place in self._picks(query, shots)] for query in queries], shots)
 
     def _picks(self, query: Query, shots: int) -> list[int]:
-        near = similarities(query).astype(np.float64)
+        query_similarity = similarities(query).astype(np.float64)
         pool = np.stack([example.embedding for example in query.pool]).astype(np.float64)
         # log det L splits: nearness adds 2 quality cos, the rest is the determinant of the cosines alone, so no
-        # exponential is ever taken.
-        left = (pool**2).sum(1)
+        # exponential is ever taken. `remaining` is the part of each example that the picks do not span.
+        remaining = (pool**2).sum(1)
         rows = np.zeros((0, len(pool)))
         picks: list[int] = []
         for _ in range(shots):
-            gain = 2 * self.quality * near + np.log(np.maximum(left, _LEAST))
+            gain = 2 * self.quality * query_similarity + np.log(np.maximum(remaining, _LEAST))
             gain[picks] = -np.inf
             picks.append(int(gain.argmax()))
-            last = picks[-1]
-            row = (pool @ pool[last] - rows.T @ rows[:, last]) / np.sqrt(max(left[last], _LEAST))
-            rows, left = np.vstack([rows, row]), left - row**2
+            pick = picks[-1]
+            row = (pool @ pool[pick] - rows.T @ rows[:, pick]) / np.sqrt(max(remaining[pick], _LEAST))
+            rows, remaining = np.vstack([rows, row]), remaining - row**2
         return picks

@@ -7,7 +7,7 @@ from typing import final
 
 from groupwise.domain.selection.baseline.base import Choice
 from groupwise.domain.selection.example import Example, Query
-from groupwise.domain.selection.measure import Measures, Order, in_order
+from groupwise.domain.selection.measurement import Measures, Order, in_order
 from groupwise.streams import Streams
 
 
@@ -18,10 +18,10 @@ class Fixed:
 
     Args:
         measures: with the task model.
-        train: queries to choose by.
-        order: in which picks are shown.
-        num_candidates: examples that are tried, drawn from the training pools.
-        seed: of that draw.
+        train: queries whose accuracy decides.
+        order: place of the first pick in the prompt.
+        num_candidates: number of examples that are tried, drawn from the training pools.
+        seed: seed of that draw.
     """
 
     name = "best fixed set"
@@ -31,20 +31,22 @@ class Fixed:
     ) -> None:
         self._measures, self._train = measures, train
         self._order: Order = order
-        known = list({example.id: example for query in train for example in query.pool}.values())
-        places = Streams(seed).numpy("fixed").permutation(len(known))[:num_candidates].tolist()
-        self._candidates = [known[place] for place in places]
+        examples = list({example.id: example for query in train for example in query.pool}.values())
+        places = Streams(seed).numpy("fixed").permutation(len(examples))[:num_candidates].tolist()
+        self._candidates = [examples[place] for place in places]
 
     def choose(self, queries: Sequence[Query], shots: int) -> list[list[Choice]]:
-        """See `Baseline.choose`; a query's own pool plays no part."""
+        """See `Baseline.choose`; the pool of a query plays no part."""
         picked: tuple[Example, ...] = ()
         for _ in range(min(shots, len(self._candidates))):
-            left = [each for each in self._candidates if each not in picked]
-            values = [self._value((*picked, each)) for each in left]
-            picked = (*picked, left[values.index(max(values))])
+            candidates = [example for example in self._candidates if example not in picked]
+            values = [self._value((*picked, example)) for example in candidates]
+            picked = (*picked, candidates[values.index(max(values))])
         choices = [picked[:size] for size in range(1, shots + 1)]
         return [list(choices) for _ in queries]
 
     def _value(self, choice: Choice) -> tuple[float, float]:
-        found = self._measures(self._train, [in_order(choice, self._order)] * len(self._train))
-        return sum(each.accuracy for each in found), sum(each.expected for each in found)
+        measurements = self._measures(self._train, [in_order(choice, self._order)] * len(self._train))
+        return sum(measurement.accuracy for measurement in measurements), sum(
+            measurement.expected for measurement in measurements
+        )

@@ -33,13 +33,13 @@ class Mmr:
         return prefixes([[query.pool[place] for place in self._picks(query, shots)] for query in queries], shots)
 
     def _picks(self, query: Query, shots: int) -> list[int]:
-        near = similarities(query)
+        query_similarity = similarities(query)
         pool = np.stack([example.embedding for example in query.pool])
-        picks = [int(near.argmax())]
-        alike = pool @ pool[picks[0]]
+        picks = [int(query_similarity.argmax())]
+        picked_similarity = pool @ pool[picks[0]]
         for _ in range(shots - 1):
-            value = self.relevance * near - (1 - self.relevance) * alike
-            value[picks] = -np.inf
-            picks.append(int(value.argmax()))
-            alike = np.maximum(alike, pool @ pool[picks[-1]])
+            relevance = self.relevance * query_similarity - (1 - self.relevance) * picked_similarity
+            relevance[picks] = -np.inf
+            picks.append(int(relevance.argmax()))
+            picked_similarity = np.maximum(picked_similarity, pool @ pool[picks[-1]])
         return picks

@@ -1,4 +1,4 @@
-"""The nearest neighbours (kNN), also known as RICES: what the policy is before any training."""
+"""The nearest neighbours (kNN), also known as RICES: the greedy choice of the policy before any training."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groupwise.domain.selection.example import Query
 
 @final
 class Nearest:
-    """By cosine, nearest first; of equals, the first of the pool.
+    """Picks by cosine, nearest first; of equals, the first of the pool.
 
     Source: Liu et al. 2021, arXiv 2101.06804 (text); Yang et al. 2021, arXiv 2109.05014 (images: the name RICES is
     Flamingo's, arXiv 2204.14198).

@@ -1,4 +1,4 @@
-"""The oracle: a search that looks at the answer. No policy can do that; it says how much there is to gain."""
+"""The oracle: a search that looks at the answer, as no policy can; its accuracy bounds the possible gain."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from typing import final
 
 from groupwise.domain.selection.baseline.base import Choice
 from groupwise.domain.selection.example import Query
-from groupwise.domain.selection.measure import Measures, Order, in_order
+from groupwise.domain.selection.measurement import Measures, Order, in_order
 
 
 @final
 class Oracle:
-    """Beam search for the ordered choice with the highest `accuracy` (then `expected`) of each query itself, one depth
-    after the other.
+    """Beam search for the ordered choice with the highest `accuracy` (then `expected`) of each query by itself, one
+    more pick at a time.
 
     Args:
         measures: with the task model.
-        order: in which picks are shown.
-        width: beams that are kept.
+        order: place of the first pick in the prompt.
     """
 
     name = "oracle beam"
@@ -33,20 +32,20 @@ class Oracle:
         best: list[list[Choice]] = [[] for _ in queries]
         for _ in range(shots):
             rows = [
-                (place, (*beam, each))
+                (place, (*beam, example))
                 for place, query in enumerate(queries)
                 for beam in beams[place]
-                for each in query.pool
-                if each not in beam
+                for example in query.pool
+                if example not in beam
             ]
-            found = self._measures(
+            measurements = self._measures(
                 [queries[place] for place, _ in rows], [in_order(choice, self._order) for _, choice in rows]
             )
-            grown: list[list[tuple[tuple[float, float], Choice]]] = [[] for _ in queries]
-            for (place, choice), each in zip(rows, found, strict=True):
-                grown[place].append(((each.accuracy, each.expected), choice))
-            for place, every in enumerate(grown):
-                every.sort(key=lambda item: item[0], reverse=True)
-                beams[place] = [choice for _, choice in every[: self._width]]
+            candidates: list[list[tuple[tuple[float, float], Choice]]] = [[] for _ in queries]
+            for (place, choice), measurement in zip(rows, measurements, strict=True):
+                candidates[place].append(((measurement.accuracy, measurement.expected), choice))
+            for place, scored_choices in enumerate(candidates):
+                scored_choices.sort(key=lambda scored: scored[0], reverse=True)
+                beams[place] = [choice for _, choice in scored_choices[: self._width]]
                 best[place].append(beams[place][0])
         return best

@@ -1,4 +1,4 @@
-"""Any examples of the pool."""
+"""Random examples of the pool."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from groupwise.streams import Streams
 
 @final
 class Random:
-    """Uniformly at random, without replacement; the same for a query every time.
+    """Picks uniformly at random, without replacement; a query has the same picks every time.
 
     Args:
-        seed: of the draws.
+        seed: seed of the draws.
     """
 
     name = "random"

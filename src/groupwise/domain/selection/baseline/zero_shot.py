@@ -1,4 +1,4 @@
-"""No demonstrations at all."""
+"""The baseline without demonstrations."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from groupwise.domain.selection.example import Query
 
 @final
 class ZeroShot:
-    """What the task model knows by itself."""
+    """The choice of no demonstrations: its accuracy is that of the task model by itself."""
 
     name = "zero-shot"
 
     def choose(self, queries: Sequence[Query], shots: int) -> list[list[Choice]]:
-        """Nothing, whatever is asked for."""
+        """Chooses no demonstration for any number of shots."""
         return [[()] * shots for _ in queries]

@@ -16,15 +16,16 @@ class Pointer(Config):
     nearest neighbours, nearest first.
 
     Args:
-        width: of its layers.
-        num_heads: of attention.
-        num_layers: in which the examples of a pool look at each other, before any is picked.
-        scale: of the similarity in the logits, nats per unit of cosine; what sampling spreads over at the start.
-        answer_size: hashed features of a demonstration's answer.
-        stop_probability: of ending at each decision after the first pick, before any training, where `domain.stop`
-            allows it (at temperature 1).
-        seed: of fresh weights; unset takes the run's.
-        dtype: of the weights.
+        width: width of the layers.
+        num_heads: number of attention heads.
+        num_layers: number of layers in which the examples of a pool attend to each other before any is picked.
+        scale: factor of the similarity in the logits, nats per unit of cosine; it decides how widely sampling spreads
+            at the start.
+        answer_size: number of hashed features of a demonstration's answer.
+        stop_probability: probability of ending at each decision after the first pick, before any training, where
+            `domain.stop` allows it (at temperature 1).
+        seed: seed of fresh weights; unset takes the run's.
+        dtype: dtype of the weights.
     """
 
     kind: Literal["pointer"] = "pointer"

@@ -22,17 +22,17 @@ WEIGHTS = "model.safetensors"
 def open_policy(
     config: ModelConfig, embedding_size: int, stop: bool, streams: Streams, device: torch.device
 ) -> PointerNetwork:
-    """The network, with fresh weights or those of a folder.
+    """Opens the network, with fresh weights or those of a folder.
 
     Args:
-        config: which.
-        embedding_size: of the data.
-        stop: whether picking may end early.
-        streams: of the run; fresh weights are drawn from it.
-        device: where it lives.
+        config: fresh sizes, or a folder.
+        embedding_size: numbers of an embedding in the data.
+        stop: true where picking may end early.
+        streams: random streams of the run; fresh weights are drawn from them.
+        device: device of the weights.
 
     Raises:
-        ConfigError: no such folder, or one for embeddings of another size, or with another idea of ending.
+        ConfigError: the folder does not exist, or its policy has another embedding size or another `stop`.
     """
     if isinstance(config, Pretrained):
         return _read(Path(config.path), embedding_size, stop).to(device)
@@ -47,8 +47,8 @@ def save(network: PointerNetwork, folder: Path, **more: Any) -> None:
 
     Args:
         network: the policy.
-        folder: made where it is missing.
-        more: JSON-able entries of `policy.json` beside the sizes: what a user of the folder must know.
+        folder: destination; created where it is missing.
+        more: JSON-able entries of `policy.json` beside the sizes, for users of the folder.
     """
     table, weights = as_files(network, **more)
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +57,7 @@ def save(network: PointerNetwork, folder: Path, **more: Any) -> None:
 
 
 def as_files(network: PointerNetwork, **more: Any) -> tuple[dict[str, Any], bytes]:
-    """What `save` writes: the table of `policy.json`, and `model.safetensors`.
+    """Returns the files that `save` writes: the table of `policy.json`, and `model.safetensors`.
 
     Args:
         network: the policy.

@@ -1,4 +1,4 @@
-"""The pointer network: similarity, plus what it has learnt about the query, the pool and what was picked before."""
+"""The pointer network: similarity, plus a learnt term of the query, the pool and the earlier picks."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ class Pools:
 @final
 @dataclass(frozen=True)
 class Encoded:
-    """Pools as the network sees them.
+    """Pools as the network encodes them.
 
     Args:
-        query: `[P, H]`, where picking starts from.
-        items: `[P, N, H]`, what the state takes up when one is picked.
-        offered, given: `[P, heads, N, H / heads]`, what the state attends to and what it finds there.
-        key: `[P, N, H]`, what the state points at.
+        query: `[P, H]`, the state before the first pick.
+        items: `[P, N, H]`, the encoded examples, which enter the state when they are picked.
+        keys, values: `[P, heads, N, H / heads]`, for the attention of the state over the pool.
+        key: `[P, N, H]`, compared with the pointer in the logits.
         similarity: `[P, N]` cosines of query and examples.
         valid: `[P, N]`.
     """
 
     query: Tensor
     items: Tensor
-    offered: Tensor
-    given: Tensor
+    keys: Tensor
+    values: Tensor
     key: Tensor
     similarity: Tensor
     valid: Tensor
 
     def of(self, row: Tensor) -> Encoded:
-        """The pools of members: `row [B]` says whose."""
-        return Encoded(*(getattr(self, each.name)[row] for each in fields(self)))
+        """Selects the pool of each member: `row [B]` are places of queries."""
+        return Encoded(*(getattr(self, field.name)[row] for field in fields(self)))
 
 
 @final
 class PointerNetwork(nn.Module):
-    """`logit_t(i) = scale cos(q, e_i) + out(state_t) key(item_i) / sqrt(H)`, with `out` zero at the start: what it
-    picks is then the nearest, in order.
+    """`logit_t(i) = scale cos(q, e_i) + out(state_t) key(item_i) / sqrt(H)`, with `out` zero at the start: its
+    picks are then the nearest examples, in order.
 
     Items are encoded together with the query (a bi-encoder: linear maps of both, and their product) and with each other
     (attention over the pool, which knows no order), demonstrations with their answers. The state starts from the query,
@@ -69,9 +69,9 @@ class PointerNetwork(nn.Module):
 
     Args:
         embedding_size: `D`.
-        config: sizes.
-        stop: whether picking may end early; the last logit is then that of ending, `logsumexp_i logit_t(i) + b_t`, so
-            that it ends with probability `sigmoid(b_t)` whatever is left in the pool. Before training that is
+        config: sizes of the layers.
+        stop: true where picking may end early; the last logit is then that of ending, `logsumexp_i logit_t(i) + b_t`,
+            so that it ends with probability `sigmoid(b_t)` whatever is left in the pool. Before training that is
             `config.stop_probability` everywhere.
 
     Example:
@@ -114,16 +114,16 @@ class PointerNetwork(nn.Module):
         nn.init.eye_(self.embed.weight) if embedding_size <= width else nn.init.orthogonal_(self.embed.weight)
         nn.init.zeros_(self.out.weight)
         nn.init.zeros_(self.out.bias)
-        # Drawn last: a network of one layer has the weights that it would have alone.
+        # Further layers are drawn last, so that they leave the weights of the first part unchanged.
         self.more = nn.ModuleList(Layer(width, config.num_heads) for _ in range(config.num_layers - 1))
 
     def encode(self, pools: Pools) -> Encoded:
-        """Each query and its pool, once."""
+        """Encodes each query and its pool, once for all members."""
         scaled = self.embedding_size**0.5
-        query, item = scaled * self.embed(pools.query), scaled * self.embed(pools.pool)
+        query, examples = scaled * self.embed(pools.query), scaled * self.embed(pools.pool)
         similarity = torch.einsum("pd,pnd->pn", pools.query, pools.pool)
         answer = self.answer(pools.answers)
-        joined = self.join(torch.cat([item, item * query[:, None], answer, similarity[..., None]], -1))
+        joined = self.join(torch.cat([examples, examples * query[:, None], answer, similarity[..., None]], -1))
         joined = joined + self.among(joined, *self.among.offer(joined), pools.valid)
         joined = joined + self.mix(joined)
         for layer in self.more:
@@ -132,18 +132,19 @@ class PointerNetwork(nn.Module):
         return Encoded(self.begin(query), items, *self.look.offer(items), self.key(items), similarity, pools.valid)
 
     def start(self, encoded: Encoded) -> Tensor:
-        """The state before the first pick, `[B, H]`."""
+        """Returns the state before the first pick, `[B, H]`."""
         return encoded.query
 
     def logits(self, encoded: Encoded, state: Tensor, chosen: Tensor) -> Tensor:
-        """`[B, N]`, minus infinity for what is chosen or no example; `[B, N + 1]` where picking may end.
+        """Computes the logits `[B, N]`, minus infinity for examples that are chosen already and for padding;
+        `[B, N + 1]` where picking may end.
 
         Args:
             encoded: one pool a member.
             state: `[B, H]`.
-            chosen: `[B, N]` bool.
+            chosen: `[B, N]` bool, true for earlier picks.
         """
-        looked = state + self.look(self.state_norm(state)[:, None], encoded.offered, encoded.given, encoded.valid)[:, 0]
+        looked = state + self.look(self.state_norm(state)[:, None], encoded.keys, encoded.values, encoded.valid)[:, 0]
         pointer = self.out(torch.tanh(looked)) / self.config.width**0.5
         scores = self.scale * encoded.similarity + (encoded.key @ pointer[:, :, None])[:, :, 0]
         scores = scores.masked_fill(chosen | ~encoded.valid, float("-inf"))
@@ -153,20 +154,20 @@ class PointerNetwork(nn.Module):
         return torch.cat([scores, ending[:, None]], 1)
 
     def advance(self, encoded: Encoded, state: Tensor, picked: Tensor) -> Tensor:
-        """The state after a pick.
+        """Computes the state after a pick.
 
         Args:
             encoded: one pool a member.
             state: `[B, H]`.
             picked: `[B]` places in the pool.
         """
-        item = encoded.items[torch.arange(len(picked), device=picked.device), picked]
-        return self.take(item, state)
+        picked_item = encoded.items[torch.arange(len(picked), device=picked.device), picked]
+        return self.take(picked_item, state)
 
 
 @final
 class Attention(nn.Module):
-    """Multi-head attention of `[B, S, H]` over items, some of which are none."""
+    """Multi-head attention of `[B, S, H]` over items, of which some are padding."""
 
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()
@@ -175,19 +176,19 @@ class Attention(nn.Module):
         self.back = nn.Linear(width, width)
 
     def offer(self, items: Tensor) -> tuple[Tensor, Tensor]:
-        """What items `[B, N, H]` are found by, and what they give; once for all that ask, `[B, heads, N, H / heads]`
+        """Computes keys and values of items `[B, N, H]`, once for all queries, `[B, heads, N, H / heads]`
         each.
         """
         return self._heads(self.find(items)), self._heads(self.give(items))
 
-    def forward(self, asking: Tensor, offered: Tensor, given: Tensor, valid: Tensor) -> Tensor:
+    def forward(self, asking: Tensor, keys: Tensor, values: Tensor, valid: Tensor) -> Tensor:
         ask = self._heads(self.ask(asking))
         weights = (
-            (ask @ offered.transpose(2, 3) / ask.shape[-1] ** 0.5)
+            (ask @ keys.transpose(2, 3) / ask.shape[-1] ** 0.5)
             .masked_fill(~valid[:, None, None], float("-inf"))
             .softmax(-1)
         )
-        return self.back((weights @ given).transpose(1, 2).flatten(2))
+        return self.back((weights @ values).transpose(1, 2).flatten(2))
 
     def _heads(self, values: Tensor) -> Tensor:
         return values.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
@@ -195,7 +196,7 @@ class Attention(nn.Module):
 
 @final
 class Layer(nn.Module):
-    """Another look of the examples of a pool at each other, and what each makes of it."""
+    """A further layer: attention among the examples of a pool, then a feed-forward part for each."""
 
     def __init__(self, width: int, num_heads: int) -> None:
         super().__init__()

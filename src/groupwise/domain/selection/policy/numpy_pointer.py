@@ -1,5 +1,5 @@
-"""The pointer network's forward pass in numpy: what `groupwise.domain.selection.policy.network` computes, for one
-query, where there is no torch.
+"""The pointer network's forward pass in numpy: the computation of `groupwise.domain.selection.policy.network` for
+one query, without torch.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _erf = np.frompyfunc(math.erf, 1, 1)
 
 @final
 class NumpyPointer:
-    """Greedy picks of a trained pointer network, in fp64 whatever its weights are.
+    """Greedy picks of a trained pointer network, in fp64 for weights of any dtype.
 
     Args:
-        weights: of the network, by name.
-        num_heads: of its attention.
+        weights: weights of the network, by name.
+        num_heads: number of its attention heads.
     """
 
     def __init__(self, weights: Mapping[str, np.ndarray], num_heads: int) -> None:
@@ -29,52 +29,54 @@ class NumpyPointer:
 
     @property
     def embedding_size(self) -> int:
-        """Numbers of an embedding."""
+        """The number of components of an embedding."""
         return self.weights["embed.weight"].shape[1]
 
     @property
     def answer_size(self) -> int:
-        """Features of an answer."""
+        """The number of features of an answer."""
         return self.weights["answer.weight"].shape[1]
 
     def picks(
         self, query: np.ndarray, pool: np.ndarray, answers: np.ndarray, k: int
     ) -> tuple[list[int], list[np.ndarray]]:
-        """The most probable pick, `k` times, without replacement; of equals the first. Fewer where ending is more
-        probable than not.
+        """Takes the most probable pick, `k` times, without replacement; of equals the first. There are fewer picks
+        where ending is more probable than not.
 
         Args:
             query: `[D]` embedding.
             pool: `[N, D]` embeddings of the examples.
             answers: `[N, A]` features of their answers.
-            k: most picks, at most N.
+            k: highest number of picks, at most N.
 
         Returns:
-            Places in the pool in the order of picking, and the logits before each decision, `[N]` (`[N + 1]` where it
+            places in the pool in the order of picking, and the logits before each decision, `[N]` (`[N + 1]` where it
             may end).
         """
         query, pool, answers = (np.asarray(value, dtype=np.float64) for value in (query, pool, answers))
         similarity = pool @ query
         start, items = self._encode(query, pool, answers, similarity)
         state, keys = start, items @ self.weights["key.weight"].T
-        found: list[int] = []
-        told: list[np.ndarray] = []
+        picks: list[int] = []
+        step_logits: list[np.ndarray] = []
         for place in range(k):
-            logits = self._logits(state, items, keys, similarity, found, may_end=place > 0)
-            told.append(logits)
+            logits = self._logits(state, items, keys, similarity, picks, may_end=place > 0)
+            step_logits.append(logits)
             pick = int(np.argmax(logits[: len(pool)]))
             if len(logits) > len(pool) and logits[-1] > _log_sum(logits[:-1]):
                 break
-            found.append(pick)
+            picks.append(pick)
             state = self._take(items[pick], state)
-        return found, told
+        return picks, step_logits
 
     def _encode(
         self, query: np.ndarray, pool: np.ndarray, answers: np.ndarray, similarity: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         scaled = math.sqrt(self.embedding_size)
-        asked, item = scaled * self._linear("embed", query), scaled * self._linear("embed", pool)
-        joined = np.concatenate([item, item * asked, self._linear("answer", answers), similarity[:, None]], 1)
+        query_vector, examples = scaled * self._linear("embed", query), scaled * self._linear("embed", pool)
+        joined = np.concatenate(
+            [examples, examples * query_vector, self._linear("answer", answers), similarity[:, None]], 1
+        )
         joined = self._linear("join.2", _gelu(self._linear("join.0", joined)))
         joined = joined + self._attention("among", joined, joined)
         joined = joined + self._mix("mix", joined)
@@ -84,7 +86,7 @@ class NumpyPointer:
             joined = joined + self._attention(f"more.{layer}.among", asking, asking)
             joined = joined + self._mix(f"more.{layer}.mix", joined)
             layer += 1
-        return self._linear("begin", asked), self._norm("items_norm", joined)
+        return self._linear("begin", query_vector), self._norm("items_norm", joined)
 
     def _logits(
         self,
@@ -108,16 +110,16 @@ class NumpyPointer:
             _log_sum(scores) + float(self.weights["end_level"]) + pointer @ end + end @ looked if may_end else -np.inf,
         )
 
-    def _take(self, item: np.ndarray, state: np.ndarray) -> np.ndarray:
-        """A gated recurrent unit."""
-        given = self.weights["take.weight_ih"] @ item + self.weights["take.bias_ih"]
-        kept = self.weights["take.weight_hh"] @ state + self.weights["take.bias_hh"]
-        (reset_given, update_given, new_given), (reset_kept, update_kept, new_kept) = (
-            np.split(given, 3),
-            np.split(kept, 3),
+    def _take(self, picked_item: np.ndarray, state: np.ndarray) -> np.ndarray:
+        """Updates the state by a gated recurrent unit, as `torch.nn.GRUCell`."""
+        input_gates = self.weights["take.weight_ih"] @ picked_item + self.weights["take.bias_ih"]
+        state_gates = self.weights["take.weight_hh"] @ state + self.weights["take.bias_hh"]
+        (reset_input, update_input, new_input), (reset_state, update_state, new_state) = (
+            np.split(input_gates, 3),
+            np.split(state_gates, 3),
         )
-        reset, update = _sigmoid(reset_given + reset_kept), _sigmoid(update_given + update_kept)
-        return (1 - update) * np.tanh(new_given + reset * new_kept) + update * state
+        reset, update = _sigmoid(reset_input + reset_state), _sigmoid(update_input + update_state)
+        return (1 - update) * np.tanh(new_input + reset * new_state) + update * state
 
     def _attention(self, name: str, asking: np.ndarray, items: np.ndarray) -> np.ndarray:
         def heads(part: str, values: np.ndarray) -> np.ndarray:
@@ -133,8 +135,8 @@ class NumpyPointer:
         return self._linear(f"{name}.3", _gelu(self._linear(f"{name}.1", self._norm(f"{name}.0", values))))
 
     def _linear(self, name: str, values: np.ndarray) -> np.ndarray:
-        found = values @ self.weights[f"{name}.weight"].T
-        return found + self.weights[f"{name}.bias"] if f"{name}.bias" in self.weights else found
+        product = values @ self.weights[f"{name}.weight"].T
+        return product + self.weights[f"{name}.bias"] if f"{name}.bias" in self.weights else product
 
     def _norm(self, name: str, values: np.ndarray) -> np.ndarray:
         centred = values - values.mean(-1, keepdims=True)

@@ -1,27 +1,27 @@
-"""A number on the scale of what was seen of it: 0 at a low quantile, 1 at a high one, both followed while training goes
-on.
-"""
+"""A number scaled between two running quantiles of its values: 0 at the low quantile, 1 at the high one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, final
 
+import numpy as np
 from pydantic import Field, model_validator
 
 from groupwise.config import Config
 
 ASSUMED = (0.0, 0.1)
-"""The range of information gains before anything was seen: the one source 004 assumes."""
+"""The range of information gains before the first batch, as source 004 assumes it."""
 
 
 @final
 class RunningQuantile(Config):
     """`clip((x - low) / (high - low), 0, 1)` between two running quantiles of `x`.
 
-    Each is a bias-corrected exponential average of a batch's own quantile, so the first batch gives exactly its own;
-    before it, 0 and 0.1 stand in. Where both quantiles are equal, what lies above is 1 and the rest 0. The order of
-    members is kept except beyond the quantiles, where all are equal.
+    Each is a bias-corrected exponential average of a batch's own quantile, so that the quantiles of
+    the first batch count in full; before it, they are 0 and 0.1. Where both quantiles are equal, values above them
+    become 1 and others 0. The order of
+    members is kept except beyond the quantiles, where all members are equal.
 
     Example:
         >>> scale = RunningQuantile(low=0.0, high=1.0, decay=0.5)
@@ -47,11 +47,11 @@ class RunningQuantile(Config):
         return self
 
     def __call__(self, value: float, memory: Mapping[str, float]) -> float:
-        """The value on its scale.
+        """Scales a value to 0 to 1.
 
         Args:
-            value: as measured.
-            memory: what `follow` gave last; empty before.
+            value: the measured value.
+            memory: the last return value of `follow`; empty before the first batch.
         """
         low, high = self.bounds(memory)
         if high <= low:
@@ -59,23 +59,24 @@ class RunningQuantile(Config):
         return min(max((value - low) / (high - low), 0.0), 1.0)
 
     def bounds(self, memory: Mapping[str, float]) -> tuple[float, float]:
-        """What is 0 and what is 1 now.
+        """Returns the values that become 0 and 1.
 
         Args:
-            memory: what `follow` gave last; empty before.
+            memory: the last return value of `follow`; empty before the first batch.
         """
         return (memory["low"] / memory["weight"], memory["high"] / memory["weight"]) if memory else ASSUMED
 
     def follow(self, memory: Mapping[str, float], values: Sequence[float]) -> dict[str, float]:
-        """The memory after a batch; without values, as it was.
+        """Computes the memory after a batch; without values the memory stays.
 
         Args:
-            memory: before.
-            values: as measured.
+            memory: the memory before the batch.
+            values: measured values of the batch.
         """
         if not values:
             return dict(memory)
-        fresh = {"low": _quantile(values, self.low), "high": _quantile(values, self.high), "weight": 1.0}
+        low, high = np.quantile(values, [self.low, self.high]).tolist()
+        fresh = {"low": low, "high": high, "weight": 1.0}
         return {name: self.decay * memory.get(name, 0.0) + (1 - self.decay) * number for name, number in fresh.items()}
 
 
@@ -92,31 +93,17 @@ class TimesTen(Config):
     kind: Literal["x10"] = "x10"
 
     def __call__(self, value: float, memory: Mapping[str, float]) -> float:
-        """The value on its scale; the memory is not read.
-
-        Args:
-            value: as measured.
-            memory: not read.
-        """
+        """Scales a value; the memory is not read."""
         return min(1.0, 10 * value)
 
     def bounds(self, memory: Mapping[str, float]) -> tuple[float, float]:
-        """What is 0 and what is 1: always 0 and 0.1."""
+        """Returns the values that become 0 and 1: always 0 and 0.1."""
         return ASSUMED
 
     def follow(self, memory: Mapping[str, float], values: Sequence[float]) -> dict[str, float]:
-        """Nothing is remembered."""
+        """Returns an empty memory: the scale is fixed."""
         return {}
 
 
 Scale = Annotated[RunningQuantile | TimesTen, Field(discriminator="kind")]
-"""How an unbounded number is brought to 0 to 1."""
-
-
-def _quantile(values: Sequence[float], level: float) -> float:
-    """Linear between the two nearest, as numpy's default."""
-    ordered = sorted(values)
-    place = level * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+"""Any scale from an unbounded number to 0 to 1, told apart by `kind`."""

@@ -1,4 +1,4 @@
-"""What examples cost, for a policy that may stop picking."""
+"""The cost of examples, for a policy that may stop picking."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from groupwise.reward.text import Text
 
 @final
 class ShotCost(Reward):
-    """`R = - shots`, the number of examples that were shown; its weight is what one more may cost.
+    """`R = - shots`, the number of examples that were shown; its weight is the cost of one more.
 
     With a policy that may stop, a weight of 0.01 makes a further example worth picking when it adds more than a
     hundredth to the other rewards. Where every member is shown as many examples it is the same for all and changes
@@ -26,7 +26,7 @@ class ShotCost(Reward):
 
     kind: Literal["shot_cost"] = "shot_cost"
     weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.01
-    """What one more example may cost, in units of the sum of rewards."""
+    """The cost of one more example, in units of the sum of rewards."""
 
     @property
     def needs(self) -> tuple[str, ...]:

@@ -1,4 +1,6 @@
-"""What a choice of examples earns by the answer it leads to: one of source 004's modes, or one a number of examples."""
+"""The reward of a choice of examples by the task model's answer: one of source 004's modes, or one a number of
+examples.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,14 @@ from groupwise.reward.text import Text, excerpt, prompt_text
 SHOTS = "shots"
 """The column with the number of examples that were shown."""
 _RANGES = {"info": (-1.0, 1.0), "quality": (-1.0, 1.0)}
-"""Lowest and highest values of what is measured; all other fields lie between 0 and 1."""
+"""Lowest and highest values of measured fields; all other fields lie between 0 and 1."""
 _BETWEEN_0_AND_1 = ("accuracy", "expected", "probability", "relevance")
 
 
 @final
 class Vqa(Reward):
-    """A mode's weighted sum of what was measured of a choice: see the modes. A measured value that is missing or out of
-    range is an error.
+    """A weighted sum of the measured fields of a choice, by the weights of a mode. A measured value that is missing or
+    out of range is an error.
 
     `hard_plus_soft` and `hard_plus_soft_v2` nearly coincide under a group z-score, which removes the size of the gap
     between right and wrong.
@@ -51,13 +53,13 @@ class Vqa(Reward):
 
     kind: Literal["vqa"] = "vqa"
     mode: AnyMode = HardPlusSoftV2()
-    """How the reward is made of what was measured."""
+    """The mode, which states the weights of the measured fields."""
     per_shot: Mapping[int, AnyMode] = Field(default_factory=dict)
     """Number of examples -> mode, for those that differ from `mode`: different strategies for few and for many
     examples.
     """
     adapt: AdaptiveWeights | None = None
-    """Lets the weights of the mode's parts follow what training sees of them; unset keeps them."""
+    """Lets the weights of the mode's parts adapt to the rollouts; unset leaves them constant."""
 
     @model_validator(mode="after")
     def _sound(self) -> Vqa:
@@ -81,16 +83,18 @@ class Vqa(Reward):
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The lowest and the highest value it can give: over all that can be measured, all modes, and all weights that
-        `adapt` can come to.
+        """The lowest and the highest reward: over all measured values, all modes, and all weights that `adapt` can
+        reach.
 
-        A search's own score is taken to be the information gain, as it is where choices are measured here.
+        `quality`, the score of a search, is taken to be the information gain, as in `Measurement`.
         """
-        found = [value for mode in (self.mode, *self.per_shot.values()) for value in _Rule(mode, self.adapt).extremes()]
-        return min(found), max(found)
+        values = [
+            value for mode in (self.mode, *self.per_shot.values()) for value in _Rule(mode, self.adapt).extremes()
+        ]
+        return min(values), max(values)
 
     def open(self) -> RewardFunction:
-        """The reward with a memory of its own."""
+        """Opens the reward with an empty memory."""
         return OpenVqa(self)
 
     def __call__(self, prompts: Sequence[Text], completions: Sequence[Any], **columns: Sequence[Any]) -> Any:
@@ -117,48 +121,48 @@ class OpenVqa:
             row = {field: columns[field][member] for field in self.needs}
             rule = self._rule(row.get(SHOTS))
             values.append(rule.value({field: _checked(field, row[field], prompt) for field in rule.mode.needs}))
-        # Fields that another number of examples needs may be missing here: what is not a number is not followed.
+        # A field that only another number of examples needs may be missing here: it becomes NaN and is not followed.
         fields = {field: [_number(value) for value in columns[field]] for field in self.needs}
         return Parted(values, fields)
 
     def memory(self) -> dict[str, Any]:
-        """Scales and running weights of every rule; empty before anything was seen."""
+        """Returns scales and running weights of every rule; empty before the first batch."""
         return {name: rule.memory for name, rule in self._rules.items() if rule.memory}
 
     def recall(self, memory: Mapping[str, Any]) -> None:
-        """Takes a memory back; what belongs to no rule of this reward is left.
+        """Restores a memory; entries without a rule of this reward are ignored.
 
         Args:
-            memory: what `memory` gave.
+            memory: a return value of `memory`.
         """
         for name, rule in self._rules.items():
             rule.memory = dict(memory.get(name, {}))
 
     def follow(self, groups: Groups) -> dict[str, float]:
-        """Takes in the fields of a batch, and says what the scales and weights are now.
+        """Updates scales and weights by the fields of a batch, and returns them as metrics.
 
         Args:
-            groups: of the whole batch.
+            groups: all groups of the batch.
         """
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         for name, rule in self._rules.items():
-            own = [group for each in groups if (group := self._of_rule(name, rule, each))]
+            rule_groups = [members for group in groups if (members := self._of_rule(name, rule, group))]
             suffix = f"/{name}_shots" if name else ""
-            found |= {f"{key}{suffix}": value for key, value in rule.follow(own).items()}
-        return found
+            metrics |= {f"{key}{suffix}": value for key, value in rule.follow(rule_groups).items()}
+        return metrics
 
     def _rule(self, shots: Any) -> _Rule:
         return self._rules.get("" if shots is None else str(int(shots)), self._rules[""])
 
     def _of_rule(self, name: str, rule: _Rule, group: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
-        """The members of a group that this rule rewards."""
+        """Selects the members of a group that this rule rewards."""
         size = len(next(iter(group.values()), ()))
-        mine = [place for place in range(size) if SHOTS not in group or self._rule(group[SHOTS][place]) is rule]
-        return {field: [group[field][place] for place in mine] for field in rule.mode.needs} if mine else {}
+        members = [place for place in range(size) if SHOTS not in group or self._rule(group[SHOTS][place]) is rule]
+        return {field: [group[field][place] for place in members] for field in rule.mode.needs} if members else {}
 
 
 class _Rule:
-    """One mode with what it remembers: `scale` and `weights`."""
+    """One mode with its memory: `scale` and `weights`."""
 
     def __init__(self, mode: Mode, adapt: AdaptiveWeights | None) -> None:
         self.mode = mode
@@ -180,41 +184,47 @@ class _Rule:
         return math.fsum(weight * self._part(part, fields) for part, weight in self.weights().items())
 
     def extremes(self) -> list[float]:
-        """Values among which are the lowest and the highest: those of every field at either of its ends, as parts are
-        monotonic in each.
+        """Lists the values at the ends of every field, which include the lowest and the highest: parts are monotonic in
+        each field.
         """
-        found = []
-        whole = math.fsum(map(abs, self._configured.values()))
+        values = []
+        weight_total = math.fsum(map(abs, self._configured.values()))
         for ends in itertools.product(*(_RANGES.get(field, (0.0, 1.0)) for field in self.mode.needs)):
             fields = dict(zip(self.mode.needs, ends, strict=True))
             signed = [
                 math.copysign(1.0, weight) * self._part(part, fields) for part, weight in self._configured.items()
             ]
-            # Weights that follow what is seen keep their sum: it may all come to lie on one part.
-            found += [self.value(fields)] if self._adapt is None else [whole * min(signed), whole * max(signed)]
-        return found
+            # Adaptive weights keep their absolute sum, which one part may take in full.
+            values += (
+                [self.value(fields)]
+                if self._adapt is None
+                else [weight_total * min(signed), weight_total * max(signed)]
+            )
+        return values
 
     def follow(self, groups: Groups) -> dict[str, float]:
         if not groups:
             return {}
-        found: dict[str, float] = {}
+        metrics: dict[str, float] = {}
         if self._adapt is not None:
             rows = [
                 [dict(zip(group, row, strict=True)) for row in zip(*group.values(), strict=True)] for group in groups
             ]
-            parts = [{part: [self._part(part, row) for row in group] for part in self._configured} for group in rows]
-            self.memory["weights"] = self._adapt.observe(self.memory.get("weights", {}), parts)
-            found |= {f"part_weight/{part}": weight for part, weight in self.weights().items()}
+            part_values = [
+                {part: [self._part(part, row) for row in group] for part in self._configured} for group in rows
+            ]
+            self.memory["weights"] = self._adapt.observe(self.memory.get("weights", {}), part_values)
+            metrics |= {f"part_weight/{part}": weight for part, weight in self.weights().items()}
         if SCALED_INFO in self._configured and not isinstance(self._scale, TimesTen):
             self.memory["scale"] = self._scale.follow(
                 self.memory.get("scale", {}), [value for group in groups for value in group["info"]]
             )
             low, high = self._scale.bounds(self.memory["scale"])
-            found |= {"info_low": low, "info_high": high}
+            metrics |= {"info_low": low, "info_high": high}
         for field in self.mode.needs:
             values = [value for group in groups for value in group[field]]
-            found[f"measured/{field}"] = math.fsum(values) / len(values)
-        return found
+            metrics[f"measured/{field}"] = math.fsum(values) / len(values)
+        return metrics
 
     def _part(self, part: str, fields: Mapping[str, float]) -> float:
         if part == SCALED_INFO:
@@ -229,7 +239,9 @@ def _number(value: Any) -> float:
 
 
 def _checked(field: str, value: Any, prompt: Text) -> float:
-    """A measured value in its range, or an error that names the query (by its id, where there is one) and the field."""
+    """Returns a measured value in its range, or raises an error with the query (its id, where it has one) and the
+    field.
+    """
     query = excerpt(prompt_text(prompt))
     if value is None:
         raise RewardError(

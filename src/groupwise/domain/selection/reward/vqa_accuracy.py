@@ -1,4 +1,4 @@
-"""VQA accuracy: how many of the people who were asked gave this answer."""
+"""VQA accuracy: the agreement of an answer with those of several annotators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ AccuracyForm = Literal["official", "short"]
 
 
 def vqa_accuracy(answer: str, answers: Sequence[str], form: AccuracyForm = "official") -> float:
-    """The share of a full score that an answer earns from those of the annotators, 0 to 1.
+    """Computes the share of a full score that an answer earns from the annotators' answers, 0 to 1.
 
     `official`: the mean over annotators of `min(matches among the others / 3, 1)`; `short`: `min(matches / 3, 1)`. The
     two differ for one to three matches (of ten: .3, .6, .9 against .333, .667, 1). Answers are compared as `normalise`
@@ -20,15 +20,15 @@ def vqa_accuracy(answer: str, answers: Sequence[str], form: AccuracyForm = "offi
     single one is right or wrong.
 
     Args:
-        answer: what was said.
-        answers: one a person.
-        form: which of the two.
+        answer: the answer to judge.
+        answers: answers of the annotators, one each.
+        form: the formula, see above.
 
     Returns:
         the accuracy.
 
     Raises:
-        ValueError: nobody was asked.
+        ValueError: `answers` is empty.
 
     Example:
         >>> ten = ["red"] * 2 + ["blue"] * 8
@@ -44,30 +44,30 @@ def vqa_accuracy(answer: str, answers: Sequence[str], form: AccuracyForm = "offi
     """
     if not answers:
         raise ValueError("answers is empty, and VQA accuracy compares with what people said; give one answer a person")
-    said = normalise(answer)
-    matches = sum(normalise(each) == said for each in answers)
+    normal_answer = normalise(answer)
+    matches = sum(normalise(annotator_answer) == normal_answer for annotator_answer in answers)
     if form == "short" or len(answers) == 1:
         return min(matches / min(3, len(answers)), 1.0)
-    enough, others = min(3, len(answers) - 1), len(answers) - matches
+    enough, num_others = min(3, len(answers) - 1), len(answers) - matches
     # Leaving out one who agrees leaves one match less; a fraction of integers, so that ten equal answers give 1
     # exactly.
-    return (matches * min(matches - 1, enough) + others * min(matches, enough)) / (enough * len(answers))
+    return (matches * min(matches - 1, enough) + num_others * min(matches, enough)) / (enough * len(answers))
 
 
 def expected_accuracy(
     probabilities: Sequence[float], candidates: Sequence[str], answers: Sequence[str], form: AccuracyForm = "official"
 ) -> float:
-    """`sum_a P(a) accuracy(a)`: what an answer drawn from the model would earn on average.
+    """Computes `sum_a P(a) accuracy(a)`, the mean accuracy of answers drawn from the model.
 
     Args:
-        probabilities: of each candidate; they may leave some of the probability to answers nobody gave, which earn
-            nothing.
-        candidates: answers, as many.
-        answers: of the annotators.
-        form: of the accuracy.
+        probabilities: probability of each candidate; the rest of the probability belongs to answers that no annotator
+            gave, and earns nothing.
+        candidates: answers, one a probability.
+        answers: answers of the annotators, one each.
+        form: formula of the accuracy.
 
     Raises:
-        ValueError: another number of probabilities than candidates.
+        ValueError: the numbers of probabilities and candidates differ.
 
     Example:
         >>> round(expected_accuracy([0.5, 0.25], ["blue", "red"], ["red"] * 2 + ["blue"] * 8), 12)
@@ -82,21 +82,24 @@ def expected_accuracy(
 
 
 def relevance(answer: str, answers: Sequence[str]) -> float:
-    """How near an answer is in words: the best F1 of its words with those of any annotator, 0 to 1. Without words on
-    either side it is 0.
+    """Computes the best F1 of an answer's words with those of any annotator's answer, 0 to 1; 0 without words on either
+    side.
 
     Args:
-        answer: what was said.
-        answers: one a person.
+        answer: the answer to judge.
+        answers: answers of the annotators, one each.
 
     Example:
         >>> relevance("a red bus", ["bus", "blue car"])
         0.6666666666666666
     """
-    said = normalise(answer).split()
-    return max((_overlap(said, normalise(each).split()) for each in dict.fromkeys(answers)), default=0.0)
+    words = normalise(answer).split()
+    return max(
+        (_overlap(words, normalise(annotator_answer).split()) for annotator_answer in dict.fromkeys(answers)),
+        default=0.0,
+    )
 
 
-def _overlap(said: Sequence[str], wanted: Sequence[str]) -> float:
-    shared = sum(min(said.count(word), wanted.count(word)) for word in set(said))
-    return 2 * shared / (len(said) + len(wanted)) if shared else 0.0
+def _overlap(words: Sequence[str], annotator_words: Sequence[str]) -> float:
+    shared = sum(min(words.count(word), annotator_words.count(word)) for word in set(words))
+    return 2 * shared / (len(words) + len(annotator_words)) if shared else 0.0

@@ -1,8 +1,8 @@
-"""How a choice of examples is rewarded: source 004's reward modes, each a weighted sum of measured fields.
+"""The reward of a choice of examples: source 004's reward modes, each a weighted sum of measured fields.
 
 Fields, one a member: `correct` h in {0, 1}; `accuracy` s in [0, 1] (soft VQA accuracy); `info` = P(y|x,c) - P(y|x),
-what the examples c add to the probability of the answer y; `expected` = sum_a P(a|x,c) accuracy(a); `probability` =
-P(y|x,c); `quality`, the score that a search gave; `relevance` of a wrong answer.
+the gain in the probability of the answer y by the examples c; `expected` = sum_a P(a|x,c) accuracy(a); `probability`
+= P(y|x,c); `quality`, the score that a search gave; `relevance` of a wrong answer.
 
 `hard_plus_soft` and `hard_plus_soft_v2` order members almost alike, and a group z-score removes the scale: under it
 their advantages nearly coincide, and do so exactly in a group that has two different rewards at most, or in which all
@@ -11,9 +11,8 @@ are right, or all are wrong.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Annotated, Literal, final
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Literal, final
 
 from pydantic import Field, model_validator
 
@@ -26,26 +25,48 @@ Share = Annotated[float, Field(ge=0, le=1)]
 SCALED_INFO = "scaled_info"
 WRONG_RELEVANCE = "wrong_relevance"
 FIELDS_OF = {SCALED_INFO: ("info",), WRONG_RELEVANCE: ("correct", "relevance")}
-"""The fields that a part is made of, where it is not a field itself: `info` on its scale, and `(1 - correct)
-relevance`.
-"""
+"""The fields of the parts that are computed: `info` on its scale, and `(1 - correct) relevance`."""
+
+
+_WEIGHTS: Mapping[str, Callable[[Any], Mapping[str, float]]] = {
+    "legacy": lambda mode: (
+        {"info": 1.0}
+        if mode.alpha is None and mode.beta is None
+        else {"quality": mode.alpha or 0.0, "correct": mode.beta or 0.0}
+    ),
+    "hard": lambda mode: {"correct": 1.0},
+    "soft": lambda mode: {"accuracy": 1.0},
+    "expected": lambda mode: {"correct": mode.hard_weight, "expected": 1.0},
+    "hard_plus_soft": lambda mode: {"correct": mode.hard_weight, "accuracy": mode.soft_weight},
+    "hard_plus_soft_v2": lambda mode: {"correct": 2 * mode.hard_weight, "accuracy": mode.soft_weight},
+    "separated": lambda mode: {"correct": 2 * mode.hard_weight, "accuracy": mode.soft_weight},
+    "hybrid": lambda mode: {
+        SCALED_INFO: mode.alpha,
+        "correct": 1 - mode.alpha,
+        "accuracy": 0.5 * (1 - mode.alpha),
+    },
+    "hybrid_v2": lambda mode: {SCALED_INFO: mode.alpha, "correct": 2 * (1 - mode.alpha), "accuracy": 1 - mode.alpha},
+    "relevance": lambda mode: {
+        "correct": mode.hard_weight,
+        "probability": mode.probability_weight,
+        WRONG_RELEVANCE: mode.relevance_weight,
+    },
+}
+"""The weights of every mode by its `kind`: mode -> part -> weight. The classes below state the keys of the modes."""
 
 
 class Mode(Config):
-    """What all modes have: parts with weights, and the fields those are made of."""
+    """The base of all modes: parts with weights, and the measured fields behind them."""
 
-    @abstractmethod
     def weights(self) -> dict[str, float]:
-        """Part -> weight; parts of weight 0 are left out."""
+        """Returns part -> weight; parts of weight 0 are left out."""
+        mode: Any = self
+        return {part: weight for part, weight in _WEIGHTS[mode.kind](mode).items() if weight != 0}
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The fields it reads."""
+        """The measured fields that the mode reads."""
         return tuple(dict.fromkeys(field for part in self.weights() for field in FIELDS_OF.get(part, (part,))))
-
-
-def _nonzero(weights: Mapping[str, float]) -> dict[str, float]:
-    return {part: weight for part, weight in weights.items() if weight != 0}
 
 
 @final
@@ -59,7 +80,7 @@ class Legacy(Mode):
 
     kind: Literal["legacy"] = "legacy"
     alpha: Weight | None = None
-    """Weight of the search's score; the more it is, the better."""
+    """Weight of the search's score, of which more is better."""
     beta: Weight | None = None
     """Weight of being right."""
 
@@ -71,11 +92,6 @@ class Legacy(Mode):
                 " beta = 1.0"
             )
         return self
-
-    def weights(self) -> dict[str, float]:
-        if self.alpha is None and self.beta is None:
-            return {"info": 1.0}
-        return _nonzero({"quality": self.alpha or 0.0, "correct": self.beta or 0.0})
 
 
 class _Weighted(Mode):
@@ -104,9 +120,6 @@ class HardPlusSoft(_Weighted):
 
     kind: Literal["hard_plus_soft"] = "hard_plus_soft"
 
-    def weights(self) -> dict[str, float]:
-        return _nonzero({"correct": self.hard_weight, "accuracy": self.soft_weight})
-
 
 @final
 class HardPlusSoftV2(_Weighted):
@@ -120,9 +133,6 @@ class HardPlusSoftV2(_Weighted):
     """
 
     kind: Literal["hard_plus_soft_v2", "separated"] = "hard_plus_soft_v2"
-
-    def weights(self) -> dict[str, float]:
-        return _nonzero({"correct": 2 * self.hard_weight, "accuracy": self.soft_weight})
 
 
 @final
@@ -138,11 +148,7 @@ class Hybrid(Mode):
     alpha: Share = 0.5
     """The share of the information gain. (Source 004 reads it from HARD_WEIGHT.)"""
     scale: Scale = RunningQuantile()
-    """How the information gain is brought to 0 to 1; `x10` is the source's fixed scale."""
-
-    def weights(self) -> dict[str, float]:
-        rest = 1 - self.alpha
-        return _nonzero({SCALED_INFO: self.alpha, "correct": rest, "accuracy": 0.5 * rest})
+    """The scale of the information gain; `x10` is the source's fixed scale."""
 
 
 @final
@@ -160,16 +166,12 @@ class HybridV2(Mode):
     alpha: Share = 0.5
     """The share of the information gain."""
     scale: Scale = RunningQuantile()
-    """How the information gain is brought to 0 to 1."""
-
-    def weights(self) -> dict[str, float]:
-        rest = 1 - self.alpha
-        return _nonzero({SCALED_INFO: self.alpha, "correct": 2 * rest, "accuracy": rest})
+    """The scale of the information gain."""
 
 
 @final
 class Hard(Mode):
-    """`h`: right or wrong, and nothing between.
+    """`h`: 1 for a right answer, 0 for a wrong one.
 
     Example:
         >>> Hard().needs
@@ -178,13 +180,10 @@ class Hard(Mode):
 
     kind: Literal["hard"] = "hard"
 
-    def weights(self) -> dict[str, float]:
-        return {"correct": 1.0}
-
 
 @final
 class Soft(Mode):
-    """`s`: the accuracy alone.
+    """`s`: only the accuracy.
 
     Example:
         >>> Soft().needs
@@ -193,13 +192,10 @@ class Soft(Mode):
 
     kind: Literal["soft"] = "soft"
 
-    def weights(self) -> dict[str, float]:
-        return {"accuracy": 1.0}
-
 
 @final
 class Expected(Mode):
-    """`2 h + E`: the accuracy that an answer drawn from the task model would have, in place of that of its one best
+    """`2 h + E`: the mean accuracy of answers drawn from the task model, in place of the accuracy of its best
     answer; few groups are flat under it.
 
     Example:
@@ -209,10 +205,7 @@ class Expected(Mode):
 
     kind: Literal["expected"] = "expected"
     hard_weight: Weight = 2.0
-    """Weight of being right; 0 leaves the expectation alone."""
-
-    def weights(self) -> dict[str, float]:
-        return _nonzero({"correct": self.hard_weight, "expected": 1.0})
+    """Weight of being right; 0 leaves only the expectation."""
 
 
 @final
@@ -235,18 +228,9 @@ class Relevance(Mode):
     relevance_weight: Weight = 0.1
     """Weight of a wrong answer's nearness."""
 
-    def weights(self) -> dict[str, float]:
-        return _nonzero(
-            {
-                "correct": self.hard_weight,
-                "probability": self.probability_weight,
-                WRONG_RELEVANCE: self.relevance_weight,
-            }
-        )
-
 
 AnyMode = Annotated[
     Legacy | HardPlusSoft | HardPlusSoftV2 | Hybrid | HybridV2 | Hard | Soft | Expected | Relevance,
     Field(discriminator="kind"),
 ]
-"""A mode, told by its `kind`."""
+"""Any mode, told apart by `kind`."""

@@ -48,13 +48,10 @@ _CONTRACTIONS = {short: word for word in _WORDS.split() for short in _one_apostr
 
 
 def normalise(answer: str) -> str:
-    """An answer in the form in which the VQA challenge compares answers.
+    """Normalises an answer to the form in which the VQA challenge compares answers.
 
     Punctuation goes (or becomes a space, where it joins two words), then case, articles, number words up to ten, and
     missing apostrophes.
-
-    Args:
-        answer: any text.
 
     Returns:
         its normal form; empty for a text of articles and punctuation alone.
@@ -64,9 +61,9 @@ def normalise(answer: str) -> str:
         ['2 dogs', "don't know", 't shirt', '1000', '3.5']
 
     Source: Antol et al. 2015, VQA: Visual Question Answering, arXiv 1505.00468, and the evaluation code published with
-    it. Its quirks are kept, because published scores contain them: a comma between digits anywhere makes other
-    punctuation vanish instead of becoming a space, "i'm" without its apostrophe stays "im", and "somebody'd" loses its
-    own.
+    it. It reproduces the quirks of that code, because published scores contain them: a comma between digits anywhere
+    makes other punctuation vanish instead of becoming a space, "i'm" without its apostrophe stays "im", and
+    "somebody'd" loses its own.
     """
     text = answer.replace("\n", " ").replace("\t", " ").strip()
     grouped = _DIGIT_COMMA.search(text) is not None

@@ -1,4 +1,4 @@
-"""Where queries and their pools come from, one source a file; adding a file to this union is the whole registration."""
+"""The sources of queries and their pools, one a file; adding a file to this union is the whole registration."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every source promises, and the checks that hold it to that: each error names the query (or example) and the
+"""The protocol of every source, and the checks of its queries: each error names the query (or example) and the
 field.
 """
 
@@ -16,23 +16,23 @@ _LENGTH_TOLERANCE = 1e-3
 
 
 class Source(Protocol):
-    """Where queries and their pools come from; a configuration that is its own reader."""
+    """A source of queries and their pools: a configuration that reads them."""
 
     def read(self) -> Questions:
-        """All queries, split."""
+        """Reads all queries, split."""
         ...
 
 
 def check(questions: Questions, shots: int) -> None:
-    """Refuses data that cannot be selected from.
+    """Refuses queries that allow no selection.
 
     Args:
-        questions: as read.
-        shots: most demonstrations of a query.
+        questions: queries of all splits.
+        shots: highest number of demonstrations of a query.
 
     Raises:
-        ConfigError: no query, duplicate ids, an empty pool or one smaller than `shots`, an answer that is missing, an
-            embedding that is not finite, not of length 1 or of another size, a query inside its own pool; names the
+        ConfigError: no query, duplicate ids, an empty pool or one smaller than `shots`, a missing answer, an embedding
+            that is not finite, not of length 1 or of another size, or a query inside its pool; the message names the
             query, the example and the field.
     """
     if not questions.train:
@@ -41,13 +41,13 @@ def check(questions: Questions, shots: int) -> None:
         raise ConfigError("source: there is no held-out query; keep some apart")
     queries = [*questions.train, *questions.validation, *questions.held_out]
     size = queries[0].embedding.shape[0] if queries[0].embedding.ndim else 0
-    seen: set[str] = set()
-    known: dict[str, Example] = {}
+    query_ids: set[str] = set()
+    examples: dict[str, Example] = {}
     for query in queries:
         where = f"source: query {query.id!r}"
-        if query.id in seen:
+        if query.id in query_ids:
             raise ConfigError(f"{where}: field id: two queries have this id; give each its own")
-        seen.add(query.id)
+        query_ids.add(query.id)
         if not query.id:
             raise ConfigError(f"source: query {query.question!r}: field id is empty; give it a name")
         if not query.answers or not all(answer.strip() for answer in query.answers):
@@ -66,11 +66,11 @@ def check(questions: Questions, shots: int) -> None:
         _check_embedding(query.embedding, size, where)
         _check_pool(query, shots, where)
         for example in query.pool:
-            if known.setdefault(example.id, example) is not example:
+            if examples.setdefault(example.id, example) is not example:
                 raise ConfigError(f"{where}: field pool: two examples have the id {example.id!r}; give each its own")
     for example in questions.bank:
-        known.setdefault(example.id, example)
-    for example in known.values():
+        examples.setdefault(example.id, example)
+    for example in examples.values():
         user = "" if example.answer.strip() else next((query.id for query in queries if example in query.pool), "")
         check_example(example, size, f"source: example {example.id!r}", user)
 
@@ -79,13 +79,13 @@ def check_example(example: Example, size: int, where: str, user: str = "") -> No
     """Refuses an example that cannot be shown.
 
     Args:
-        example: which.
-        size: numbers of an embedding.
-        where: what the error calls it.
-        user: a query in whose pool it is.
+        example: the example to check.
+        size: number of components of an embedding.
+        where: name of the example in an error.
+        user: id of a query whose pool holds the example.
 
     Raises:
-        ConfigError: no name, no answer, or an embedding that does not fit; names the field.
+        ConfigError: the id or the answer is missing, or the embedding does not fit; the message names the field.
     """
     if not example.id:
         raise ConfigError(f"source: example {example.question!r}: field id is empty; give it a name")
@@ -107,8 +107,8 @@ def _check_pool(query: Query, shots: int, where: str) -> None:
         )
     ids = [example.id for example in query.pool]
     if len(set(ids)) < len(ids):
-        twice = next(name for name in ids if ids.count(name) > 1)
-        raise ConfigError(f"{where}: field pool has example {twice!r} twice; list it once")
+        repeated_id = next(name for name in ids if ids.count(name) > 1)
+        raise ConfigError(f"{where}: field pool has example {repeated_id!r} twice; list it once")
     if query.id in ids:
         raise ConfigError(f"{where}: field pool has the query itself, and its answer with it; take it out")
 
@@ -131,10 +131,7 @@ def _check_embedding(embedding: np.ndarray, size: int, where: str) -> None:
 
 
 def distinct_pools(queries: Sequence[Query]) -> bool:
-    """Whether pools differ from query to query: true unless all of several queries share one.
-
-    Args:
-        queries: of one split.
+    """Tests whether pools differ from query to query: true unless all of several queries share one pool.
 
     Example:
         >>> distinct_pools([])

@@ -1,5 +1,5 @@
-"""Digit-rule questions: real images of digits, questions that name a rule nobody was told, and demonstrations that show
-it. Nothing is downloaded.
+"""Digit-rule questions: real images of digits, questions that name an unexplained rule, and demonstrations that follow
+the rule. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 YES, NO = "yes", "no"
 NUM_IMAGES = {"train": 1000, "validation": 200, "held_out": 597}
-"""How scikit-learn's 1,797 digits are split, after a fixed shuffle. Demonstrations show images of `train` only."""
+"""The split of scikit-learn's 1,797 digits, after a fixed shuffle. Demonstrations show images of `train` only."""
 DIMENSIONS = 4
 """Principal components of an image that rules are made of, unless the configuration says otherwise."""
 
@@ -33,20 +33,21 @@ class DigitRules(Config):
     and ten annotators say so, each of whom errs with probability `doubt exp(-|w z| / margin) / 2`. Rules of the three
     splits are different rules, and so are the images that are asked about. An embedding joins three unit vectors: the
     image's `z`, a code of the question (a random vector of the rule, with noise, which says nothing about `w`), and
-    numbers that mean nothing; similarity is the weighted mean of their cosines. Half of a pool follows the query's
+    noise; similarity is the weighted mean of their cosines. Half of a pool follows the query's
     rule.
 
     Args:
-        dimensions: principal components of an image that rules are made of; the task model must know as many.
-        num_rules: of the three splits together, dealt to them as 8 : 1 : 4.
+        dimensions: principal components of an image that rules are made of; the task model must have as many.
+        num_rules: number of rules in the three splits together, divided as 8 : 1 : 4.
         num_train, num_validation, num_held_out: queries of each split.
         pool_size: examples that may be shown for a query.
-        bank_size: solved examples of a rule, of which pools are drawn.
-        image_weight, question_weight, nuisance_weight: of the three parts in the similarity; divided by their sum.
+        bank_size: solved examples of a rule, from which pools are drawn.
+        image_weight, question_weight, nuisance_weight: weights of the three parts in the similarity; divided by their
+            sum.
         question_noise: length of the noise in a question's code, where the code has length 1.
-        doubt, margin: of the annotators, see above.
-        seed: of rules, pools and annotators. It is not the run's seed: runs with different seeds are judged on the same
-            questions.
+        doubt, margin: the annotators' rate of errors, see above.
+        seed: seed of rules, pools and annotators. It is not the run's seed: runs with different seeds are judged on the
+            same questions.
 
     Example:
         >>> questions = DigitRules(num_rules=26, num_train=8, num_validation=2, num_held_out=4).read()
@@ -86,20 +87,24 @@ class DigitRules(Config):
         return self
 
     def read(self) -> Questions:
-        """All questions, split; the same every time."""
+        """Generates all questions, split; the same on every call."""
         import numpy as np
 
         random = np.random.default_rng(self.seed)
-        first, second = self.num_rules * 8 // 13, self.num_rules * 9 // 13
-        bounds = {"train": (0, first), "validation": (first, second), "held_out": (second, self.num_rules)}
+        train_end, validation_end = self.num_rules * 8 // 13, self.num_rules * 9 // 13
+        bounds = {
+            "train": (0, train_end),
+            "validation": (train_end, validation_end),
+            "held_out": (validation_end, self.num_rules),
+        }
         numbers = {"train": self.num_train, "validation": self.num_validation, "held_out": self.num_held_out}
-        found = {}
+        queries = {}
         for split, (start, end) in bounds.items():
             rules = [_Rule.draw(number, self.dimensions, random) for number in range(start, end)]
             for rule in rules:
                 self._solve(rule, random)
-            found[split] = self._queries(split, numbers[split], rules, random)
-        return Questions(found["train"], found["validation"], found["held_out"])
+            queries[split] = self._queries(split, numbers[split], rules, random)
+        return Questions(queries["train"], queries["validation"], queries["held_out"])
 
     def _solve(self, rule: _Rule, random: np.random.Generator) -> None:
         """Fills a rule's bank: training images with the answers of most annotators."""
@@ -118,17 +123,24 @@ class DigitRules(Config):
         import numpy as np
 
         images, components = digit_images(split, self.dimensions)
-        own, asked = random.integers(len(rules), size=number), random.integers(len(images), size=number)
-        directions, codes = (np.stack([getattr(rule, name) for rule in rules])[own] for name in ("direction", "code"))
-        votes = self._votes((components[asked] * directions).sum(1), random)
-        embeddings = self._embeddings(components[asked], codes, random)
-        found = []
-        for place, (rule, image, vote) in enumerate(zip(own.tolist(), asked.tolist(), votes.tolist(), strict=True)):
+        rule_numbers, image_numbers = (
+            random.integers(len(rules), size=number),
+            random.integers(len(images), size=number),
+        )
+        directions, codes = (
+            np.stack([getattr(rule, name) for rule in rules])[rule_numbers] for name in ("direction", "code")
+        )
+        votes = self._votes((components[image_numbers] * directions).sum(1), random)
+        embeddings = self._embeddings(components[image_numbers], codes, random)
+        queries = []
+        for place, (rule, image, vote) in enumerate(
+            zip(rule_numbers.tolist(), image_numbers.tolist(), votes.tolist(), strict=True)
+        ):
             clusters = {"image": f"{split}-{image}", "rule": rules[rule].name}
             answers = (YES,) * vote + (NO,) * (_NUM_ANNOTATORS - vote)
             pool = self._pool(rule, clusters["image"], rules, random)
-            # Of equally many, the first answer counts, as it does for the examples: yes.
-            found.append(
+            # Of two equally frequent answers the first counts, and that is yes, as for the examples.
+            queries.append(
                 Query(
                     f"{split}-{place}",
                     rules[rule].question,
@@ -140,16 +152,20 @@ class DigitRules(Config):
                     clusters,
                 )
             )
-        return found
+        return queries
 
-    def _pool(self, own: int, image: str, rules: list[_Rule], random: np.random.Generator) -> tuple[Example, ...]:
-        """Half follows the query's rule and shows other images; the rest follows other rules."""
+    def _pool(
+        self, query_rule: int, image: str, rules: list[_Rule], random: np.random.Generator
+    ) -> tuple[Example, ...]:
+        """Draws a pool: half of its examples follow the query's rule with other images, the others follow other
+        rules.
+        """
         half = self.pool_size // 2
-        same = [rules[own].bank[place] for place in random.permutation(self.bank_size)[: half + 1].tolist()]
+        same = [rules[query_rule].bank[place] for place in random.permutation(self.bank_size)[: half + 1].tolist()]
         pool = [example for example in same if example.clusters["image"] != image][:half]
         taken: set[str] = set()
         while len(pool) < self.pool_size:
-            bank = rules[(own + int(random.integers(1, len(rules)))) % len(rules)].bank
+            bank = rules[(query_rule + int(random.integers(1, len(rules)))) % len(rules)].bank
             example = bank[int(random.integers(len(bank)))]
             if example.id not in taken:
                 taken.add(example.id)
@@ -157,7 +173,7 @@ class DigitRules(Config):
         return tuple(pool[place] for place in random.permutation(len(pool)).tolist())
 
     def _votes(self, heights: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """How many of the ten annotators say yes, for images at these heights `w z` above the rule's plane."""
+        """Draws how many of the ten annotators say yes, for images at these heights `w z` above the rule's plane."""
         import numpy as np
 
         wrong = 0.5 * self.doubt * np.exp(-np.abs(heights) / self.margin)
@@ -167,11 +183,12 @@ class DigitRules(Config):
         import numpy as np
 
         size = len(components)
-        heard = codes + self.question_noise * _unit(random.standard_normal((size, _CODE_SIZE)))
+        noisy_codes = codes + self.question_noise * _unit(random.standard_normal((size, _CODE_SIZE)))
         weights = np.array([self.image_weight, self.question_weight, self.nuisance_weight])
-        parts = (_unit(components), _unit(heard), _unit(random.standard_normal((size, _NUISANCE_SIZE))))
+        unit_vectors = (_unit(components), _unit(noisy_codes), _unit(random.standard_normal((size, _NUISANCE_SIZE))))
         return np.concatenate(
-            [part * np.sqrt(weight / weights.sum()) for part, weight in zip(parts, weights, strict=True)], axis=1
+            [vectors * np.sqrt(weight / weights.sum()) for vectors, weight in zip(unit_vectors, weights, strict=True)],
+            axis=1,
         ).astype(np.float32)
 
 
@@ -196,10 +213,10 @@ class _Rule:
 
 
 def name_of(rule: int) -> str:
-    """A word for a rule.
+    """Returns a word for a rule.
 
     Args:
-        rule: its number.
+        rule: number of the rule.
 
     Example:
         >>> name_of(0), name_of(17)
@@ -212,14 +229,14 @@ def name_of(rule: int) -> str:
 
 @lru_cache(maxsize=8)
 def digit_images(split: str, dimensions: int = DIMENSIONS) -> tuple[np.ndarray, np.ndarray]:
-    """Images of a split, `uint8 [N, 8, 8]` (white is 255), and their whitened principal components, fp64 `[N,
+    """Loads the images of a split, `uint8 [N, 8, 8]` (white is 255), and their whitened principal components, fp64 `[N,
     dimensions]`.
 
     The components are those of the training images.
 
     Args:
         split: `train`, `validation` or `held_out`.
-        dimensions: how many components, the largest first.
+        dimensions: number of components, the largest first.
 
     Example:
         >>> images, components = digit_images("train")
@@ -229,12 +246,12 @@ def digit_images(split: str, dimensions: int = DIMENSIONS) -> tuple[np.ndarray, 
     import numpy as np
     from sklearn.datasets import load_digits
 
-    found: Any = load_digits()
-    order = np.random.default_rng(0).permutation(len(found.images))
-    first = {"train": 0, "validation": NUM_IMAGES["train"], "held_out": NUM_IMAGES["train"] + NUM_IMAGES["validation"]}[
+    dataset: Any = load_digits()
+    order = np.random.default_rng(0).permutation(len(dataset.images))
+    start = {"train": 0, "validation": NUM_IMAGES["train"], "held_out": NUM_IMAGES["train"] + NUM_IMAGES["validation"]}[
         split
     ]
-    flat = found.images.reshape(len(found.images), -1)[order] / 16
+    flat = dataset.images.reshape(len(dataset.images), -1)[order] / 16
     train = flat[: NUM_IMAGES["train"]]
     mean = train.mean(0)
     _, spread, directions = np.linalg.svd(train - mean, full_matrices=False)
@@ -244,7 +261,7 @@ def digit_images(split: str, dimensions: int = DIMENSIONS) -> tuple[np.ndarray, 
         * np.sign(directions[np.arange(dimensions), np.abs(directions[:dimensions]).argmax(1)])[:, None]
     )
     components = (flat - mean) @ directions.T / (spread[:dimensions] / np.sqrt(len(train)))
-    rows = slice(first, first + NUM_IMAGES[split])
+    rows = slice(start, start + NUM_IMAGES[split])
     return np.round(flat[rows].reshape(-1, 8, 8) * 255).astype(np.uint8), components[rows]
 
 

@@ -13,7 +13,7 @@ from groupwise.config import Config, ConfigError, read_json_lines
 from groupwise.config.numbers import Count, Positive, Seed
 from groupwise.domain.selection.embedder import HashedWords
 from groupwise.domain.selection.example import Example, Query, Questions
-from groupwise.domain.selection.source.lines import Line, example_of, inline
+from groupwise.domain.selection.source.json_lines import Line, example_of, inline
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,19 +24,19 @@ _SPLITS = ("train", "validation", "held_out")
 
 @final
 class Files(Config):
-    """One JSON object a line. A query: `id`, `question`, `answers` (what each annotator said), and where wanted `pool`
+    """One JSON object a line. A query: `id`, `question`, `answers` (one of each annotator), and optionally `pool`
     (ids of examples), `image` (a path, beside the file), `choices`, `clusters` (`{"image": "17"}`), `split`. An
-    example: `id`, `question`, `answer`, and where wanted `image`, `clusters`.
+    example: `id`, `question`, `answer`, and optionally `image`, `clusters`.
 
     Args:
-        queries, examples: the files.
+        queries, examples: paths of the JSONL files.
         embeddings: a `.safetensors` file with the tensors `queries [Q, D]` and `examples [E, D]`, or a folder with
             `queries.npy` and `examples.npy`, in the order of the lines; unset, every line has its own `embedding`. Each
             is a unit vector.
         embedder: embeds the questions here, in place of `embeddings`; an exported selector then embeds by itself.
-        pool_size: where a query has no `pool`, as many of its nearest examples are one.
-        num_validation, num_held_out: queries kept apart, by a fixed shuffle, where the lines have no `split`.
-        seed: of that shuffle. It is not the run's seed.
+        pool_size: number of nearest examples that become the pool of a query without `pool`.
+        num_validation, num_held_out: queries set aside by a fixed shuffle, where the lines have no `split`.
+        seed: seed of that shuffle. It is not the run's seed.
     """
 
     kind: Literal["files"] = "files"
@@ -61,115 +61,119 @@ class Files(Config):
         return self
 
     def read(self) -> Questions:
-        """All queries, split.
+        """Reads all queries, split.
 
         Raises:
-            ConfigError: a file that is not there, a line that cannot be read, a field that is missing or of the wrong
-                type, an id that is not known or stands twice, embeddings that do not fit; names file, line and field.
+            ConfigError: a file does not exist, a line cannot be read, a field is missing or of the wrong type, an id is
+                unknown or stands twice, or embeddings do not fit; the message names file, line and field.
         """
-        asked, solved = (
+        query_lines, example_lines = (
             [Line(row, where) for where, row in read_json_lines(getattr(self, name), f"source.{name}")]
             for name in ("queries", "examples")
         )
-        query_vectors, example_vectors = self._vectors(asked, solved)
+        query_vectors, example_vectors = self._vectors(query_lines, example_lines)
         examples = [
-            example_of(line, vector, Path(self.examples)) for line, vector in zip(solved, example_vectors, strict=True)
+            example_of(line, vector, Path(self.examples))
+            for line, vector in zip(example_lines, example_vectors, strict=True)
         ]
-        known: dict[str, Example] = {}
-        for line, example in zip(solved, examples, strict=True):
-            if known.setdefault(example.id, example) is not example:
+        examples_by_id: dict[str, Example] = {}
+        for line, example in zip(example_lines, examples, strict=True):
+            if examples_by_id.setdefault(example.id, example) is not example:
                 raise ConfigError(
                     f"{line.where}: field id: {example.id!r} stands on an earlier line too; give each example its own"
                 )
         queries = [
-            _query(line, vector, self._pool(line, vector, known, examples, example_vectors), Path(self.queries))
-            for line, vector in zip(asked, query_vectors, strict=True)
+            _query(
+                line, vector, self._pool(line, vector, examples_by_id, examples, example_vectors), Path(self.queries)
+            )
+            for line, vector in zip(query_lines, query_vectors, strict=True)
         ]
         # Where no query names a pool, all choose from one bank: the whole file.
-        shared = not any("pool" in line.row for line in asked)
+        shared = not any("pool" in line.row for line in query_lines)
         return replace(
-            self._split(asked, queries), bank=[example for example in examples if shared and example.answer.strip()]
+            self._split(query_lines, queries),
+            bank=[example for example in examples if shared and example.answer.strip()],
         )
 
-    def _vectors(self, asked: Sequence[Line], solved: Sequence[Line]) -> tuple[np.ndarray, np.ndarray]:
+    def _vectors(self, query_lines: Sequence[Line], example_lines: Sequence[Line]) -> tuple[np.ndarray, np.ndarray]:
         if self.embedder is not None:
-            return self.embedder([line.text("question") for line in asked]), self.embedder(
-                [line.text("question") for line in solved]
+            return self.embedder([line.text("question") for line in query_lines]), self.embedder(
+                [line.text("question") for line in example_lines]
             )
         if self.embeddings is None:
-            return inline(asked), inline(solved)
+            return inline(query_lines), inline(example_lines)
         import numpy as np
 
         path = Path(self.embeddings)
         where = f"source.embeddings = {self.embeddings!r}"
         try:
             if path.is_dir():
-                found = {name: np.load(path / f"{name}.npy", allow_pickle=False) for name in ("queries", "examples")}
+                tensors = {name: np.load(path / f"{name}.npy", allow_pickle=False) for name in ("queries", "examples")}
             else:
                 from safetensors.numpy import load_file
 
-                found = dict(load_file(path))
+                tensors = dict(load_file(path))
         except Exception as error:
-            why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+            reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
             raise ConfigError(
-                f"{where}: {why}; give a .safetensors file with queries and examples, or a folder with queries.npy and"
-                " examples.npy"
+                f"{where}: {reason}; give a .safetensors file with queries and examples, or a folder with queries.npy"
+                " and examples.npy"
             ) from error
-        for name, lines in (("queries", asked), ("examples", solved)):
-            if name not in found:
-                raise ConfigError(f"{where}: it has no tensor {name!r}; it has {sorted(found)}")
-            if found[name].ndim != 2 or len(found[name]) != len(lines):
+        for name, lines in (("queries", query_lines), ("examples", example_lines)):
+            if name not in tensors:
+                raise ConfigError(f"{where}: it has no tensor {name!r}; it has {sorted(tensors)}")
+            if tensors[name].ndim != 2 or len(tensors[name]) != len(lines):
                 raise ConfigError(
-                    f"{where}: {name} is {list(found[name].shape)}, and the file has {len(lines)} lines; give one row"
+                    f"{where}: {name} is {list(tensors[name].shape)}, and the file has {len(lines)} lines; give one row"
                     " [D] a line, in their order"
                 )
-        return found["queries"].astype(np.float32), found["examples"].astype(np.float32)
+        return tensors["queries"].astype(np.float32), tensors["examples"].astype(np.float32)
 
     def _pool(
         self,
         line: Line,
         vector: np.ndarray,
-        known: Mapping[str, Example],
+        examples_by_id: Mapping[str, Example],
         examples: Sequence[Example],
         vectors: np.ndarray,
     ) -> tuple[Example, ...]:
         import numpy as np
 
-        name = line.text("id")
+        query_id = line.text("id")
         if "pool" in line.row:
             ids = line.texts("pool")
-            for each in ids:
-                if each not in known:
+            for example_id in ids:
+                if example_id not in examples_by_id:
                     raise ConfigError(
-                        f"{line.where}: query {name!r}: field pool names {each!r}, which is no example of"
+                        f"{line.where}: query {query_id!r}: field pool names {example_id!r}, which is no example of"
                         f" {self.examples}"
                     )
-            return tuple(known[each] for each in ids)
+            return tuple(examples_by_id[example_id] for example_id in ids)
         if self.pool_size is None:
             raise ConfigError(
-                f"{line.where}: query {name!r} has no field pool; give it one, or write source.pool_size = 32 to take"
-                " its nearest examples"
+                f"{line.where}: query {query_id!r} has no field pool; give it one, or write source.pool_size = 32 to"
+                " take its nearest examples"
             )
         if vectors.shape[1] != vector.shape[0]:
             raise ConfigError(
-                f"{line.where}: query {name!r}: field embedding has {len(vector)} numbers, those of the examples have"
-                f" {vectors.shape[1]}"
+                f"{line.where}: query {query_id!r}: field embedding has {len(vector)} numbers, those of the examples"
+                f" have {vectors.shape[1]}"
             )
         order = np.argsort(-(vectors @ vector), kind="stable").tolist()
-        return tuple([examples[place] for place in order if examples[place].id != name][: self.pool_size])
+        return tuple([examples[place] for place in order if examples[place].id != query_id][: self.pool_size])
 
     def _split(self, lines: Sequence[Line], queries: Sequence[Query]) -> Questions:
-        named = ["split" in line.row for line in lines]
-        if any(named):
-            found: dict[str, list[Query]] = {name: [] for name in _SPLITS}
+        has_split = ["split" in line.row for line in lines]
+        if any(has_split):
+            queries_by_split: dict[str, list[Query]] = {name: [] for name in _SPLITS}
             for line, query in zip(lines, queries, strict=True):
                 split = line.text("split")
-                if split not in found:
+                if split not in queries_by_split:
                     raise ConfigError(
                         f"{line.where}: query {query.id!r}: field split is {split!r}; write one of {', '.join(_SPLITS)}"
                     )
-                found[split].append(query)
-            return Questions(found["train"], found["validation"], found["held_out"])
+                queries_by_split[split].append(query)
+            return Questions(queries_by_split["train"], queries_by_split["validation"], queries_by_split["held_out"])
         apart = self.num_held_out + self.num_validation
         if len(queries) <= apart:
             raise ConfigError(
@@ -179,10 +183,10 @@ class Files(Config):
         import numpy as np
 
         order = np.random.default_rng(self.seed).permutation(len(queries)).tolist()
-        held, aside = order[: self.num_held_out], order[self.num_held_out : apart]
+        held_out, validation = order[: self.num_held_out], order[self.num_held_out : apart]
         return Questions(
             [queries[place] for place in sorted(order[apart:])],
-            *([queries[place] for place in sorted(part)] for part in (aside, held)),
+            *([queries[place] for place in sorted(places)] for places in (validation, held_out)),
         )
 
 

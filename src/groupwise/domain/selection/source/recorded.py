@@ -1,4 +1,4 @@
-"""Candidates recorded by source 004's project: beams of a search, or pointer candidates with what was measured of each.
+"""Candidates recorded by source 004's project: beams of a search, or pointer candidates with their measurements.
 
 Two JSON files are read. Keys are queries' ids; keys that begin with `_` hold remarks of the recorder and are skipped.
 
@@ -6,13 +6,13 @@ Two JSON files are read. Keys are queries' ids; keys that begin with `_` hold re
     candidates  {"17": {"pointer_candidates": [{"pointer": [3, 8], "pointer_pos": [0, 4], "vqa_correct": 1,
     "vqa_acc_score": 0.9, ...}]}}
 
-A beam ends with the query itself and is written as it was shown: its last example stands next to the query. A score is
-an information gain, the more the better, and the best beam comes first. `pointer` names examples of the whole data set,
-`pointer_pos` places in the pool. Candidates carry `vqa_correct`, `vqa_acc_score`, `vqa_gt_prob`, `vqa_rel_score`,
-`beam_score` and `logprob_score`; those marked `eval_failed`, or judged by a fallback, are left out.
+A beam ends with the query itself and is written in the order of the prompt: its last example stands next to the query.
+A score is an information gain, the more the better, and the best beam comes first. `pointer` names examples of the
+whole data set, `pointer_pos` places in the pool. Candidates carry `vqa_correct`, `vqa_acc_score`, `vqa_gt_prob`,
+`vqa_rel_score`, `beam_score` and `logprob_score`; those marked `eval_failed`, or judged by a fallback, are left out.
 
-Files differ from this: places where ids were meant, costs where scores were meant. What can be told from the file is
-converted and said; what cannot is an error.
+Some files hold places in the place of ids, or costs in the place of scores. Where the file shows which it is, the
+numbers are converted with a remark; otherwise the file is refused.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _FIELDS = {
     "vqa_rel_score": "relevance",
     "beam_score": "quality",
 }
-_MOST_NAMED = 3
+_NUM_NAMED = 3
 
 
 @final
 @dataclass(frozen=True)
 class Candidate:
-    """An ordered choice for a query, with what was recorded of it.
+    """An ordered choice for a query, with its recorded fields.
 
     Args:
-        picks: places in the query's pool, as they were shown: the last stands next to the query.
-        fields: measured field -> value, by the names that rewards know; of a beam, `quality` and `info` are its score.
+        picks: places in the query's pool, in the order of the prompt: the last stands next to the query.
+        fields: measured field -> value, by the column names of rewards; of a beam, `quality` and `info` are its score.
 
     Example:
         >>> Candidate((4, 0), {"correct": 1.0}).picks
@@ -56,11 +56,11 @@ class Candidate:
 @final
 @dataclass(frozen=True)
 class Recording:
-    """What a file holds.
+    """The content of a file.
 
     Args:
         candidates: query id -> its candidates, in the order of the file.
-        remarks: what was converted or left out, in sentences.
+        remarks: sentences on entries that were converted or left out.
     """
 
     candidates: Mapping[str, Sequence[Candidate]]
@@ -73,11 +73,11 @@ class Recorded(Config):
 
     Args:
         path: the JSON file.
-        ids: what the numbers of a choice are: `global` are ids of examples, `local` places in the query's pool. `auto`
-            tells by which of the two every number of the file can be, and refuses when both are possible.
-        score: `higher` is better, or `lower` (a loss). `auto` tells beams by their order, the best first, and refuses
-            when they are in none.
-        prefix: of the ids in the data: the number 17 is the example `f"{prefix}17"`.
+        ids: meaning of the numbers of a choice: `global` are ids of examples, `local` places in the query's pool.
+            `auto` takes the meaning that every number of the file fits, and refuses the file where both fit.
+        score: `higher` is better, or `lower` (a loss). `auto` infers it from the order of beams, the best first, and
+            refuses beams without an order.
+        prefix: prefix of the ids in the data: the number 17 is the example `f"{prefix}17"`.
     """
 
     kind: Literal["recorded"] = "recorded"
@@ -86,52 +86,54 @@ class Recorded(Config):
     score: Literal["auto", "higher", "lower"] = "auto"
     prefix: str = ""
 
-    def read(self, pools: Mapping[str, Sequence[str]], most: int) -> Recording:
-        """The candidates of known queries, checked.
+    def read(self, pools: Mapping[str, Sequence[str]], max_picks: int) -> Recording:
+        """Reads and checks the candidates of the queries in `pools`.
 
         Args:
             pools: query id -> ids of its pool's examples, in order.
-            most: picks that a choice may have.
+            max_picks: highest number of picks in a choice.
 
         Returns:
-            candidates by query, with remarks on what was converted.
+            candidates by query, with remarks on conversions.
 
         Raises:
-            ConfigError: a file in another format; ids that fit neither reading, or both; a query among its own
-                examples; an example twice; scores of no clear direction, or that are no numbers; no query of the data.
-                Names the query and the entry.
+            ConfigError: the file has another format; ids fit neither meaning, or both; a query is among its examples;
+                an example stands twice; scores have no clear direction or are no numbers; no query is of the data. The
+                message names the query and the entry.
         """
         tree = read_json(Path(self.path))
         entries = {str(key): value for key, value in tree.items() if not str(key).startswith("_")}
         remarks: list[str] = []
-        known = {f"{self.prefix}{key}": value for key, value in entries.items() if f"{self.prefix}{key}" in pools}
-        if not known:
-            have, named = ", ".join(list(pools)[:_MOST_NAMED]), ", ".join(list(entries)[:_MOST_NAMED]) or "none"
+        matching_entries = {
+            f"{self.prefix}{key}": value for key, value in entries.items() if f"{self.prefix}{key}" in pools
+        }
+        if not matching_entries:
+            data_ids, file_keys = ", ".join(list(pools)[:_NUM_NAMED]), ", ".join(list(entries)[:_NUM_NAMED]) or "none"
             raise ConfigError(
-                f"{self.path}: no query of the data is in it (data: {have}, ...; file: {named}, ...); write prefix, or"
-                " the file of this data"
+                f"{self.path}: no query of the data is in it (data: {data_ids}, ...; file: {file_keys}, ...); write"
+                " prefix, or the file of this data"
             )
-        if len(known) < len(entries):
+        if len(matching_entries) < len(entries):
             remarks.append(
-                f"{self.path}: {len(entries) - len(known)} of {len(entries)} queries are none of the data's training"
-                " queries and are left out"
+                f"{self.path}: {len(entries) - len(matching_entries)} of {len(entries)} queries are none of the data's"
+                " training queries and are left out"
             )
-        rows, failed = self._rows(known)
+        rows, failed = self._rows(matching_entries)
         if failed:
             remarks.append(f"{self.path}: {failed} candidates whose evaluation failed or fell back are left out")
-        places = self._places(rows, pools, most, remarks)
+        places = self._places(rows, pools, max_picks, remarks)
         self._orient(rows, remarks)
-        found: dict[str, list[Candidate]] = {}
+        candidates: dict[str, list[Candidate]] = {}
         for row, picks in zip(rows, places, strict=True):
-            found.setdefault(row.query, []).append(Candidate(picks, row.fields))
-        if not found:
+            candidates.setdefault(row.query, []).append(Candidate(picks, row.fields))
+        if not candidates:
             raise ConfigError(f"{self.path}: no candidate is left, {failed} had failed; record them again")
-        return Recording(found, tuple(remarks))
+        return Recording(candidates, tuple(remarks))
 
-    def _rows(self, known: Mapping[str, Any]) -> tuple[list[_Row], int]:
+    def _rows(self, entries: Mapping[str, Any]) -> tuple[list[_Row], int]:
         rows: list[_Row] = []
         failed = 0
-        for query, entry in known.items():
+        for query, entry in entries.items():
             where = f"{self.path}: query {query!r}"
             if not isinstance(entry, Mapping) or not (
                 "pointer_candidates" in entry or {"id_list", "score_list"} <= set(entry)
@@ -143,19 +145,19 @@ class Recorded(Config):
                 if not isinstance(entry[name], list):
                     raise ConfigError(f"{where}: {name} is {entry[name]!r}; it must be a list")
             if "pointer_candidates" in entry:
-                for number, each in enumerate(entry["pointer_candidates"]):
-                    if not isinstance(each, Mapping):
-                        raise ConfigError(f"{where}: pointer_candidates[{number}] is {each!r}; it must be a table")
-                    if each.get("eval_failed") or each.get("vqa_eval_mode") in ("fallback", "error"):
+                for number, candidate in enumerate(entry["pointer_candidates"]):
+                    if not isinstance(candidate, Mapping):
+                        raise ConfigError(f"{where}: pointer_candidates[{number}] is {candidate!r}; it must be a table")
+                    if candidate.get("eval_failed") or candidate.get("vqa_eval_mode") in ("fallback", "error"):
                         failed += 1
                     else:
-                        rows.append(_pointer(query, number, each, f"{where}: pointer_candidates[{number}]"))
+                        rows.append(_pointer(query, number, candidate, f"{where}: pointer_candidates[{number}]"))
             else:
                 rows += _beams(query, entry, where, self.prefix)
         return rows, failed
 
     def _places(
-        self, rows: Sequence[_Row], pools: Mapping[str, Sequence[str]], most: int, remarks: list[str]
+        self, rows: Sequence[_Row], pools: Mapping[str, Sequence[str]], max_picks: int, remarks: list[str]
     ) -> list[tuple[int, ...]]:
         def as_global(row: _Row, numbers: Sequence[int]) -> list[int | None]:
             place = {name: index for index, name in enumerate(pools[row.query])}
@@ -174,14 +176,14 @@ class Recorded(Config):
                 f"{self.path}: its numbers are places in the pool, not ids of examples (none fits as an id), and are"
                 " read so"
             )
-        found = []
+        pool_places = []
         for row in rows:
             places = readings[kind](row, row.numbers)
-            _check(row, places, most, kind, self.prefix)
+            _check(row, places, max_picks, kind, self.prefix)
             if row.places is not None:
                 self._agree(row, places, pools[row.query], remarks)
-            found.append(tuple(place for place in places if place is not None))
-        return found
+            pool_places.append(tuple(place for place in places if place is not None))
+        return pool_places
 
     def _kind(
         self, rows: Sequence[_Row], readings: Mapping[str, Callable[[_Row, Sequence[int]], list[int | None]]]
@@ -195,24 +197,24 @@ class Recorded(Config):
                 f"{self.path}: its numbers are ids of examples in the pools, and could be places in them too; write ids"
                 ' = "global", or "local" for places'
             )
-        # Where neither fits whole, the reading that is meant is the documented one, and its error names the number.
+        # Where neither meaning fits all numbers, the documented one is taken, and its error names the number.
         return "local" if fits["local"] else "global"
 
     def _agree(self, row: _Row, places: Sequence[int | None], pool: Sequence[str], remarks: list[str]) -> None:
-        """`pointer_pos` beside `pointer`: the same choice as places, or (in some files) the same ids again."""
+        """Checks that `pointer_pos` states the choice of `pointer` as places, or (in some files) repeats its ids."""
         assert row.places is not None
         if list(row.places) == list(places):
             return
         if list(row.places) == list(row.numbers):
-            said = (
+            remark = (
                 f"{self.path}: pointer_pos repeats the ids of pointer, where places in the pool belong; pointer is used"
             )
-            if said not in remarks:
-                remarks.append(said)
+            if remark not in remarks:
+                remarks.append(remark)
             return
-        shown = [pool[place] if 0 <= place < len(pool) else None for place in row.places]
+        pool_ids = [pool[place] if 0 <= place < len(pool) else None for place in row.places]
         raise ConfigError(
-            f"{row.where}: pointer = {list(row.numbers)} and pointer_pos = {list(row.places)} (in this data {shown})"
+            f"{row.where}: pointer = {list(row.numbers)} and pointer_pos = {list(row.places)} (in this data {pool_ids})"
             " are different choices; the pools are not those the file was recorded with"
         )
 
@@ -232,12 +234,13 @@ class Recorded(Config):
             if not ordered or falling == len(ordered):
                 return
             if rising != len(ordered):
-                said = (
+                directions = (
                     f"the scores of {falling} queries fall along the list, those of {rising} rise, and those of"
                     f" {len(ordered) - falling - rising} do neither"
                 )
                 raise ConfigError(
-                    f"{self.path}: {said}, so their sign cannot be told from beams that come best first; write score ="
+                    f"{self.path}: {directions}, so their sign cannot be told from beams that come best first; write"
+                    " score ="
                     ' "higher" or "lower"'
                 )
             remarks.append(
@@ -251,7 +254,7 @@ class Recorded(Config):
 @final
 @dataclass(frozen=True)
 class _Row:
-    """One candidate as it stands in the file."""
+    """One candidate in the form of the file."""
 
     query: str
     where: str
@@ -270,15 +273,15 @@ def _beams(query: str, entry: Mapping[str, Any], where: str, prefix: str) -> lis
         )
     rows = []
     for number, (beam, score) in enumerate(zip(beams, scores, strict=True)):
-        here = f"{where}: id_list[{number}]"
-        ids = _integers(beam, here)
-        if f"{prefix}{ids[-1]}" != query:
+        beam_name = f"{where}: id_list[{number}]"
+        numbers = _integers(beam, beam_name)
+        if f"{prefix}{numbers[-1]}" != query:
             raise ConfigError(
-                f"{here} = {ids} does not end with the query's own id; a beam is [example, ..., query], and its last"
-                " example stands next to the query"
+                f"{beam_name} = {numbers} does not end with the query's own id; a beam is [example, ..., query], and"
+                " its last example stands next to the query"
             )
         value = _finite(score, f"{where}: score_list[{number}]")
-        rows.append(_Row(query, here, ids[:-1], {"quality": value, "info": value}, ranked=True))
+        rows.append(_Row(query, beam_name, numbers[:-1], {"quality": value, "info": value}, ranked=True))
     return rows
 
 
@@ -300,25 +303,26 @@ def _pointer(query: str, number: int, entry: Mapping[str, Any], where: str) -> _
     return _Row(query, where, numbers, fields, places if "pointer" in entry else None)
 
 
-def _check(row: _Row, places: Sequence[int | None], most: int, kind: str, prefix: str) -> None:
+def _check(row: _Row, places: Sequence[int | None], max_picks: int, kind: str, prefix: str) -> None:
     for number, place in zip(row.numbers, places, strict=True):
         if f"{prefix}{number}" == row.query and kind == "global":
             raise ConfigError(
                 f"{row.where}: the query itself is among its examples, and its answer with it; leave this candidate out"
             )
         if place is None:
-            what = "no example of the query's pool" if kind == "global" else "no place in the query's pool"
-            other = "local" if kind == "global" else "global"
+            mismatch = "no example of the query's pool" if kind == "global" else "no place in the query's pool"
+            other_kind = "local" if kind == "global" else "global"
             raise ConfigError(
-                f"{row.where}: {number} is {what}; the file is of other pools, or its numbers are {other}: write ids ="
-                f' "{other}"'
+                f"{row.where}: {number} is {mismatch}; the file is of other pools, or its numbers are {other_kind}:"
+                " write ids ="
+                f' "{other_kind}"'
             )
     if len(set(places)) < len(places):
         raise ConfigError(f"{row.where} = {list(row.numbers)} has an example twice; picks are made without replacement")
-    if not 1 <= len(places) <= most:
+    if not 1 <= len(places) <= max_picks:
         raise ConfigError(
-            f"{row.where} has {len(places)} examples, and a choice has 1 to domain.shots = {most}; write domain.shots ="
-            f" {len(places)}"
+            f"{row.where} has {len(places)} examples, and a choice has 1 to domain.shots = {max_picks}; write"
+            f" domain.shots = {len(places)}"
         )
 
 

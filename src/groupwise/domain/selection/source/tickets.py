@@ -1,5 +1,5 @@
 """Support tickets to be sent to the right desk: text questions whose answers are a convention that only solved tickets
-tell.
+show.
 """
 
 from __future__ import annotations
@@ -49,24 +49,25 @@ DESKS = ("amber", "birch", "cedar", "dune", "elm", "fern", "grove", "heath")
 class Tickets(Config):
     """Tickets of six words, `north gold web kim new atlas`; the answer is the desk that deals with it.
 
-    The product alone decides the desk, and desks have moved: an old ticket went elsewhere. So a new ticket's desk is
-    told by new ones of the same product, and nothing in a text says so; similarity counts all words alike. The desks of
-    training, validation and held-out tickets are drawn anew, so that none can be known by heart: what can be learnt is
-    which solved tickets to show. A pool holds at least one that tells, and `num_old` old ones of the same product.
+    The product alone decides the desk, and desks have moved: an old ticket went elsewhere. So only new tickets
+    of the same product show a new ticket's desk, and nothing in a text says so; similarity counts all words alike. The
+    desks of training, validation and held-out tickets are drawn anew, so that none can be known by heart: what can be
+    learnt is which solved tickets to show. A pool holds at least one such ticket, and `num_old` old ones of the same
+    product.
 
     Args:
         num_train, num_validation, num_held_out: queries of each split.
         bank_size: solved tickets of each split, of which pools are drawn.
-        pool_size: of a query.
+        pool_size: examples in the pool of a query.
         num_old: old tickets of the query's product in its pool.
-        embedder: texts as vectors.
-        seed: of tickets, desks and pools. It is not the run's seed: runs with different seeds are judged on the same
-            tickets.
+        embedder: embeds texts as vectors.
+        seed: seed of tickets, desks and pools. It is not the run's seed: runs with different seeds are judged on the
+            same tickets.
 
     Example:
         >>> questions = Tickets(num_train=4, num_validation=2, num_held_out=2).read()
         >>> query = questions.train[0]
-        >>> len(query.question.split()), len(query.pool), sum(told_by(query, example) for example in query.pool) > 0
+        >>> len(query.question.split()), len(query.pool), sum(same_key(query, example) for example in query.pool) > 0
         (6, 24, True)
     """
 
@@ -90,7 +91,7 @@ class Tickets(Config):
         return self
 
     def read(self) -> Questions:
-        """All tickets, split; the same every time."""
+        """Generates all tickets, split; the same on every call."""
         import numpy as np
 
         random = np.random.default_rng(self.seed)
@@ -100,29 +101,29 @@ class Tickets(Config):
 
     def _split(self, split: str, size: int, random: np.random.Generator) -> list[Query]:
         desks = {(product, age): DESKS[int(random.integers(len(DESKS)))] for age in AGES for product in PRODUCTS}
-        # The first of each key are put there, so that every ticket is told by some.
-        solved = [draw_ticket(random, age, product) for product, age in desks] + [
+        # The bank begins with a ticket of every product and age, so that every query has one that shows its desk.
+        solved_texts = [draw_ticket(random, age, product) for product, age in desks] + [
             draw_ticket(random) for _ in range(self.bank_size - len(desks))
         ]
-        asked = [draw_ticket(random, AGES[0]) for _ in range(size)]
-        vectors = self.embedder(solved)
+        ticket_texts = [draw_ticket(random, AGES[0]) for _ in range(size)]
+        vectors = self.embedder(solved_texts)
         bank = [
             Example(f"{split}-solved-{place}", text, desks[decisive(text)], vectors[place])
-            for place, text in enumerate(solved)
+            for place, text in enumerate(solved_texts)
         ]
         by_key: dict[tuple[str, str], list[Example]] = {}
         for example in bank:
             by_key.setdefault(decisive(example.question), []).append(example)
-        found = []
-        for place, (text, vector) in enumerate(zip(asked, self.embedder(asked), strict=True)):
+        queries = []
+        for place, (text, vector) in enumerate(zip(ticket_texts, self.embedder(ticket_texts), strict=True)):
             product, age = decisive(text)
-            telling = _some(by_key[product, age], 1, random)
-            old = _some(by_key[product, AGES[1]], self.num_old, random)
-            taken = {example.id for example in (*telling, *old)}
-            others = [example for example in _some(bank, 2 * self.pool_size, random) if example.id not in taken]
-            pool = [*telling, *old, *others][: self.pool_size]
+            telling_examples = _some(by_key[product, age], 1, random)
+            old_examples = _some(by_key[product, AGES[1]], self.num_old, random)
+            taken = {example.id for example in (*telling_examples, *old_examples)}
+            other_examples = [example for example in _some(bank, 2 * self.pool_size, random) if example.id not in taken]
+            pool = [*telling_examples, *old_examples, *other_examples][: self.pool_size]
             shuffled = tuple(pool[index] for index in random.permutation(len(pool)))
-            found.append(
+            queries.append(
                 Query(
                     f"{split}-{place}",
                     text,
@@ -134,17 +135,17 @@ class Tickets(Config):
                     {"product": product},
                 )
             )
-        return found
+        return queries
 
 
 def draw_ticket(random: np.random.Generator, age: str | None = None, product: str | None = None) -> str:
-    """A ticket's text."""
+    """Draws the text of a ticket."""
     drawn = [words[int(random.integers(len(words)))] for words in WORDS]
     return " ".join([*drawn[:-2], age or drawn[-2], product or drawn[-1]])
 
 
 def decisive(text: str) -> tuple[str, str]:
-    """A ticket's product and age.
+    """Returns a ticket's product and age, which decide its desk.
 
     Example:
         >>> decisive("north gold web kim new atlas")
@@ -154,8 +155,8 @@ def decisive(text: str) -> tuple[str, str]:
     return words[-1], words[-2]
 
 
-def told_by(query: Query, example: Example) -> bool:
-    """Whether a solved ticket tells where another goes."""
+def same_key(query: Query, example: Example) -> bool:
+    """Tests whether a solved ticket has the product and age of a query, and so its desk."""
     return decisive(query.question) == decisive(example.question)
 
 

@@ -1,6 +1,4 @@
-"""What the domain needs of the model whose answers the demonstrations are to improve. It is frozen: nothing here trains
-it.
-"""
+"""The protocol of the frozen model whose answers the demonstrations are to improve."""
 
 from __future__ import annotations
 
@@ -16,24 +14,24 @@ class TaskModel(Protocol):
     def score(
         self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]
     ) -> list[list[float]]:
-        """Nats, `log P(answer | query, demos)` for each listed answer of each query.
+        """Computes `log P(answer | query, demos)` in nats for each answer of each row.
 
         Args:
-            queries: one a row; the same query may stand in several.
-            demos: of each row, in the order in which they are shown.
-            answers: of each row, what to score.
+            queries: one a row; a query may stand in several rows.
+            demos: demonstrations of each row, in the order of the prompt.
+            answers: the answers to score in each row.
         """
         ...
 
     def generate(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[str]:
-        """The answer that the model writes, one a row.
+        """Generates the model's answers, one a row.
 
         Args:
             queries: one a row.
-            demos: of each row, in the order in which they are shown.
+            demos: demonstrations of each row, in the order of the prompt.
         """
         ...
 
     def fingerprint(self) -> str:
-        """A hash of weights and template, for caches."""
+        """Returns a hash of weights and template, for caches."""
         ...

@@ -1,17 +1,16 @@
-"""What a task model answered before, kept on disk: a model's answer to a prompt is always the same, and asking it is
-what costs.
+"""A cache of a task model's answers on disk: the answer to a prompt is always the same, and computing it is expensive.
 
 One file a model, one line a prompt, each with its own checksum; lines are only ever added. Several processes may add at
-once: a lock is held for the time of one write, and each sees what the others added at its next question. A line that is
-torn (a process killed while it wrote, a full disk) or damaged is left out, which is said once, and what it held is
-computed again.
+once: a lock is held for the time of one write, and each process reads the lines of the others at its next question. A
+line that is torn (a process killed while it wrote, a full disk) or damaged is left out with one warning, and its
+answers are computed again.
 
     key = hash(query, demonstrations in order, answers), value = {answer: nats}        the file's name says which
     weights, template and machine
 
-What is not there is computed row by row, never in batches: in what batch a row stands changes its last digits, and a
-number must not depend on what else was asked or kept. So a run ends with the same bits whether the file was empty, half
-filled by a run that was killed, or full.
+A missing answer is computed row by row, never in batches: the batch around a row changes its last digits, and a number
+must not depend on other rows or on the content of the cache. So a run ends with the same bits whether the file was
+empty, half filled by a run that was killed, or full.
 """
 
 from __future__ import annotations
@@ -42,44 +41,45 @@ _WRITTEN_TOGETHER = 32
 
 @final
 class CachedTaskModel:
-    """A task model that asks the one inside only what it was never asked; see
+    """A task model that passes on only new questions to the model inside; see
     `groupwise.domain.selection.task_model.base.TaskModel`.
 
     Args:
-        model: any task model.
-        folder: where answers are kept; unset takes `task_model_answers` in Groupwise's cache.
-        machine: what else its numbers depend on, in their last digits: the device, its threads, the versions of what
-            computes.
+        model: the task model inside.
+        folder: folder of the answer files; unset takes `task_model_answers` in Groupwise's cache.
+        machine: further influences on the last digits: the device, its threads, the versions of libraries.
 
-    A cache is a convenience: where nothing can be written, that is said once and the run goes on.
+    A cache is a convenience: where nothing can be written, there is one warning and the run goes on.
     """
 
     def __init__(self, model: TaskModel, folder: Path | None = None, machine: str = "") -> None:
         self.model = model
         self.hits = 0
-        """Answers that were there."""
+        """Number of answers that the cache held."""
         self.misses = 0
-        """Answers that the model was asked for."""
+        """Number of answers that the model computed."""
         self._fingerprint = model.fingerprint()
         name = hashlib.blake2b(f"{self._fingerprint} {machine}".encode(), digest_size=16).hexdigest()
         self.file = AnswerFile((folder or cache_folder() / "task_model_answers") / f"{name}.jsonl")
         self._new: dict[str, dict[str, Any]] = {}
-        # Records are frozen, so that one is read for its hash once; holding it keeps its identity from being used
-        # again.
+        # Records are frozen, so that each is hashed once; the reference keeps its identity from being used again.
         self._digests: dict[int, tuple[Example | Query, bytes]] = {}
 
     def score(
         self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]
     ) -> list[list[float]]:
-        """See `TaskModel.score`; a row is kept with the answers it was asked for."""
+        """See `TaskModel.score`; a row is stored with the answers that were scored."""
         keys = [
-            self._key("score", query, chosen, own) for query, chosen, own in zip(queries, demos, answers, strict=True)
+            self._key("score", query, chosen, row_answers)
+            for query, chosen, row_answers in zip(queries, demos, answers, strict=True)
         ]
-        for row in self._missing(keys, [len(own) for own in answers]):
+        for row in self._missing(keys, [len(row_answers) for row_answers in answers]):
             (values,) = self.model.score([queries[row]], [demos[row]], [answers[row]])
             self._keep(keys[row], dict(zip(answers[row], values, strict=True)))
         self._write()
-        return [[self.file[key][answer] for answer in own] for key, own in zip(keys, answers, strict=True)]
+        return [
+            [self.file[key][answer] for answer in row_answers] for key, row_answers in zip(keys, answers, strict=True)
+        ]
 
     def generate(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[str]:
         """See `TaskModel.generate`."""
@@ -90,13 +90,13 @@ class CachedTaskModel:
         return [self.file[key][""] for key in keys]
 
     def _missing(self, keys: Sequence[str], sizes: Sequence[int]) -> list[int]:
-        """The first row of each key that is not there; counts answers as they are found."""
+        """Lists the first row of each missing key, and counts hits and misses."""
         self.file.refresh()
         for key, size in zip(keys, sizes, strict=True):
             self.hits += size * (key in self.file)
             self.misses += size * (key not in self.file)
-        first = {key: row for row, key in reversed(list(enumerate(keys))) if key not in self.file}
-        return sorted(first.values())
+        first_rows = {key: row for row, key in reversed(list(enumerate(keys))) if key not in self.file}
+        return sorted(first_rows.values())
 
     def _keep(self, key: str, table: dict[str, Any]) -> None:
         self._new[key] = table
@@ -109,11 +109,11 @@ class CachedTaskModel:
             self._new = {}
 
     def fingerprint(self) -> str:
-        """The model's."""
+        """Returns the fingerprint of the model inside."""
         return self._fingerprint
 
     def report(self) -> str:
-        """How many answers were there, for people.
+        """Reports the share of answers that the cache held, for people.
 
         Example:
             `of 1,200 answers of the task model 900 (75 %) were kept from before, in .../4f2a.jsonl`
@@ -123,20 +123,20 @@ class CachedTaskModel:
         return f"of {total:,} answers of the task model {self.hits:,}{share} were kept from before, in {self.file.path}"
 
     def _key(self, kind: str, query: Query, demos: Sequence[Example], answers: Sequence[str] = ()) -> str:
-        found = hashlib.blake2b(json.dumps([kind, *answers]).encode(), digest_size=16)
+        hasher = hashlib.blake2b(json.dumps([kind, *answers]).encode(), digest_size=16)
         for record in (query, *demos):
-            found.update(self._digest(record))
-        return found.hexdigest()
+            hasher.update(self._digest(record))
+        return hasher.hexdigest()
 
     def _digest(self, record: Example | Query) -> bytes:
-        known = self._digests.get(id(record))
-        if known is None:
-            known = self._digests[id(record)] = (record, digest(record))
-        return known[1]
+        entry = self._digests.get(id(record))
+        if entry is None:
+            entry = self._digests[id(record)] = (record, digest(record))
+        return entry[1]
 
 
 def machine() -> str:
-    """What the last digits of a model's numbers depend on beside the model and its device."""
+    """Describes the influences on the last digits of a model's numbers, beside the model and its device."""
     import torch
     import transformers
 
@@ -147,26 +147,26 @@ def machine() -> str:
 
 
 def digest(record: Example | Query) -> bytes:
-    """A hash of all that a task model may read of a record: everything but its embedding, its pool and what its
-    annotators said.
+    """Hashes all that a task model may read of a record: everything but its embedding, its pool and the answers of its
+    annotators.
 
     Args:
         record: a demonstration or a query. An image that is a file counts with its content.
 
     Raises:
-        ConfigError: an image that cannot be read.
+        ConfigError: the image cannot be read.
 
     Example:
-        >>> one, other = (Example("a", "2 + 2?", answer, np.ones(1, np.float32)) for answer in ("4", "5"))
-        >>> digest(one) == digest(other)
+        >>> four, five = (Example("a", "2 + 2?", answer, np.ones(1, np.float32)) for answer in ("4", "5"))
+        >>> digest(four) == digest(five)
         False
     """
-    told: list[Any] = [record.id, record.question, dict(record.clusters)]
-    told.append(["demonstration", record.answer] if isinstance(record, Example) else ["query", list(record.choices)])
-    found = hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16)
+    fields: list[Any] = [record.id, record.question, dict(record.clusters)]
+    fields.append(["demonstration", record.answer] if isinstance(record, Example) else ["query", list(record.choices)])
+    hasher = hashlib.blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=16)
     if isinstance(record.image, str | Path):
         try:
-            found.update(Path(record.image).read_bytes())
+            hasher.update(Path(record.image).read_bytes())
         except OSError as error:
             kind = "example" if isinstance(record, Example) else "query"
             raise ConfigError(
@@ -174,8 +174,8 @@ def digest(record: Example | Query) -> bytes:
             ) from error
     elif record.image is not None:
         pixels = np.ascontiguousarray(record.image)
-        found.update(f"{pixels.dtype}{pixels.shape}".encode() + pixels.tobytes())
-    return found.digest()
+        hasher.update(f"{pixels.dtype}{pixels.shape}".encode() + pixels.tobytes())
+    return hasher.digest()
 
 
 @final
@@ -198,7 +198,7 @@ class AnswerFile:
         self.path = path
         self._known: dict[str, dict[str, Any]] = {}
         self._read = 0
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
         self.refresh()
 
     def __contains__(self, key: str) -> bool:
@@ -208,12 +208,12 @@ class AnswerFile:
         return self._known[key]
 
     def refresh(self) -> None:
-        """Reads what was added since, up to the last whole line."""
+        """Reads the lines that were added since the last call, up to the last complete line."""
         try:
             with self.path.open("rb") as file, _locked(file, shared=True):
                 size = file.seek(0, 2)
                 if size < self._read:
-                    self._say(
+                    self._warn_once(
                         "shorter",
                         "%s became shorter while it was in use; what was in it stays known to this process",
                         self.path,
@@ -224,20 +224,22 @@ class AnswerFile:
         except FileNotFoundError:
             return
         except OSError as error:
-            self._say("unreadable", "%s cannot be read (%s): answers kept in it are computed again", self.path, error)
+            self._warn_once(
+                "unreadable", "%s cannot be read (%s): answers kept in it are computed again", self.path, error
+            )
             return
-        whole = block[: block.rfind(b"\n") + 1]
-        self._read += len(whole)
-        # Nobody writes while this process reads, so that what has no line end was never finished.
-        damaged = int(len(block) > len(whole))
-        for line in whole.splitlines():
+        complete = block[: block.rfind(b"\n") + 1]
+        self._read += len(complete)
+        # The lock keeps writers out while this process reads, so that a line without an end was never finished.
+        damaged = int(len(block) > len(complete))
+        for line in complete.splitlines():
             entry = _entry(line) if line else None
             if entry is not None:
                 self._known.setdefault(entry[0], {}).update(entry[1])
             elif line:
                 damaged += 1
         if damaged:
-            self._say(
+            self._warn_once(
                 "damaged",
                 "%s: %d of its lines are torn or damaged; what they held is computed again",
                 self.path,
@@ -245,7 +247,7 @@ class AnswerFile:
             )
 
     def add(self, entries: Mapping[str, Mapping[str, Any]]) -> None:
-        """Writes answers in one piece, after what others have written.
+        """Writes answers in one piece, after the lines of other processes.
 
         Args:
             entries: key -> table of numbers or texts.
@@ -264,7 +266,7 @@ class AnswerFile:
                 if end == self._read:
                     self._read = file.tell()
         except OSError as error:
-            self._say(
+            self._warn_once(
                 "unwritable",
                 "%s",
                 StorageError(
@@ -272,9 +274,9 @@ class AnswerFile:
                 ),
             )
 
-    def _say(self, what: str, message: str, *values: Any) -> None:
-        if what not in self._said:
-            self._said.add(what)
+    def _warn_once(self, topic: str, message: str, *values: Any) -> None:
+        if topic not in self._warned:
+            self._warned.add(topic)
             log.warning(message, *values)
 
 
@@ -284,7 +286,7 @@ def _line(key: str, value: Mapping[str, Any]) -> bytes:
 
 
 def _entry(line: bytes) -> tuple[str, dict[str, Any]] | None:
-    """The key and value of a line; None where its checksum does not fit."""
+    """Parses the key and value of a line; returns None where its checksum does not fit."""
     check, _, body = line.partition(b" ")
     try:
         if int(check, 16) != zlib.crc32(body) or len(check) != 8:

@@ -17,8 +17,8 @@ from groupwise.causal_lm.engine.generate import Generate
 from groupwise.causal_lm.loading import LoadedLM
 from groupwise.config import ConfigError
 from groupwise.domain.selection.example import Example, Query
+from groupwise.domain.selection.task_model.answer_tokens import Answers
 from groupwise.domain.selection.task_model.template import ChatTemplate, Template, TextTemplate
-from groupwise.domain.selection.task_model.tokens import Answers
 from groupwise.learner.hashing import hash_weights
 
 
@@ -32,12 +32,12 @@ class CausalLMTaskModel:
 
     Args:
         loaded: model and tokenizer, from `groupwise.causal_lm.loading.load`.
-        template: how a prompt is written.
-        max_new_tokens: longest generated answer.
+        template: template of the prompts.
+        max_new_tokens: highest number of tokens of a generated answer.
         batch_tokens: tokens of a forward pass.
 
     Raises:
-        ConfigError: a chat template is asked for and the tokenizer has none, or the template shows images.
+        ConfigError: the template is a chat and the tokenizer has no chat template, or the template shows images.
     """
 
     def __init__(
@@ -62,40 +62,40 @@ class CausalLMTaskModel:
     def score(
         self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]
     ) -> list[list[float]]:
-        """`log P(answer | query, demos in this order)` in nats, one list a query.
+        """Computes `log P(answer | query, demos in this order)` in nats, one list a query.
 
         Args:
-            queries: Q of them.
-            demos: Q lists of demonstrations in the order in which they are shown.
-            answers: Q lists of answers.
+            queries: `Q` queries.
+            demos: `Q` lists of demonstrations in the order of the prompt.
+            answers: `Q` lists of answers.
 
         Raises:
-            ConfigError: a prompt that with its answer is longer than the model's context, or an answer that becomes no
-                token; with the query's id.
+            ConfigError: a prompt with its answer is longer than the model's context, or an answer becomes no token; the
+                message names the query.
         """
         prompts = self._prompts(queries, demos)
         continuations = [
-            [self._answers.ids(answer, query.id) for answer in wanted]
-            for query, wanted in zip(queries, answers, strict=True)
+            [self._answers.ids(answer, query.id) for answer in query_answers]
+            for query, query_answers in zip(queries, answers, strict=True)
         ]
-        for query, chosen, prompt, own in zip(queries, demos, prompts, continuations, strict=True):
-            self._check_length(query, chosen, len(prompt) + max(map(len, own), default=0))
+        for query, query_demos, prompt, answer_ids in zip(queries, demos, prompts, continuations, strict=True):
+            self._check_length(query, query_demos, len(prompt) + max(map(len, answer_ids), default=0))
         return continuation_log_probs(self._backbone, prompts, continuations, batch_tokens=self.batch_tokens)
 
     def generate(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[str]:
-        """The greedy answer to each query, up to the template's stop text or `max_new_tokens`.
+        """Generates the greedy answer to each query, up to the template's stop text or `max_new_tokens`.
 
         Args:
-            queries: Q of them.
-            demos: Q lists of demonstrations.
+            queries: `Q` queries.
+            demos: `Q` lists of demonstrations in the order of the prompt.
 
         Raises:
-            ConfigError: no room for `max_new_tokens` in the model's context, with the query's id.
+            ConfigError: the model's context has no room for `max_new_tokens`; the message names the query.
         """
         prompts = self._prompts(queries, demos)
-        for query, chosen, prompt in zip(queries, demos, prompts, strict=True):
-            self._check_length(query, chosen, len(prompt) + self.max_new_tokens)
-        # Alike prompts have the same answer.
+        for query, query_demos, prompt in zip(queries, demos, prompts, strict=True):
+            self._check_length(query, query_demos, len(prompt) + self.max_new_tokens)
+        # Equal prompts have the same answer.
         distinct = sorted(set(map(tuple, prompts)))
         settings = SamplingConfig(max_new_tokens=self.max_new_tokens, greedy=True, stop=self.template.stop)
         texts: list[str] = []
@@ -106,8 +106,8 @@ class CausalLMTaskModel:
         return [answer[tuple(prompt)] for prompt in prompts]
 
     def _engine(self, longest: int) -> Engine:
-        """What writes answers to prompts of at most so many tokens; a family that keeps a state, not keys and values,
-        writes one at a time.
+        """Returns the engine that writes answers to prompts of at most so many tokens; a model that keeps a state in
+        place of keys and values writes one answer at a time.
         """
         if self._keeps_keys is None:
             self._keeps_keys = continues_from_keys(self._backbone)
@@ -118,42 +118,42 @@ class CausalLMTaskModel:
         return Generate(self._backbone, self._tokenizer, TransformersEngine(max_members=1))
 
     def fingerprint(self) -> str:
-        """A hash of the weights, the tokenizer, the template and `max_new_tokens`."""
+        """Returns a hash of the weights, the tokenizer, the template and `max_new_tokens`."""
         if self._fingerprint is None:
-            found = hashlib.sha256(hash_weights(self._backbone.model).encode())
-            found.update(self._answers.description.encode())
-            found.update(
+            hasher = hashlib.sha256(hash_weights(self._backbone.model).encode())
+            hasher.update(self._answers.description.encode())
+            hasher.update(
                 f"{self._backbone.config.to_json_string()}{self.template.model_dump_json()}{self.max_new_tokens}".encode()
             )
-            self._fingerprint = found.hexdigest()[:32]
+            self._fingerprint = hasher.hexdigest()[:32]
         return self._fingerprint
 
     def _prompts(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[list[int]]:
         pairs = [
-            (query.question, [(demo.question, demo.answer) for demo in chosen])
-            for query, chosen in zip(queries, demos, strict=True)
+            (query.question, [(demo.question, demo.answer) for demo in query_demos])
+            for query, query_demos in zip(queries, demos, strict=True)
         ]
         template, tokenizer = self.template, self._tokenizer
         if not pairs:
             return []
         if isinstance(template, ChatTemplate):
             texts = [
-                render_chat(tokenizer, template.messages(asked, shown), template.template_arguments)
-                for asked, shown in pairs
+                render_chat(tokenizer, template.messages(question, solved), template.template_arguments)
+                for question, solved in pairs
             ]
         else:
-            texts = [template.prompt(asked, shown) for asked, shown in pairs]
+            texts = [template.prompt(question, solved) for question, solved in pairs]
         # A chat template writes its own special tokens.
-        found: list[list[int]] = tokenizer(texts, add_special_tokens=not isinstance(template, ChatTemplate))[
+        token_ids: list[list[int]] = tokenizer(texts, add_special_tokens=not isinstance(template, ChatTemplate))[
             "input_ids"
         ]
-        for query, ids in zip(queries, found, strict=True):
+        for query, ids in zip(queries, token_ids, strict=True):
             if not ids:
                 raise ConfigError(
                     f"query {query.id!r}: its prompt becomes no token, and nothing predicts an answer; put some text"
                     " into template.question"
                 )
-        return found
+        return token_ids
 
     def _check_length(self, query: Query, demos: Sequence[Example], num_tokens: int) -> None:
         limit = self._backbone.max_positions
@@ -166,12 +166,12 @@ class CausalLMTaskModel:
 
 
 def render_chat(writer: Any, messages: list[dict[str, Any]], settings: dict[str, Any]) -> str:
-    """The text of a chat up to where the assistant answers, by a tokenizer or processor.
+    """Renders a chat up to the beginning of the assistant's answer, by a tokenizer or processor.
 
     Raises:
-        ConfigError: its chat template refuses the messages.
+        ConfigError: the chat template refuses the messages.
     """
     try:
         return writer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **settings)
-    except Exception as error:  # templates raise whatever they like, and mean the messages
+    except Exception as error:  # templates raise exceptions of any class for messages that they refuse
         raise ConfigError(f"the model's chat template refuses {str(messages)[:200]}: {error}") from error

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from groupwise.domain.selection.example import Example, Query
 from groupwise.domain.selection.source.digit_rules import NO, YES, digit_images
-from groupwise.domain.selection.task_model.config import DigitRules
+from groupwise.domain.selection.task_model.digit_rules_config import DigitRules
 from groupwise.learner.hashing import hash_weights
 from groupwise.processes import is_first_process
 from groupwise.streams import Streams
@@ -26,11 +26,11 @@ from groupwise.streams import Streams
 log = logging.getLogger("groupwise")
 
 _TRAINED_DEMOS = 4
-_FOLLOW = 0.75
-"""Share of demonstrations in training that follow the rule that is asked about."""
-_ALIKE, _CANDIDATES = 0.5, 12
-"""Share of episodes whose demonstrations are like the image asked about: the nearest of so many. Prompts that were made
-with care look like that.
+_FOLLOW_SHARE = 0.75
+"""Share of demonstrations in training that follow the rule of the query."""
+_NEAREST_SHARE, _NUM_CANDIDATES = 0.5, 12
+"""Share of episodes whose demonstrations are similar to the query's image, the nearest of so many candidates, as in the
+prompts of a good selector.
 """
 _ANSWERS = {YES: 0, NO: 1}
 
@@ -40,7 +40,7 @@ class RuleLearner(nn.Module):
     """Demonstrations `(z, answer)` and a query `z` -> logits of yes and no, by attention over all of them.
 
     Args:
-        config: its sizes.
+        config: sizes of the model.
 
     Example:
         >>> learner = RuleLearner(DigitRules(width=8, num_layers=1, num_heads=2))
@@ -62,25 +62,26 @@ class RuleLearner(nn.Module):
         self.answer = nn.Sequential(nn.LayerNorm(config.width), nn.Linear(config.width, 2))
 
     def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        """Logits `[B, 2]` of yes and no.
+        """Computes the logits `[B, 2]` of yes and no.
 
         Args:
-            images: `[B, n + 1, dimensions]`, those of the demonstrations as they are shown, then the query's.
+            images: `[B, n + 1, dimensions]`, components of the demonstrations in the order of the prompt, then of the
+                query.
             labels: `[B, n]`, 0 for yes and 1 for no.
         """
         unknown = torch.full_like(labels[:, :1], 2) if labels.shape[1] else labels.new_full((len(labels), 1), 2)
-        given = torch.cat([labels, unknown], 1)
-        hidden = self.read(images) + self.label(given) + self.place[: images.shape[1]].flip(0)
+        label_ids = torch.cat([labels, unknown], 1)
+        hidden = self.read(images) + self.label(label_ids) + self.place[: images.shape[1]].flip(0)
         return self.answer(self.layers(hidden)[:, -1])
 
 
 @final
 class DigitRulesModel:
-    """The trained learner as a task model; see `task_model.base.TaskModel`. It reads images and answers, and knows no
-    word of a question.
+    """The trained learner as a task model; see `task_model.base.TaskModel`. It reads images and answers, and no
+    text of a question.
 
     Args:
-        learner: trained.
+        learner: the trained model.
     """
 
     def __init__(self, learner: RuleLearner) -> None:
@@ -95,28 +96,28 @@ class DigitRulesModel:
         """See `TaskModel.score`; an answer other than yes and no has probability 0.
 
         Raises:
-            ValueError: more demonstrations than the model has places for.
+            ValueError: there are more demonstrations than the model has places for.
         """
         logits = self._logits(queries, demos)
         return [
-            [row[_ANSWERS[answer]] if answer in _ANSWERS else float("-inf") for answer in asked]
-            for row, asked in zip(logits, answers, strict=True)
+            [row[_ANSWERS[answer]] if answer in _ANSWERS else float("-inf") for answer in row_answers]
+            for row, row_answers in zip(logits, answers, strict=True)
         ]
 
     @torch.no_grad()
     def generate(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[str]:
-        """The more probable answer."""
+        """Returns the more probable answer of each row."""
         return [YES if yes >= no else NO for yes, no in self._logits(queries, demos)]
 
     def fingerprint(self) -> str:
-        """The hash of its weights."""
+        """Returns a hash of the weights."""
         return self._hash
 
     def _logits(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[list[float]]:
-        found: list[list[float]] = [[] for _ in queries]
+        log_probs: list[list[float]] = [[] for _ in queries]
         by_length: dict[int, list[int]] = {}
-        for row, shown in enumerate(demos):
-            by_length.setdefault(len(shown), []).append(row)
+        for row, row_demos in enumerate(demos):
+            by_length.setdefault(len(row_demos), []).append(row)
         for length, rows in by_length.items():
             if length > DigitRules.MOST_DEMOS:
                 raise ValueError(
@@ -124,22 +125,30 @@ class DigitRulesModel:
                     f" {DigitRules.MOST_DEMOS}; show fewer"
                 )
             for start in range(0, len(rows), 4096):
-                part = rows[start : start + 4096]
-                images = np.stack([[*(self._of(each) for each in demos[row]), self._of(queries[row])] for row in part])
-                labels = torch.tensor(
-                    [[_ANSWERS[each.answer] for each in demos[row]] for row in part], dtype=torch.long
-                ).reshape(len(part), length)
-                place = self.learner.place.device
-                logits = functional.log_softmax(
-                    self.learner(torch.from_numpy(images).float().to(place), labels.to(place)).double(), dim=1
+                batch = rows[start : start + 4096]
+                images = np.stack(
+                    [
+                        [
+                            *(self._image_components(example) for example in demos[row]),
+                            self._image_components(queries[row]),
+                        ]
+                        for row in batch
+                    ]
                 )
-                for row, values in zip(part, logits.tolist(), strict=True):
-                    found[row] = values
-        return found
+                labels = torch.tensor(
+                    [[_ANSWERS[example.answer] for example in demos[row]] for row in batch], dtype=torch.long
+                ).reshape(len(batch), length)
+                device = self.learner.place.device
+                logits = functional.log_softmax(
+                    self.learner(torch.from_numpy(images).float().to(device), labels.to(device)).double(), dim=1
+                )
+                for row, values in zip(batch, logits.tolist(), strict=True):
+                    log_probs[row] = values
+        return log_probs
 
-    def _of(self, shown: Example | Query) -> np.ndarray:
-        """The components of an image, which is told by the name of its cluster."""
-        key = shown.clusters["image"]
+    def _image_components(self, record: Example | Query) -> np.ndarray:
+        """Looks up the components of a record's image by the name of its cluster."""
+        key = record.clusters["image"]
         if key not in self._components:
             split, _, number = key.rpartition("-")
             self._components[key] = digit_images(split, self.learner.read.in_features)[1][int(number)]
@@ -147,12 +156,7 @@ class DigitRulesModel:
 
 
 def open_model(config: DigitRules, device: str = "cpu") -> DigitRulesModel:
-    """The trained model, from the cache where it is there.
-
-    Args:
-        config: sizes and training.
-        device: where it trains and answers.
-    """
+    """Opens the trained model on a device, from the cache where it was trained before."""
     from groupwise.checkpoint import Cache, StorageError, code_version, content_key
 
     rooms = ("domain/selection/task_model/digit_rules.py", "domain/selection/source/digit_rules.py", "streams.py")
@@ -181,11 +185,11 @@ def open_model(config: DigitRules, device: str = "cpu") -> DigitRulesModel:
 
 def train(learner: RuleLearner, config: DigitRules) -> None:
     """Trains on episodes: a random rule, up to four images with their answers (a quarter of them follows another rule;
-    in half of the episodes they are like the image that is asked about), and one image to answer for.
+    in half of the episodes they are similar to the query's image), and one image to answer for.
 
     Args:
-        learner: with fresh weights.
-        config: of its training.
+        learner: the model with fresh weights.
+        config: settings of its training.
     """
     random = Streams(config.seed).numpy("task_model")
     components = digit_images("train", config.dimensions)[1]
@@ -211,30 +215,30 @@ def train(learner: RuleLearner, config: DigitRules) -> None:
 def episodes(
     components: np.ndarray, size: int, num_demos: int, random: np.random.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Images `[B, n + 1, dimensions]`, answers of the first `n` `[B, n]`, and the last one's answer `[B]`.
+    """Draws episodes: images `[B, n + 1, dimensions]`, answers of the first `n` `[B, n]`, and of the last `[B]`.
 
     Args:
-        components: of the images to draw from.
-        size: episodes.
+        components: components of the images to draw from.
+        size: number of episodes, `B`.
         num_demos: `n`.
-        random: where they come from.
+        random: the random generator.
     """
     rule = random.standard_normal((size, 1, components.shape[1]))
-    other = random.standard_normal((size, num_demos + 1, components.shape[1]))
-    follows = random.random((size, num_demos + 1, 1)) < _FOLLOW
+    distractor_rule = random.standard_normal((size, num_demos + 1, components.shape[1]))
+    follows = random.random((size, num_demos + 1, 1)) < _FOLLOW_SHARE
     follows[:, -1] = True
     images = components[random.integers(len(components), size=(size, num_demos + 1))]
     nearest = _nearest(
-        components[random.integers(len(components), size=(size, _CANDIDATES))], images[:, -1:], num_demos, random
+        components[random.integers(len(components), size=(size, _NUM_CANDIDATES))], images[:, -1:], num_demos, random
     )
-    images[:, :-1] = np.where(random.random((size, 1, 1)) < _ALIKE, nearest, images[:, :-1])
-    labels = ((images * np.where(follows, rule, other)).sum(2) <= 0).astype(np.int64)
+    images[:, :-1] = np.where(random.random((size, 1, 1)) < _NEAREST_SHARE, nearest, images[:, :-1])
+    labels = ((images * np.where(follows, rule, distractor_rule)).sum(2) <= 0).astype(np.int64)
     return torch.from_numpy(images).float(), torch.from_numpy(labels[:, :-1]), torch.from_numpy(labels[:, -1])
 
 
-def _nearest(candidates: np.ndarray, asked: np.ndarray, number: int, random: np.random.Generator) -> np.ndarray:
-    """The `n` candidates nearest in direction to the image that is asked about, in any order, `[B, n, dimensions]`."""
-    likeness = (candidates * asked).sum(2) / np.linalg.norm(candidates, axis=2)
+def _nearest(candidates: np.ndarray, query_images: np.ndarray, number: int, random: np.random.Generator) -> np.ndarray:
+    """Selects the `n` candidates nearest in direction to the query's image, in random order, `[B, n, dimensions]`."""
+    likeness = (candidates * query_images).sum(2) / np.linalg.norm(candidates, axis=2)
     order = random.permuted(np.argsort(-likeness, axis=1)[:, :number], axis=1)
     return np.take_along_axis(candidates, order[:, :, None], axis=1)
 

@@ -2,8 +2,8 @@
 processor.
 
 Answers are scored by their token ids, from the cache of a prompt that is forwarded once, pictures included. Prompts of
-the same number of tokens go together, so that nothing is padded before an answer; the first prompt is also forwarded
-whole, and a family whose cache does not give the same numbers is served by whole passes from then on.
+the same number of tokens go together, so that nothing is padded before an answer. The first prompt is also forwarded
+without a cache: a model whose cache gives other numbers is then always forwarded without it.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from groupwise.causal_lm.loading import without_progress_bars
 from groupwise.config import ConfigError
 from groupwise.config.files import check_file
 from groupwise.domain.selection.example import Example, Query
+from groupwise.domain.selection.task_model.answer_tokens import Answers
 from groupwise.domain.selection.task_model.causal_lm import render_chat
-from groupwise.domain.selection.task_model.pretrained import ImageText
+from groupwise.domain.selection.task_model.pretrained_config import ImageText
 from groupwise.domain.selection.task_model.template import ChatTemplate, Template
-from groupwise.domain.selection.task_model.tokens import Answers
 from groupwise.learner.hashing import hash_weights
 
 Row = tuple[Query, Sequence[Example]]
-Asked = tuple[int, list[int]]
-"""An answer: the place of its row, and its token ids."""
+RowAnswer = tuple[int, list[int]]
+"""An answer of a row: the place of the row, and the answer's token ids."""
 
 
 def open_model(config: ImageText, device: str | torch.device = "cpu") -> ImageTextTaskModel:
     """Loads the folder or hub id of `config`; safetensors only.
 
     Raises:
-        ConfigError: it cannot be loaded, or its processor needs a package that is not installed.
+        ConfigError: the model cannot be loaded, or its processor needs a package that is not installed.
     """
     dtype = "auto" if config.dtype == "auto" else getattr(torch, config.dtype)
     revision = config.revision or "main"
@@ -48,14 +48,14 @@ def open_model(config: ImageText, device: str | torch.device = "cpu") -> ImageTe
                 config.path, dtype=dtype, revision=revision, use_safetensors=True, trust_remote_code=False
             )
     except (OSError, ValueError, RuntimeError, ImportError, KeyError) as error:
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
         if "torchvision" in str(error).lower():
             raise ConfigError(
                 f"task_model.path = {config.path!r}: its processor needs torchvision, which Groupwise does not install;"
                 " pip install torchvision, or use a model with a LLaVA-type processor"
             ) from error
         raise ConfigError(
-            f"task_model.path = {config.path!r}: transformers cannot load an image-text model from it: {first}"
+            f"task_model.path = {config.path!r}: transformers cannot load an image-text model from it: {reason}"
         ) from error
     return ImageTextTaskModel(
         model.to(device).eval(),
@@ -75,13 +75,12 @@ class ImageTextTaskModel:
     Args:
         model: of transformers, loaded by `AutoModelForImageTextToText`.
         processor: its processor, with a tokenizer and an image processor.
-        template: how a prompt is written; its `question` holds `{image}`.
-        max_new_tokens: longest generated answer.
+        template: template of the prompts; its `question` holds `{image}`.
+        max_new_tokens: highest number of tokens of a generated answer.
         batch_size: prompts of a forward pass.
 
     Raises:
-        ConfigError: a template without `{image}`, a chat template that the processor lacks, or a processor without an
-            image token.
+        ConfigError: the template has no `{image}`, or the processor lacks the chat template or an image token.
     """
 
     def __init__(
@@ -109,129 +108,135 @@ class ImageTextTaskModel:
     def score(
         self, queries: Sequence[Query], demos: Sequence[Sequence[Example]], answers: Sequence[Sequence[str]]
     ) -> list[list[float]]:
-        """`log P(answer | query, demos in this order)` in nats, one list a query.
+        """Computes `log P(answer | query, demos in this order)` in nats, one list a query.
 
         Args:
-            queries: Q of them, each with an image.
-            demos: Q lists of demonstrations in the order in which they are shown, each with an image.
-            answers: Q lists of answers.
+            queries: `Q` queries, each with an image.
+            demos: `Q` lists of demonstrations in the order of the prompt, each with an image.
+            answers: `Q` lists of answers.
 
         Raises:
-            ConfigError: an image that is missing, a prompt longer than the model's context, or an answer that becomes
-                no token; with the query's id.
+            ConfigError: an image is missing, a prompt is longer than the model's context, or an answer becomes no
+                token; the message names the query.
         """
-        wanted = [
-            [self._answers.ids(answer, query.id) for answer in own] for query, own in zip(queries, answers, strict=True)
+        answer_ids = [
+            [self._answers.ids(answer, query.id) for answer in row_answers]
+            for query, row_answers in zip(queries, answers, strict=True)
         ]
-        found: list[list[float]] = [[] for _ in queries]
+        scores: list[list[float]] = [[] for _ in queries]
         rows = list(zip(queries, demos, strict=True))
-        for batch in self._batches(rows, [max(map(len, own), default=0) for own in wanted]):
-            asked = [(place, ids) for place, row in enumerate(batch) for ids in wanted[row]]
+        for batch in self._batches(rows, [max(map(len, row_answers), default=0) for row_answers in answer_ids]):
+            batch_answers = [(place, ids) for place, row in enumerate(batch) for ids in answer_ids[row]]
             for (place, _), value in zip(
-                asked, self._log_probs([rows[row] for row in batch], asked) if asked else [], strict=True
+                batch_answers,
+                self._log_probs([rows[row] for row in batch], batch_answers) if batch_answers else [],
+                strict=True,
             ):
-                found[batch[place]].append(value)
-        return found
+                scores[batch[place]].append(value)
+        return scores
 
     @torch.no_grad()
     def generate(self, queries: Sequence[Query], demos: Sequence[Sequence[Example]]) -> list[str]:
-        """The greedy answer to each query, up to the template's stop text, the end of the turn or `max_new_tokens`.
+        """Generates the greedy answer to each query, up to the template's stop text, the end of the turn or
+        `max_new_tokens`.
 
         Args:
-            queries: Q of them.
-            demos: Q lists of demonstrations.
+            queries: `Q` queries, each with an image.
+            demos: `Q` lists of demonstrations in the order of the prompt, each with an image.
 
         Raises:
             ConfigError: as `score`.
         """
-        found = [""] * len(queries)
-        # Rows of a batch are equally long, so that any token serves as padding; without one transformers says so at
-        # every call.
+        answers = [""] * len(queries)
+        # Rows of a batch are equally long and need no padding, but transformers warns at every call without a padding
+        # token.
         pad = next(
             value for value in (self._tokenizer.pad_token_id, self._tokenizer.eos_token_id, 0) if value is not None
         )
         rows = list(zip(queries, demos, strict=True))
         for batch in self._batches(rows, [self.max_new_tokens] * len(rows)):
             inputs = self._inputs([rows[row] for row in batch])
-            written = self._model.generate(
+            token_ids = self._model.generate(
                 **inputs, max_new_tokens=self.max_new_tokens, do_sample=False, pad_token_id=pad
             )
-            for row, ids in zip(batch, written[:, inputs["input_ids"].shape[1] :].tolist(), strict=True):
-                found[row] = self._answers.text(ids)
-        return found
+            for row, ids in zip(batch, token_ids[:, inputs["input_ids"].shape[1] :].tolist(), strict=True):
+                answers[row] = self._answers.text(ids)
+        return answers
 
     def fingerprint(self) -> str:
-        """A hash of the weights, the tokenizer, how images are prepared, the template and `max_new_tokens`."""
+        """Returns a hash of the weights, the tokenizer, the image processor, the template and `max_new_tokens`."""
         if self._fingerprint is None:
             images = self._processor.image_processor.to_json_string()
-            found = hashlib.sha256(hash_weights(self._model).encode())
-            found.update(f"{self._answers.description}{images}{self._model.config.to_json_string()}".encode())
+            hasher = hashlib.sha256(hash_weights(self._model).encode())
+            hasher.update(f"{self._answers.description}{images}{self._model.config.to_json_string()}".encode())
             template = getattr(self._processor, "chat_template", None)
-            found.update(f"{template}{self.template.model_dump_json()}{self.max_new_tokens}".encode())
-            self._fingerprint = found.hexdigest()[:32]
+            hasher.update(f"{template}{self.template.model_dump_json()}{self.max_new_tokens}".encode())
+            self._fingerprint = hasher.hexdigest()[:32]
         return self._fingerprint
 
-    def _batches(self, rows: Sequence[Row], more: Sequence[int]) -> Iterator[list[int]]:
-        """Places of rows with as many demonstrations and tokens as each other, `batch_size` at most."""
-        alike: dict[tuple[int, int], list[int]] = {}
+    def _batches(self, rows: Sequence[Row], num_new_tokens: Sequence[int]) -> Iterator[list[int]]:
+        """Yields places of rows with equal numbers of demonstrations and of tokens, `batch_size` at most."""
+        by_shape: dict[tuple[int, int], list[int]] = {}
         for place, (query, demos) in enumerate(rows):
             length = self._inputs([(query, demos)])["input_ids"].shape[1]
-            self._check_length(query, demos, length + more[place])
-            alike.setdefault((len(demos), length), []).append(place)
-        for places in alike.values():
+            self._check_length(query, demos, length + num_new_tokens[place])
+            by_shape.setdefault((len(demos), length), []).append(place)
+        for places in by_shape.values():
             for start in range(0, len(places), self.batch_size):
                 yield places[start : start + self.batch_size]
 
     def _inputs(self, rows: Sequence[Row]) -> dict[str, Tensor]:
-        """What the model takes, of rows whose prompts are equally long."""
+        """Returns the model's inputs for rows whose prompts are equally long."""
         texts, images = [self._text(*row) for row in rows], [self._images(*row) for row in rows]
-        found = dict(self._processor(text=texts, images=images, return_tensors="pt"))
+        inputs = dict(self._processor(text=texts, images=images, return_tensors="pt"))
         return {
             name: value.to(
                 device=self._model.device, dtype=self._model.dtype if value.is_floating_point() else value.dtype
             )
-            for name, value in found.items()
+            for name, value in inputs.items()
         }
 
-    def _log_probs(self, rows: Sequence[Row], asked: list[Asked]) -> list[float]:
-        """Of answers after the prompts of rows that are equally long. Where all are of one token, the prompt alone is
-        forwarded, by any family.
+    def _log_probs(self, rows: Sequence[Row], answers: list[RowAnswer]) -> list[float]:
+        """Computes log-probs of answers after the prompts of rows that are equally long. Where all answers are of one
+        token, only the prompts are forwarded, which needs no cache.
         """
-        if all(len(ids) == 1 for _, ids in asked):
-            return self._cached(rows, asked)
+        if all(len(ids) == 1 for _, ids in answers):
+            return self._cached(rows, answers)
         if self._from_cache is None:
-            whole = self._whole(rows, asked)
+            full_pass = self._whole(rows, answers)
             try:
-                cached = self._cached(rows, asked)
+                cached = self._cached(rows, answers)
             except (TypeError, ValueError, RuntimeError, AttributeError, NotImplementedError):
                 cached = []
             tolerance = 0.05 if self._model.dtype.itemsize < 4 else 1e-3
-            self._from_cache = bool(cached) and bool(np.allclose(cached, whole, rtol=tolerance, atol=tolerance))
-            return cached if self._from_cache else whole
-        return self._cached(rows, asked) if self._from_cache else self._whole(rows, asked)
+            self._from_cache = bool(cached) and bool(np.allclose(cached, full_pass, rtol=tolerance, atol=tolerance))
+            return cached if self._from_cache else full_pass
+        return self._cached(rows, answers) if self._from_cache else self._whole(rows, answers)
 
-    def _cached(self, rows: Sequence[Row], asked: list[Asked]) -> list[float]:
-        """The prompts once, then every answer from its prompt's keys and values; answers are padded on the right, where
-        nothing looks.
+    def _cached(self, rows: Sequence[Row], answers: list[RowAnswer]) -> list[float]:
+        """Forwards the prompts once, then every answer from its prompt's keys and values; answers are padded on the
+        right, where no token attends to the padding.
         """
         inputs = self._inputs(rows)
         prompt = self._model(**inputs, use_cache=True, logits_to_keep=1)
-        places = torch.tensor([place for place, _ in asked], device=self._model.device)
-        ids, there = _padded([ids for _, ids in asked], self._model.device)
+        places = torch.tensor([place for place, _ in answers], device=self._model.device)
+        ids, token_mask = _padded([ids for _, ids in answers], self._model.device)
         logits = prompt.logits[:, -1:][places]
         if ids.shape[1] > 1:
             cache = prompt.past_key_values
             cache.batch_select_indices(places)
-            seen = inputs["attention_mask"][places]
-            mask = torch.cat([seen, torch.ones_like(ids[:, :-1])], 1)
-            rest = self._model(input_ids=ids[:, :-1], attention_mask=mask, past_key_values=cache, use_cache=True)
-            logits = torch.cat([logits, rest.logits], 1)
-        return _summed(logits, ids, there)
+            prompt_mask = inputs["attention_mask"][places]
+            mask = torch.cat([prompt_mask, torch.ones_like(ids[:, :-1])], 1)
+            continuation = self._model(
+                input_ids=ids[:, :-1], attention_mask=mask, past_key_values=cache, use_cache=True
+            )
+            logits = torch.cat([logits, continuation.logits], 1)
+        return _summed(logits, ids, token_mask)
 
-    def _whole(self, rows: Sequence[Row], asked: list[Asked]) -> list[float]:
-        """Every answer with its prompt and pictures in a pass of its own."""
-        found = []
-        for place, ids in asked:
+    def _whole(self, rows: Sequence[Row], answers: list[RowAnswer]) -> list[float]:
+        """Forwards every answer with its prompt and pictures in a separate pass."""
+        log_probs = []
+        for place, ids in answers:
             inputs = self._inputs([rows[place]])
             shape = inputs["input_ids"].shape
             answer = torch.tensor([ids], device=self._model.device)
@@ -246,8 +251,8 @@ class ImageTextTaskModel:
                     )
                     inputs[name] = torch.cat([value, more.to(value.dtype)], 1)
             logits = self._model(**inputs, use_cache=False).logits[:, shape[1] - 1 : -1]
-            found += _summed(logits, answer, torch.ones_like(answer, dtype=torch.bool))
-        return found
+            log_probs += _summed(logits, answer, torch.ones_like(answer, dtype=torch.bool))
+        return log_probs
 
     def _text(self, query: Query, demos: Sequence[Example]) -> str:
         pairs = [(demo.question, demo.answer) for demo in demos]
@@ -275,7 +280,7 @@ class ImageTextTaskModel:
 
 
 def _padded(rows: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor]:
-    """`[N, T]` ids and which of them are there."""
+    """Pads rows to `[N, T]` ids, with a mask that is true for tokens of a row."""
     width = max(map(len, rows))
     ids = torch.tensor([[*row, *[row[-1]] * (width - len(row))] for row in rows], device=device)
     return ids, torch.arange(width, device=device) < torch.tensor([len(row) for row in rows], device=device).unsqueeze(
@@ -283,24 +288,24 @@ def _padded(rows: list[list[int]], device: torch.device) -> tuple[Tensor, Tensor
     )
 
 
-def _summed(logits: Tensor, ids: Tensor, there: Tensor) -> list[float]:
-    """`[N, T, V]` logits of `[N, T]` tokens as log-probabilities of the rows."""
+def _summed(logits: Tensor, ids: Tensor, token_mask: Tensor) -> list[float]:
+    """Sums the log-probs of `[N, T]` tokens over each row, from logits `[N, T, V]`."""
     log_p = torch.log_softmax(logits if logits.dtype == torch.float64 else logits.float(), -1)
     chosen = log_p.gather(-1, ids.unsqueeze(-1)).squeeze(-1).double()
-    return torch.where(there, chosen, 0.0).sum(1).tolist()
+    return torch.where(token_mask, chosen, 0.0).sum(1).tolist()
 
 
-def _picture(image: Any, what: str) -> Any:
-    """A PIL image in colour.
+def _picture(image: Any, subject: str) -> Any:
+    """Opens a picture as a PIL image in colour.
 
     Raises:
-        ConfigError: none is there, or it cannot be read.
+        ConfigError: the image is missing, or cannot be read.
     """
     from PIL import Image
 
     if image is None:
         raise ConfigError(
-            f"{what}: field image is missing, and the template shows one; give a uint8 array [H, W] or [H, W, 3], or"
+            f"{subject}: field image is missing, and the template shows one; give a uint8 array [H, W] or [H, W, 3], or"
             " the path of a file"
         )
     if isinstance(image, str | Path):
@@ -308,11 +313,11 @@ def _picture(image: Any, what: str) -> Any:
             check_file(Path(image))
             return Image.open(image).convert("RGB")
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise ConfigError(f"{what}: field image: {str(image)!r} cannot be read: {error}") from error
+            raise ConfigError(f"{subject}: field image: {str(image)!r} cannot be read: {error}") from error
     pixels = np.asarray(image)
     if pixels.dtype != np.uint8 or not (pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)):
         raise ConfigError(
-            f"{what}: field image is {pixels.dtype} {list(pixels.shape)}; give a uint8 array [H, W] or [H, W, 3], or"
+            f"{subject}: field image is {pixels.dtype} {list(pixels.shape)}; give a uint8 array [H, W] or [H, W, 3], or"
             " the path of a file"
         )
     return Image.fromarray(pixels).convert("RGB")

@@ -1,4 +1,4 @@
-"""How demonstrations and a query become a prompt: plain text, or the turns of a chat. Imports neither torch nor
+"""Templates of prompts from demonstrations and a query: plain text, or the turns of a chat. Imports neither torch nor
 transformers.
 """
 
@@ -16,11 +16,11 @@ QUESTION, ANSWER, IMAGE = "{question}", "{answer}", "{image}"
 _EXAMPLES = {"question": "Q: {question}\nA:", "answer": " {answer}"}
 
 
-def _once(text: str, name: str, key: str) -> str:
-    if text.count(name) != 1:
+def _once(text: str, placeholder: str, key: str) -> str:
+    if text.count(placeholder) != 1:
         raise ValueError(
-            f"{key} = {text!r} holds {name} {text.count(name)} times; write it exactly once, for example {key} ="
-            f" {_EXAMPLES[key]!r}"
+            f"{key} = {text!r} holds {placeholder} {text.count(placeholder)} times; write it exactly once, for example"
+            f" {key} = {_EXAMPLES[key]!r}"
         )
     if key == "question" and text.count(IMAGE) > 1:
         raise ValueError(f"{key} = {text!r} holds {IMAGE} {text.count(IMAGE)} times; an example has one picture")
@@ -28,33 +28,33 @@ def _once(text: str, name: str, key: str) -> str:
 
 
 Question = Annotated[str, AfterValidator(lambda text: _once(text, QUESTION, "question"))]
-"""How a question is written, `{question}` in its place."""
+"""The text of a question, with `{question}` in its place."""
 Answer = Annotated[str, AfterValidator(lambda text: _once(text, ANSWER, "answer"))]
-"""How an answer is written, `{answer}` in its place."""
+"""The text of an answer, with `{answer}` in its place."""
 
 
 @final
 class TextTemplate(Config):
     """A prompt as one text: `instruction, (question answer separator) for each demonstration, question`, and the answer
-    is what follows.
+    follows.
 
     The prompt is tokenised once, as a whole, and the answer (with what `answer` puts before it, usually a space) by
     itself: where the prompt ends and the answer begins is a boundary between tokens, whatever the tokenizer would have
     merged across it.
 
     Args:
-        instruction: what stands before everything.
-        question: `{question}` is replaced; `{image}` is where an image-text model sees the picture.
-        answer: `{answer}` is replaced; the same text is what is scored.
-        separator: after each demonstration.
+        instruction: beginning of the prompt.
+        question: `{question}` is replaced; `{image}` is the place of the picture for an image-text model.
+        answer: `{answer}` is replaced; the same text is scored.
+        separator: text after each demonstration.
         stop: texts that end a generated answer.
 
     Example:
         >>> TextTemplate().prompt("2 + 2", [("1 + 1", "2"), ("1 + 2", "3")])
         'Q: 1 + 1\\nA: 2\\n\\nQ: 1 + 2\\nA: 3\\n\\nQ: 2 + 2\\nA:'
 
-    Demonstrations are written in the order in which they are given: which pick is shown first is `domain.order`'s to
-    say. Without any the prompt is the instruction and the question.
+    Demonstrations are written in the order of the argument, which `domain.order` decides. Without demonstrations the
+    prompt is the instruction and the question.
     """
 
     kind: Literal["text"] = "text"
@@ -66,22 +66,25 @@ class TextTemplate(Config):
 
     @property
     def num_images(self) -> int:
-        """Images a question shows."""
+        """The number of images in a question."""
         return self.question.count(IMAGE)
 
     def prompt(self, question: str, demos: Sequence[tuple[str, str]], image: str = "") -> str:
-        """The text up to where the answer begins.
+        """Writes the prompt up to the beginning of the answer.
 
         Args:
-            question: of the query.
-            demos: `(question, answer)` in the order in which they are shown.
-            image: what stands for a picture.
+            question: text of the query.
+            demos: `(question, answer)` in the order of the prompt.
+            image: text in the place of a picture.
         """
-        shown = "".join(self._ask(asked, image) + self.answer_text(answer) + self.separator for asked, answer in demos)
-        return self.instruction + shown + self._ask(question, image)
+        solved = "".join(
+            self._ask(demo_question, image) + self.answer_text(answer) + self.separator
+            for demo_question, answer in demos
+        )
+        return self.instruction + solved + self._ask(question, image)
 
     def answer_text(self, answer: str) -> str:
-        """An answer as it follows its question.
+        """Writes an answer with its surroundings, as it follows its question.
 
         Example:
             >>> TextTemplate().answer_text("4")
@@ -90,7 +93,7 @@ class TextTemplate(Config):
         return self.answer.replace(ANSWER, answer)
 
     def _ask(self, question: str, image: str) -> str:
-        # The picture first: a question may hold anything.
+        # The picture is replaced first, since the text of a question may hold `{image}`.
         return self.question.replace(IMAGE, image).replace(QUESTION, question)
 
 
@@ -102,7 +105,7 @@ class ChatTemplate(Config):
     Args:
         system: the system's message; unset leaves it out.
         question: `{question}` is replaced; with `{image}`, the picture stands before the text.
-        answer: `{answer}` is replaced; the same text is what is scored, directly after the template's opening of the
+        answer: `{answer}` is replaced; the same text is scored, directly after the template's opening of the
             assistant's turn.
         stop: texts that end a generated answer, beside the end of the turn.
         template_arguments: further arguments of the model's chat template, for example `{ enable_thinking = false }`.
@@ -121,26 +124,26 @@ class ChatTemplate(Config):
 
     @property
     def num_images(self) -> int:
-        """Images a question shows."""
+        """The number of images in a question."""
         return self.question.count(IMAGE)
 
     def messages(self, question: str, demos: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-        """The turns up to where the assistant answers; with pictures, a message's content is a list of parts.
+        """Lists the turns up to the assistant's answer; with pictures, a message's content is a list of parts.
 
         Args:
-            question: of the query.
-            demos: `(question, answer)` in the order in which they are shown.
+            question: text of the query.
+            demos: `(question, answer)` in the order of the prompt.
         """
-        found: list[dict[str, Any]] = (
+        turns: list[dict[str, Any]] = (
             [] if self.system is None else [{"role": "system", "content": self._content(self.system, 0)}]
         )
-        for asked, answer in demos:
-            found.append(self._ask(asked))
-            found.append({"role": "assistant", "content": self._content(self.answer_text(answer), 0)})
-        return [*found, self._ask(question)]
+        for demo_question, answer in demos:
+            turns.append(self._ask(demo_question))
+            turns.append({"role": "assistant", "content": self._content(self.answer_text(answer), 0)})
+        return [*turns, self._ask(question)]
 
     def answer_text(self, answer: str) -> str:
-        """An answer as the assistant's turn holds it.
+        """Writes an answer as the text of the assistant's turn.
 
         Example:
             >>> ChatTemplate().answer_text("4")

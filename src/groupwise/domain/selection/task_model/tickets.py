@@ -27,8 +27,8 @@ from groupwise.causal_lm.scratch import character_tokenizer
 from groupwise.checkpoint import Cache, StorageError, code_version, content_key
 from groupwise.domain.selection.source.tickets import DESKS, WORDS
 from groupwise.domain.selection.task_model.base import TaskModel
-from groupwise.domain.selection.task_model.pretrained import CausalLM
-from groupwise.domain.selection.task_model.ticket_lm import TicketLM
+from groupwise.domain.selection.task_model.pretrained_config import CausalLM
+from groupwise.domain.selection.task_model.tickets_config import TicketLM
 from groupwise.streams import Streams
 
 log = logging.getLogger("groupwise")
@@ -36,23 +36,20 @@ log = logging.getLogger("groupwise")
 _TICKETS = 16
 """Tickets of a training text."""
 _MOST_PRODUCTS = 8
-"""Products that a text is about, at most."""
+"""Highest number of products in a text."""
 
 
 def open_model(config: TicketLM, device: str = "cpu") -> TaskModel:
-    """The trained model, from its folder.
-
-    Args:
-        config: sizes and training.
-        device: where it answers.
-    """
+    """Opens the trained model from its folder, on a device."""
     with _quietly():
         return CausalLM(path=str(trained_folder(config)), template=config.template, cache=False).open(device)
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """transformers says once that a faster convolution could be installed, which these few numbers do not need."""
+    """Silences the hint of transformers that a faster convolution could be installed, which so small a model needs
+    not.
+    """
     before = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()
     try:
@@ -62,10 +59,8 @@ def _quietly() -> Iterator[None]:
 
 
 def trained_folder(config: TicketLM) -> Path:
-    """The folder of the trained model as `save_pretrained` writes it, from the cache where it is there.
-
-    Args:
-        config: sizes and training.
+    """Returns the folder of the trained model as `save_pretrained` writes it, from the cache where it was trained
+    before.
     """
     rooms = (
         "domain/selection/task_model/tickets.py",
@@ -76,9 +71,9 @@ def trained_folder(config: TicketLM) -> Path:
     key = content_key(
         {"config": config.model_dump(mode="json"), "code": code_version(*rooms), "torch": torch.__version__}
     )
-    kept = Cache().get("task_model", key)
-    if kept is not None:
-        return kept
+    cached_folder = Cache().get("task_model", key)
+    if cached_folder is not None:
+        return cached_folder
     words = tokenizer()
     model = train(config, words)
     try:
@@ -91,8 +86,8 @@ def trained_folder(config: TicketLM) -> Path:
 
 
 def tokenizer() -> Any:
-    """One token a word, with the space before it and, for a product, the colon after it; a line begins
-    without a space.
+    """Builds the tokenizer: one token a word, with the space before it and, for a product, the colon after it; a line
+    begins without a space.
     """
     words = [
         *WORDS[0],
@@ -103,12 +98,7 @@ def tokenizer() -> Any:
 
 
 def train(config: TicketLM, words: Any) -> Any:
-    """A model trained to answer every ticket of a text from those before it.
-
-    Args:
-        config: sizes and training.
-        words: its tokenizer.
-    """
+    """Trains a model with the tokenizer `words` to answer every ticket of a text from the tickets before it."""
     streams = Streams(config.seed)
     shape = Lfm2Config(
         vocab_size=len(words),
@@ -151,29 +141,30 @@ def train(config: TicketLM, words: Any) -> Any:
 
 
 def texts(words: Any, size: int, random: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Token ids of texts, `[size, L]`, and the places of the desks in them. Desks are drawn anew for each text.
+    """Draws texts as token ids, `[size, L]`, with the places of the desks in them. Desks are drawn anew for each text.
 
-    Each text is about some of the products, so that many a ticket is told by one before it.
+    Each text is about a few products, so that an earlier ticket shows the desk of many a ticket.
 
     Args:
         words: the tokenizer.
-        size: texts.
-        random: where they come from.
+        size: number of texts.
+        random: the random generator.
     """
 
     def ids(names: Sequence[str], form: str = " {}") -> np.ndarray:
         return np.array([words.convert_tokens_to_ids(form.format(name)) for name in names])
 
     shape, num_products = (size, _TICKETS), len(WORDS[-1])
-    some = random.random((size, num_products)).argsort(1)
+    text_products = random.random((size, num_products)).argsort(1)
     product = np.take_along_axis(
-        some, (random.random(shape) * random.integers(1, _MOST_PRODUCTS + 1, size=(size, 1))).astype(int), 1
+        text_products, (random.random(shape) * random.integers(1, _MOST_PRODUCTS + 1, size=(size, 1))).astype(int), 1
     )
     desk = random.integers(len(DESKS), size=(size, num_products))[np.arange(size)[:, None], product]
     forms = ["{}", *[" {}"] * (len(WORDS) - 2)]
     columns = [
-        ids(each, form)[random.integers(len(each), size=shape)] for each, form in zip(WORDS[:-1], forms, strict=True)
+        ids(position_words, form)[random.integers(len(position_words), size=shape)]
+        for position_words, form in zip(WORDS[:-1], forms, strict=True)
     ]
     columns += [ids(WORDS[-1], " {}:")[product], ids(DESKS)[desk], np.broadcast_to(ids(["\n"], "{}"), shape)]
-    whole = np.stack(columns, 2).reshape(size, -1)[:, :-1]
-    return torch.from_numpy(whole), torch.arange(len(columns) - 2, whole.shape[1], len(columns))
+    token_ids = np.stack(columns, 2).reshape(size, -1)[:, :-1]
+    return torch.from_numpy(token_ids), torch.arange(len(columns) - 2, token_ids.shape[1], len(columns))

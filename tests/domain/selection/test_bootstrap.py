@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.domain.selection.clustered import interval, resampled_weights
+from groupwise.domain.selection.bootstrap import interval, resampled_weights
 
 
 def test_queries_of_one_cluster_are_redrawn_together() -> None:

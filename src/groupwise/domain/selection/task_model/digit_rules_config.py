@@ -1,4 +1,4 @@
-"""The task models as configuration. Imports no torch."""
+"""The configuration of the digit-rule model. Imports no torch."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ class DigitRules(Config):
 
     Args:
         dimensions: principal components of an image that it reads; as many as the source's rules are made of.
-        width: of its layers.
-        num_layers: transformer layers.
-        num_heads: of attention.
-        num_steps: of its training.
+        width: width of the layers.
+        num_layers: number of transformer layers.
+        num_heads: number of attention heads.
+        num_steps: optimiser steps of its training.
         batch_size: episodes of a step.
-        learning_rate: its highest.
-        seed: of weights and episodes. It is not the run's seed: runs with different seeds are judged by the same model.
+        learning_rate: highest learning rate of its schedule.
+        seed: seed of weights and episodes. It is not the run's seed: runs with different seeds are judged by the same
+            model.
         cache: keep the trained model between runs.
     """
 
     MOST_DEMOS: ClassVar[int] = 8
-    """How many demonstrations the model has places for."""
+    """The highest number of demonstrations in a prompt of the model."""
 
     kind: Literal["digit_rules"] = "digit_rules"
     dimensions: Annotated[int, Field(ge=2, le=16)] = 4
@@ -45,7 +46,7 @@ class DigitRules(Config):
     cache: bool = True
 
     def open(self, device: str = "cpu") -> TaskModel:
-        """The trained model, from the cache where it is there."""
+        """Opens the trained model, from the cache where it was trained before."""
         from groupwise.domain.selection.task_model.digit_rules import open_model
 
         return open_model(self, device)

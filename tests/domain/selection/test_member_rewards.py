@@ -10,9 +10,9 @@ import torch
 from tests.domain.selection.handmade import Majority, example, query
 
 from groupwise.domain.selection.config import PrefixConfig
-from groupwise.domain.selection.measure import Measures
-from groupwise.domain.selection.policy.choose import NOTHING, STOP, Choices
-from groupwise.domain.selection.rewarding import Rewarding, credited
+from groupwise.domain.selection.measurement import Measures
+from groupwise.domain.selection.member_rewards import MemberRewards, credited
+from groupwise.domain.selection.policy.choices import NOTHING, STOP, Choices
 from groupwise.reward import RewardError, Rewards
 
 POOL = [example("a", "yes"), example("b", "yes"), example("c", "no")]
@@ -32,7 +32,7 @@ def choices(*picks: list[int]) -> Choices:
 
 
 def rewarded(prefix: PrefixConfig | None, *picks: list[int]) -> Any:
-    made, drawn = Rewarding(Rewards({"chance": chance}), prefix), choices(*picks)
+    made, drawn = MemberRewards(Rewards({"chance": chance}), prefix), choices(*picks)
     queries = [ASKED] * len(picks)
     measured = made.measure(Measures(Majority()), queries, drawn, "first_pick_last", every=prefix is not None)
     return made.reward(queries, measured, drawn.mask, judges=False)
@@ -65,7 +65,7 @@ def test_a_reward_that_is_missing_for_a_prefix_is_an_error_that_names_the_query(
         return [None if size == 2 else 1.0 for size in shots]
 
     drawn = choices([0, 1])
-    made = Rewarding(Rewards({"gap": missing}), PrefixConfig())
+    made = MemberRewards(Rewards({"gap": missing}), PrefixConfig())
     measured = made.measure(Measures(Majority()), [ASKED], drawn, "first_pick_last", every=True)
     with pytest.raises(RewardError, match="reward 'gap' is missing for a prefix of query 'q'"):
         made.reward([ASKED], measured, drawn.mask, judges=False)

@@ -1,4 +1,4 @@
-"""A selector's folder as `groupwise export` writes it, and what its card says: its examples, and how it is used."""
+"""The export of a selector by `groupwise export`, and the sections of its card: its examples and its use."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _FOLDER = (
 
 
 def export(config: SelectionConfig, request: Export) -> Card:
-    """Writes the selector, and measures it as it is used where that is asked for.
+    """Writes the selector, and measures it in use where `request.measure` is set.
 
     Args:
-        config: of the run.
-        request: the policy, and where to write.
+        config: configuration of the run.
+        request: the policy and the destination.
 
     Returns:
-        what its card says.
+        the sections of its card.
 
     Raises:
         ConfigError: as `write_selector`.
@@ -44,11 +44,11 @@ def export(config: SelectionConfig, request: Export) -> Card:
         if contradicted
         else []
     )
-    use = _measured(config, selector, examples, request) if request.measure else _UNMEASURED
+    use_section = _use_section(config, selector, examples, request) if request.measure else _UNMEASURED
     return Card(
         loading=f'groupwise.Selector.load("{request.out}").select(QUERY, {config.shots})',
         prompts="queries",
-        sections=["", "## As it is used", "", *use, "", "## What is in the folder", "", *_FOLDER],
+        sections=["", "## As it is used", "", *use_section, "", "## What is in the folder", "", *_FOLDER],
         remarks=remarks,
     )
 
@@ -59,14 +59,12 @@ _UNMEASURED = (
 )
 
 
-def _measured(config: SelectionConfig, selector: Selector, examples: str, request: Export) -> Sequence[str]:
-    """What a selector does out of its own folder, where the result above chose out of pools that were laid out for each
-    query.
-    """
+def _use_section(config: SelectionConfig, selector: Selector, examples: str, request: Export) -> Sequence[str]:
+    """Measures a selector on the examples of its folder, for a section of the card."""
     import torch
 
-    from groupwise.domain.selection.deployed import accuracy
-    from groupwise.domain.selection.measure import Measures
+    from groupwise.domain.selection.measurement import Measures
+    from groupwise.domain.selection.selector_evaluation import accuracy
 
     torch.set_num_threads(1)
     held_out = config.source.read().held_out

@@ -1,5 +1,5 @@
-"""Intervals of means over queries that share images, rules or other things: a bootstrap that redraws what
-they share.
+"""Confidence intervals of means over queries that share images or rules: a bootstrap that redraws the shared
+clusters.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from groupwise.streams import Streams
 
 
 def resampled_weights(clusters: Sequence[Mapping[str, str]], num_resamples: int, seed: int = 0) -> np.ndarray:
-    """How often each query counts in each resample, fp64 `[R, Q]`.
+    """Draws how often each query counts in each resample, fp64 `[R, Q]`.
 
     For every name of a cluster (`image`, `rule`) its keys are redrawn with replacement, each name by itself; a query
     counts as often as the product of how often its keys were drawn. Queries without a cluster are redrawn themselves.
 
     Args:
-        clusters: of each query, name -> key.
+        clusters: the clusters of each query, name -> key.
         num_resamples: `R`.
-        seed: of the draws.
+        seed: seed of the draws.
 
     Example:
         >>> weights = resampled_weights([{"rule": "a"}, {"rule": "a"}, {"rule": "b"}], 4)
@@ -30,31 +30,33 @@ def resampled_weights(clusters: Sequence[Mapping[str, str]], num_resamples: int,
     Source: the pigeonhole bootstrap, Owen 2007, arXiv 0712.1111.
     """
     random = Streams(seed).numpy("bootstrap")
-    names = sorted({name for each in clusters for name in each})
-    keys = [[each.get(name, f"\x00{place}") for place, each in enumerate(clusters)] for name in names] or [
-        [str(place) for place in range(len(clusters))]
-    ]
+    names = sorted({name for query_clusters in clusters for name in query_clusters})
+    keys = [
+        [query_clusters.get(name, f"\x00{place}") for place, query_clusters in enumerate(clusters)] for name in names
+    ] or [[str(place) for place in range(len(clusters))]]
     weights = np.ones((num_resamples, len(clusters)))
-    for each in keys:
-        known, place = np.unique(each, return_inverse=True)
-        weights *= random.multinomial(len(known), np.full(len(known), 1 / len(known)), size=num_resamples)[:, place]
+    for query_keys in keys:
+        distinct_keys, place = np.unique(query_keys, return_inverse=True)
+        weights *= random.multinomial(
+            len(distinct_keys), np.full(len(distinct_keys), 1 / len(distinct_keys)), size=num_resamples
+        )[:, place]
     return weights
 
 
 def interval(values: np.ndarray, weights: np.ndarray, level: float = 0.95) -> tuple[float, float, float]:
-    """The mean of values with the ends of its percentile interval.
+    """Computes the mean of values with the ends of its percentile interval: `(mean, low, high)`.
 
     Args:
         values: fp64 `[Q]`.
-        weights: `[R, Q]`, of `resampled_weights`.
-        level: share of resamples inside.
+        weights: `[R, Q]`, from `resampled_weights`.
+        level: share of the resamples inside the interval, 0 to 1.
 
     Example:
         >>> interval(np.ones(3), np.ones((4, 3)))
         (1.0, 1.0, 1.0)
     """
     total = weights.sum(1)
-    # Few clusters may all be missed by a draw: such a resample says nothing.
+    # With few clusters a resample may miss all of them, and then it has no mean.
     means = (weights @ values)[total > 0] / total[total > 0]
     low, high = np.quantile(means if means.size else [values.mean()], [(1 - level) / 2, (1 + level) / 2])
     return float(values.mean()), float(low), float(high)

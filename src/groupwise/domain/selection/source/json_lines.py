@@ -18,7 +18,7 @@ class Line:
     """One line of a file, whose fields are read with errors that name it.
 
     Args:
-        row: its object.
+        row: the JSON object of the line.
         where: the file and the line, for errors.
     """
 
@@ -34,13 +34,13 @@ class Line:
 
     def texts(self, field: str) -> tuple[str, ...]:
         value = self.row.get(field, [])
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
             raise ConfigError(f"{self.where}{self._name()}: field {field} is {value!r}; write a list of texts")
         return tuple(value)
 
     def clusters(self) -> dict[str, str]:
         value = self.row.get("clusters", {})
-        if not isinstance(value, dict) or not all(isinstance(each, str) for each in value.values()):
+        if not isinstance(value, dict) or not all(isinstance(key, str) for key in value.values()):
             raise ConfigError(
                 f'{self.where}{self._name()}: field clusters is {value!r}; write names and keys, {{"image": "17"}}'
             )
@@ -53,15 +53,15 @@ class Line:
         return f" ({self.row['id']!r})" if isinstance(self.row.get("id"), str) else ""
 
 
-def inline(lines: Sequence[Line], instead: str = "name a file in source.embeddings") -> np.ndarray:
-    """The `embedding` of every line, fp32 `[N, D]`.
+def inline(lines: Sequence[Line], alternative: str = "name a file in source.embeddings") -> np.ndarray:
+    """Reads the `embedding` of every line, fp32 `[N, D]`.
 
     Args:
-        lines: of a file.
-        instead: what else a person may do about lines without one.
+        lines: all lines of a file.
+        alternative: advice in the error for lines without an embedding.
 
     Raises:
-        ConfigError: a line without one, or with one of another size; names it.
+        ConfigError: a line has no embedding, or one of another size; the message names the line.
     """
     import numpy as np
 
@@ -70,12 +70,13 @@ def inline(lines: Sequence[Line], instead: str = "name a file in source.embeddin
         value = line.row.get("embedding")
         if (
             not isinstance(value, list)
-            or not all(isinstance(each, int | float) and not isinstance(each, bool) for each in value)
+            or not all(isinstance(number, int | float) and not isinstance(number, bool) for number in value)
             or not value
         ):
             have = "is missing" if value is None else "is no list of numbers"
             raise ConfigError(
-                f"{line.where} ({line.row.get('id')!r}): field embedding {have}; write one on every line, or {instead}"
+                f"{line.where} ({line.row.get('id')!r}): field embedding {have}; write one on every line, or"
+                f" {alternative}"
             )
         size = len(value) if size is None else size
         if len(value) != size:
@@ -93,16 +94,16 @@ def inline(lines: Sequence[Line], instead: str = "name a file in source.embeddin
 
 
 def example_of(line: Line, vector: np.ndarray, file: Path) -> Example:
-    """A solved example.
+    """Reads a solved example from its line.
 
     Args:
-        line: its own.
-        vector: its embedding.
-        file: in which the line stands; pictures are beside it.
+        line: the line of the example.
+        vector: embedding of the example, `[D]`.
+        file: path of the file; paths of pictures are relative to its folder.
 
     Raises:
-        ConfigError: a field that is missing or of the wrong type; names it.
+        ConfigError: a field is missing or of the wrong type; the message names the field.
     """
-    # An answer that is missing is an error only where the example is in a pool, and then one that names the query.
+    # A missing answer is an error only where the example is in a pool; the check of pools then names the query.
     answer = "" if line.row.get("answer") is None else line.text("answer")
     return Example(line.text("id"), line.text("question"), answer, vector, line.image(file), line.clusters())

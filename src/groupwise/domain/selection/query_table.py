@@ -1,4 +1,4 @@
-"""Queries and pools as tensors: each example once, pools as places in the table."""
+"""Queries and pools as tensors: every example is stored once, and a pool is a row of places in the table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from groupwise.domain.selection.example import Example, Query
-from groupwise.domain.selection.policy.answers import answer_features
+from groupwise.domain.selection.policy.answer_features import answer_features
 from groupwise.domain.selection.policy.network import Pools
 
 
@@ -19,15 +19,15 @@ class QueryTable:
     """All queries of a run, by number; pools are padded to the largest.
 
     Args:
-        queries: any, their pools of any sizes.
-        answer_size: hashed features of an answer.
-        device, dtype: of the tensors.
+        queries: queries with pools of any sizes.
+        answer_size: number of hashed features of an answer.
+        device, dtype: place and type of the tensors.
 
     Example:
         >>> import numpy as np
-        >>> one = Example("e", "?", "a", np.ones(1, np.float32))
+        >>> example = Example("e", "?", "a", np.ones(1, np.float32))
         >>> table = QueryTable(
-        ...     [Query("q", "?", ("a",), np.ones(1, np.float32), (one,))], 4, torch.device("cpu"), torch.float32
+        ...     [Query("q", "?", ("a",), np.ones(1, np.float32), (example,))], 4, torch.device("cpu"), torch.float32
         ... )
         >>> table.pools(torch.tensor([0])).pool.shape
         torch.Size([1, 1, 1])
@@ -58,10 +58,10 @@ class QueryTable:
         self._answer = tensor(np.stack([features[example.answer] for example in examples.values()]))
 
     def pools(self, numbers: Tensor) -> Pools:
-        """The pools of some queries.
+        """Looks up the pools of some queries.
 
         Args:
-            numbers: `[P]` which.
+            numbers: `[P]` places of the queries in the table.
         """
         members = self._members[numbers]
         return Pools(self._query[numbers], self._example[members], self._answer[members], self._valid[numbers])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.domain.selection.policy.answers import answer_features
+from groupwise.domain.selection.policy.answer_features import answer_features
 
 
 def test_equal_answers_have_equal_features_and_others_differ() -> None:

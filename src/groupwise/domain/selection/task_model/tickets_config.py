@@ -22,11 +22,12 @@ class TicketLM(Config):
     folder, and loaded from there.
 
     Args:
-        width: of its layers.
-        num_steps: of its training.
+        width: width of the layers.
+        num_steps: optimiser steps of its training.
         batch_size: texts of a step, sixteen tickets each.
-        learning_rate: its highest.
-        seed: of weights and texts. It is not the run's seed: runs with different seeds are judged by the same model.
+        learning_rate: highest learning rate of its schedule.
+        seed: seed of weights and texts. It is not the run's seed: runs with different seeds are judged by the same
+            model.
 
     Example:
         >>> TicketLM().width
@@ -42,11 +43,11 @@ class TicketLM(Config):
 
     @property
     def template(self) -> TextTemplate:
-        """How a prompt is written: a solved ticket a line."""
+        """The template of the prompts: a solved ticket a line."""
         return TEMPLATE
 
     def open(self, device: str = "cpu") -> TaskModel:
-        """The trained model, loaded as any other folder; its answers cost less than keeping them would."""
+        """Opens the trained model from its folder, without a cache of answers: computing them costs less."""
         from groupwise.domain.selection.task_model.tickets import open_model
 
         return open_model(self, device)

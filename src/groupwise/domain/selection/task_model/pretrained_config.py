@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class _Pretrained(Config):
-    """What both have: where the model is, how it answers, and whether answers are kept."""
+    """The settings of both kinds: the model's place, the length of its answers, and their cache."""
 
     path: Annotated[str, Field(min_length=1)]
     """A local folder or a hub id."""
@@ -24,19 +24,14 @@ class _Pretrained(Config):
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = "auto"
     """Dtype of the weights; `auto` takes the file's."""
     max_new_tokens: Positive = 16
-    """Longest answer it writes."""
+    """Highest number of tokens of a generated answer."""
     cache: bool = True
-    """Keep what it answered between runs. Prompts then go through the model one by one, so that no number depends on
-    what is kept.
+    """Keep answers between runs. Prompts then go through the model one by one, so that no number depends on the content
+    of the cache.
     """
 
-    def _keeping(self, model: TaskModel, computed: str) -> TaskModel:
-        """The model, with what it answered before.
-
-        Args:
-            model: opened.
-            computed: how it computes.
-        """
+    def _with_cache(self, model: TaskModel, computed: str) -> TaskModel:
+        """Adds the cache of answers to an opened model; `computed` describes its device and attention."""
         from groupwise.domain.selection.task_model.cache import CachedTaskModel, machine
 
         return CachedTaskModel(model, machine=f"{machine()}, {computed}") if self.cache else model
@@ -53,14 +48,14 @@ class CausalLM(_Pretrained):
 
     kind: Literal["causal_lm"] = "causal_lm"
     template: Template = TextTemplate()
-    """How demonstrations and the query become a prompt."""
+    """The template of the prompts."""
     attention: Literal["sdpa", "eager", "flash_attention_2"] | None = None
     """Attention implementation of transformers; unset takes its default."""
     batch_tokens: Positive = 16384
     """Tokens of a forward pass, padding included, where prompts go together (`cache = false`)."""
 
     def open(self, device: str = "cpu") -> TaskModel:
-        """The model, with the answers it gave before.
+        """Opens the model, with its answers of earlier runs.
 
         Raises:
             ConfigError: the folder cannot be loaded, or does not fit the template.
@@ -75,13 +70,13 @@ class CausalLM(_Pretrained):
         model = CausalLMTaskModel(
             loaded, self.template, max_new_tokens=self.max_new_tokens, batch_tokens=self.batch_tokens
         )
-        return self._keeping(model, f"{device}, {self.attention}")
+        return self._with_cache(model, f"{device}, {self.attention}")
 
 
 @final
 class ImageText(_Pretrained):
-    """An image-text model of transformers, frozen; safetensors only. A LLaVA-type processor needs no torchvision; one
-    that does says so.
+    """An image-text model of transformers, frozen; safetensors only. A LLaVA-type processor needs no torchvision; the
+    error of others names it.
 
     Example:
         >>> ImageText(path="models/llava").template.question
@@ -90,12 +85,12 @@ class ImageText(_Pretrained):
 
     kind: Literal["image_text"] = "image_text"
     template: Template = TextTemplate(question="{image}\nQ: {question}\nA:")
-    """How demonstrations and the query become a prompt; its `question` holds `{image}`."""
+    """The template of the prompts; its `question` holds `{image}`."""
     batch_size: PerStep = 8
     """Prompts of a forward pass, where they go together (`cache = false`)."""
 
     def open(self, device: str = "cpu") -> TaskModel:
-        """The model, with the answers it gave before.
+        """Opens the model, with its answers of earlier runs.
 
         Raises:
             ConfigError: the folder cannot be loaded, its processor needs a package that is absent, or it does not fit
@@ -103,4 +98,4 @@ class ImageText(_Pretrained):
         """
         from groupwise.domain.selection.task_model.image_text import open_model
 
-        return self._keeping(open_model(self, device), device)
+        return self._with_cache(open_model(self, device), device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.domain.selection.handmade import Majority, example, query
 
-from groupwise.domain.selection.measure import Measures, in_order, shown
+from groupwise.domain.selection.measurement import Measures, in_order, picked_examples
 
 
 def test_measured_by_hand() -> None:
@@ -51,6 +51,6 @@ def test_equal_choices_are_measured_once() -> None:
 
 
 def test_the_first_pick_stands_where_the_order_says() -> None:
-    assert shown([example("a"), example("b")], [1, 0], "first_pick_last")[-1].id == "b"
-    assert shown([example("a"), example("b")], [1, 0], "first_pick_first")[0].id == "b"
+    assert picked_examples([example("a"), example("b")], [1, 0], "first_pick_last")[-1].id == "b"
+    assert picked_examples([example("a"), example("b")], [1, 0], "first_pick_first")[0].id == "b"
     assert in_order((), "first_pick_last") == ()

@@ -9,7 +9,7 @@ from typing import Any, final
 from groupwise.config import ConfigError
 from groupwise.domain.selection.task_model.template import Template
 
-# Stands before an answer whose tokenizer would otherwise take it for the beginning of a text.
+# Text before an answer, for tokenizers that encode the beginning of a text differently.
 _ANCHOR = "\n"
 
 
@@ -18,38 +18,38 @@ class Answers:
     """A tokenizer's view of answers.
 
     Args:
-        tokenizer: of transformers.
-        template: what stands before an answer, and what ends a generated one.
+        tokenizer: a tokenizer of transformers.
+        template: states the text around an answer, and the texts that end a generated answer.
     """
 
     def __init__(self, tokenizer: Any, template: Template) -> None:
         self._tokenizer, self._template = tokenizer, template
-        first = tokenizer.convert_ids_to_tokens(self._encode("a"))[:1]
+        first_tokens = tokenizer.convert_ids_to_tokens(self._encode("a"))[:1]
         # Tokenizers of the SentencePiece kind put a space before every text; in the middle of one there is none.
         self._adds_space = (
-            bool(first)
-            and str(first[0]).startswith("▁")
+            bool(first_tokens)
+            and str(first_tokens[0]).startswith("▁")
             and self._encode("a") != self._encode(_ANCHOR + "a")[len(self._encode(_ANCHOR)) :]
         )
         backend = getattr(tokenizer, "backend_tokenizer", None)
         self.description: str = (
             backend.to_str() if backend is not None else json.dumps(tokenizer.get_vocab(), sort_keys=True)
         )
-        """All that decides how texts become ids, for a fingerprint."""
-        self._known: dict[str, list[int]] = {}
+        """The serialised tokenizer, for a fingerprint."""
+        self._ids_by_answer: dict[str, list[int]] = {}
 
     def ids(self, answer: str, query: str) -> list[int]:
-        """The ids of an answer in the middle of a text, without special tokens.
+        """Encodes an answer in the middle of a text, without special tokens.
 
         Args:
-            answer: the text.
-            query: the query's id, for an error.
+            answer: text of the answer.
+            query: id of the query, for an error.
 
         Raises:
-            ConfigError: it becomes no token.
+            ConfigError: the answer becomes no token.
         """
-        if answer in self._known:
-            return self._known[answer]
+        if answer in self._ids_by_answer:
+            return self._ids_by_answer[answer]
         text = self._template.answer_text(answer)
         ids = self._encode(text)
         if self._adds_space:
@@ -62,11 +62,11 @@ class Answers:
                 f"query {query!r}: its answer {answer!r} becomes {len(ids)} tokens and no word; every answer needs one"
                 " that can be predicted, so write one (`unanswerable`, for example) or leave the query out"
             )
-        self._known[answer] = ids
+        self._ids_by_answer[answer] = ids
         return ids
 
     def text(self, ids: Sequence[int]) -> str:
-        """A generated answer: decoded, cut at the first stop text, without white space around it."""
+        """Decodes a generated answer, cut at the first stop text, without white space around it."""
         text = self._tokenizer.decode(list(ids), skip_special_tokens=True)
         places = [place for stop in self._template.stop if (place := text.find(stop)) >= 0]
         return text[: min(places, default=len(text))].strip()
