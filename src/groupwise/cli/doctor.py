@@ -94,7 +94,7 @@ def _print(run: Run, findings: list[Finding]) -> None:
     if not alarms and run.rows:
         _indented(2, f"Nothing wrong found in {len(run.rows)} rows.")
     if silent := _not_judged(run):
-        _indented(2, f"Not judged, for the run has none of their metrics: {', '.join(silent)}.", style="dim")
+        _indented(2, f"Skipped: no metrics for {', '.join(silent)}.", style="dim")
 
 
 def _finding(finding: Finding) -> None:

@@ -63,7 +63,7 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
     from groupwise.experiment.controls import gains, told
     from groupwise.experiment.held_out import read_summary
     from groupwise.runs import EvaluatedOn
-    from groupwise.track.alike import alike
+    from groupwise.track.decimals import same_decimals
 
     metric = summary["metric"]
     if metric is None:
@@ -71,7 +71,7 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
     over = gains({summary.get("seed", 0): run})
     controls = config.get("controls", {})
     measured = [name for name in controls if (run / "controls" / name / "summary.json").is_file()]
-    before, after, *each = alike(
+    before, after, *each = same_decimals(
         [summary["before"], summary["after"], *(read_summary(run / "controls" / name)["after"] for name in measured)]
     )
     ends = dict(zip(measured, each, strict=True))

@@ -1,4 +1,4 @@
-"""What is kept of one metric's values in a stage: its first and its newest ones, however many steps there are."""
+"""The first and the newest values of one metric in a stage, however many steps there are."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class Column:
 
     @property
     def newest(self) -> tuple[int, float]:
-        """The newest step and value; there must be one."""
+        """Returns the newest step and value; one must have been added."""
         return self._newest[-1]
 
     def first(self, count: int) -> Series | None:
-        """The first values; `None` where there are fewer.
+        """Returns the first values; `None` where there are fewer.
 
         Args:
             count: how many, `NUM_FIRST` at most.
@@ -59,7 +59,7 @@ class Column:
         return self._series(self._first[:count]) if self.count >= count else None
 
     def last(self, count: int, skip: int = 0) -> Series | None:
-        """The newest values, or those before them; `None` where there are fewer.
+        """Returns the newest values, or the values before them; `None` where there are fewer.
 
         Args:
             count: how many; with `skip`, `NUM_NEWEST` at most.

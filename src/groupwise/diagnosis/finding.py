@@ -20,10 +20,9 @@ _MOST_POINTS = 8
 @final
 @dataclass(frozen=True)
 class Finding:
-    """What was noticed, what shows it, what it means and what to set.
+    """A problem or a remark that a rule reports about a run: its evidence, its meaning and the advice.
 
     Args:
-        rule: the rule's name.
         severity: how bad it is.
         stage: of the run in which it held.
         first_step, last_step: where it was first and where it was last seen.
@@ -64,8 +63,8 @@ class Finding:
         return f"{self.what} {self.advice}"
 
     def record(self) -> dict[str, Any]:
-        """JSON-able: what `groupwise doctor --json` prints. Of long evidence, at most eight values are kept, the first
-        and the last among them.
+        """Returns the JSON-able record that `groupwise doctor --json` prints. Of long evidence, at most eight values
+        are kept, the first and the last among them.
 
         Example:
             >>> found = Finding("a", "note", "grpo", 1, 9, "b", "c", "d", [Series("reward", list(range(9)), [0.5] * 9)])
@@ -73,8 +72,12 @@ class Finding:
             [0, 1, 2, 3, 5, 6, 7, 8]
         """
         evidence = [
-            {"metric": each.metric, "mean": each.mean, **dict(zip(("steps", "values"), _thinned(each), strict=True))}
-            for each in self.evidence
+            {
+                "metric": series.metric,
+                "mean": series.mean,
+                **dict(zip(("steps", "values"), _thinned(series), strict=True)),
+            }
+            for series in self.evidence
         ]
         return {
             "rule": self.rule,
@@ -101,7 +104,7 @@ def _thinned(series: Series) -> tuple[list[int], list[float]]:
 
 
 def worst(findings: Sequence[Finding]) -> Finding | None:
-    """The worst of those that still hold, the newest among equals; notes are none of them.
+    """Returns the worst finding that still holds, the newest among equals; notes do not count.
 
     Args:
         findings: any.
@@ -110,5 +113,7 @@ def worst(findings: Sequence[Finding]) -> Finding | None:
         >>> worst([]) is None
         True
     """
-    held = [finding for finding in findings if finding.holds and finding.severity != "note"]
-    return min(held, key=lambda finding: (SEVERITIES.index(finding.severity), -finding.first_step), default=None)
+    open_findings = [finding for finding in findings if finding.holds and finding.severity != "note"]
+    return min(
+        open_findings, key=lambda finding: (SEVERITIES.index(finding.severity), -finding.first_step), default=None
+    )

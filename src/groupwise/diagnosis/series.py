@@ -38,13 +38,13 @@ class Series:
 
     @property
     def mean(self) -> float:
-        """The mean; NaN of nothing."""
+        """Computes the mean; NaN of no values."""
         # Divided first: a sum of what diverged may be beyond all numbers.
         return math.fsum(value / len(self.values) for value in self.values) if self.values else math.nan
 
     @property
     def error(self) -> float:
-        """The standard error of the mean, as if steps were independent; 0 of fewer than two."""
+        """Computes the standard error of the mean, as if steps were independent; 0 of fewer than two."""
         if len(self.values) < 2:
             return 0.0
         mean = self.mean
@@ -53,10 +53,11 @@ class Series:
         )
 
     def above(self, other: Series, errors: float = 2.0) -> bool:
-        """Whether the mean lies above another stretch's by more than `errors` standard errors of the difference.
+        """Returns whether the mean lies above another stretch's by more than `errors` standard errors of the
+        difference.
 
         Args:
             other: an earlier stretch, usually.
-            errors: how sure.
+            errors: standard errors that the difference must exceed.
         """
         return self.mean - other.mean > errors * math.hypot(self.error, other.error)

@@ -58,22 +58,21 @@ class Spread:
 
     @property
     def newest(self) -> tuple[int, float]:
-        """The newest step and value; there must be one."""
+        """Returns the newest step and value; one must have been added."""
         assert self._newest is not None, "nothing was added"
         return self._newest
 
     @property
     def series(self) -> Series:
-        """What is kept, in the order of its steps."""
+        """Returns the kept values in the order of their steps."""
         newest = [self.newest] if (self.count - 1) % self._stride else []
         return self._series([*self._kept, *newest])
 
     def before(self, count: int, skip: int) -> Series | None:
-        """The `count` kept values that end where `skip` newer values begin; `None` where there are fewer.
+        """Returns the `count` kept values that end where `skip` newer values begin; `None` where there are fewer.
 
         Args:
-            count: how many.
-            skip: how many newer values are left out, kept or not.
+                skip: how many newer values are left out, kept or not.
         """
         # Of values 0, s, 2s, ... those before the value `self.count - skip`.
         end = -(-(self.count - skip) // self._stride)

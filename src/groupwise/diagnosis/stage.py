@@ -100,36 +100,33 @@ class Stage:
 
     @property
     def evaluated(self) -> list[Series]:
-        """Every metric that evaluations measured, from the first evaluation to the newest; of more than some hundred,
-        spread evenly.
+        """Returns every metric that evaluations measured, from the first evaluation to the newest; of more than some
+        hundred, spread evenly.
         """
         return [seen.series for seen in self._evaluated.values()]
 
     @property
     def step(self) -> int:
-        """The newest step; 0 before any."""
+        """Returns the newest step; 0 before any row."""
         return self._columns["step"].newest[0] if "step" in self._columns else 0
 
     def count(self, metric: str) -> int:
-        """How many values there have been.
-
-        Args:
-            metric: its name.
-        """
+        """Counts the values of a metric so far."""
         return self._columns[metric].count if metric in self._columns else 0
 
     def last(self, metric: str, count: int = WINDOW) -> Series | None:
-        """The newest `count` values; `None` where there are fewer, or where they are old: the metric has stopped.
+        """Returns the newest `count` values; `None` where there are fewer, or where they are old: the metric has
+        stopped.
 
         Args:
             metric: its name.
             count: how many.
         """
-        found = self._columns[metric].last(count) if metric in self._columns else None
-        return None if found is None or self.step - found.steps[0] > 3 * count else found
+        newest = self._columns[metric].last(count) if metric in self._columns else None
+        return None if newest is None or self.step - newest.steps[0] > 3 * count else newest
 
     def first(self, metric: str, count: int = WINDOW) -> Series | None:
-        """The first `count` values; `None` where there are fewer.
+        """Returns the first `count` values; `None` where there are fewer.
 
         Args:
             metric: its name.
@@ -138,7 +135,7 @@ class Stage:
         return self._columns[metric].first(count) if metric in self._columns else None
 
     def before(self, metric: str, count: int = WINDOW, skip: int = WINDOW) -> Series | None:
-        """The `count` values before the newest `skip`; `None` where there are fewer.
+        """Returns the `count` values before the newest `skip`; `None` where there are fewer.
 
         Args:
             metric: its name.
@@ -148,8 +145,8 @@ class Stage:
         return self._columns[metric].last(count, skip) if metric in self._columns else None
 
     def kl_before(self, count: int, skip: int) -> Series | None:
-        """The KL further back than any other metric is looked at: `count` values before the newest `skip`, spread
-        evenly where there are thousands.
+        """Returns the KL further back than any other metric is looked at: `count` values before the newest `skip`,
+        spread evenly where there are thousands.
 
         Args:
             count: how many.
@@ -158,17 +155,17 @@ class Stage:
         return self._kl.before(count, skip)
 
     def ends(self, metric: str, count: int = WINDOW) -> tuple[Series, Series] | None:
-        """The first and the newest `count` values where they do not overlap.
+        """Returns the first and the newest `count` values where they do not overlap.
 
         Args:
             metric: its name.
             count: how many.
         """
-        first, last = self.first(metric, count), self.last(metric, count)
-        return (first, last) if first and last and self.count(metric) >= 2 * count else None
+        start, last = self.first(metric, count), self.last(metric, count)
+        return (start, last) if start and last and self.count(metric) >= 2 * count else None
 
     def setting(self, key: str) -> Any:
-        """A value of the configuration, as this stage sets it or as the run does; `None` where it is not known.
+        """Returns a value of the configuration, as this stage sets it or as the run does; `None` where it is not known.
 
         Args:
             key: dotted, for example `objective.trust.low`.
@@ -182,12 +179,12 @@ class Stage:
             (0.2, 0.1)
         """
         stages = self.settings.get("stages")
-        listed = [stage for stage in stages if isinstance(stage, Mapping)] if isinstance(stages, list | tuple) else []
-        own = next((stage.get("set") for stage in listed if stage.get("name") == self.name), None)
-        found, slot = _at(own, key), key.rpartition(".")[0]
+        tables = [stage for stage in stages if isinstance(stage, Mapping)] if isinstance(stages, list | tuple) else []
+        stage_settings = next((table.get("set") for table in tables if table.get("name") == self.name), None)
+        stage_value, slot = _at(stage_settings, key), key.rpartition(".")[0]
         # Another kind has keys of its own, and those below it do not count.
-        replaced = _at(own, f"{slot}.kind") not in (None, _at(self.settings, f"{slot}.kind"))
-        return _at(self.settings, key) if found is None and not replaced else found
+        replaced = _at(stage_settings, f"{slot}.kind") not in (None, _at(self.settings, f"{slot}.kind"))
+        return _at(self.settings, key) if stage_value is None and not replaced else stage_value
 
     def rewards(self, *, weighted: bool) -> list[str]:
         """Names of rewards that are trained on, or of those that are only watched (judges).
@@ -203,8 +200,8 @@ class Stage:
         return [name for name in names if (self._columns[f"rewards/{name}/weight"].newest[1] != 0) == weighted]
 
     def evaluated_judges(self) -> list[Series]:
-        """What rewards whose role is `judge` measured in evaluations, each metric with at least two values; these are
-        never trained on.
+        """Returns the evaluated metrics of rewards whose role is `judge`, each with at least two values; the policy is
+        never trained on them.
         """
         rewards = self.setting("domain.rewards")
         judges = (

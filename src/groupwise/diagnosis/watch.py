@@ -67,12 +67,12 @@ class Watch:
         if self._stage is None or self._stage.num_steps == self._seen:
             return []
         self._seen = self._stage.num_steps
-        now = {finding.rule: finding for rule in RULES if (finding := rule.judge(self._stage)) is not None}
+        current = {finding.rule: finding for rule in RULES if (finding := rule.judge(self._stage)) is not None}
         new = []
         for key, finding in self._found.items():
-            if key[0] == self._stage.name and key[1] not in now:
+            if key[0] == self._stage.name and key[1] not in current:
                 self._found[key] = replace(finding, holds=False)
-        for rule, finding in now.items():
+        for rule, finding in current.items():
             key = (self._stage.name, rule)
             if key in self._found:
                 self._found[key] = replace(finding, first_step=self._found[key].first_step)
@@ -83,7 +83,7 @@ class Watch:
 
     @property
     def findings(self) -> list[Finding]:
-        """Everything found so far, the worst first, then in the order in which it began."""
+        """Returns every finding so far, the worst first, then in the order in which it began."""
         return sorted(
             self._found.values(),
             key=lambda finding: (SEVERITIES.index(finding.severity), not finding.holds, finding.first_step),
@@ -91,7 +91,7 @@ class Watch:
 
     @property
     def worst(self) -> Finding | None:
-        """The worst of what holds now in the current stage; notes are none of it."""
+        """Returns the worst finding that holds in the current stage; notes do not count."""
         return (
             None
             if self._stage is None
@@ -100,7 +100,7 @@ class Watch:
 
 
 def diagnose(rows: Iterable[Row], settings: Mapping[str, Any] | None = None) -> list[Finding]:
-    """Everything the rules find in a run: what live diagnosis would have said, with where it began and whether it still
+    """Returns every finding in a run: what live diagnosis would have said, with its first step and whether it still
     holds.
 
     Args:

@@ -115,12 +115,11 @@ PROBES = tuple(
 @final
 @dataclass(frozen=True)
 class Taken:
-    """What one probe's step took, on average.
+    """The mean seconds of each part of one probe's step.
 
     Args:
-        shape: of the model that was built.
-        step: as it was, with the lengths that were sampled.
-        seconds: part -> seconds.
+        shape: the shape of the model that the probe built.
+        step: the sizes of the step, with the lengths that were sampled.
     """
 
     shape: Shape
@@ -181,15 +180,15 @@ def calibrated(
         taken = [measure(probe, train, num_threads) for probe in PROBES]
     finally:
         torch.set_num_threads(before)
-    measured = fit(
+    calibration = fit(
         taken,
         str(about["device"]) + (f", {num_threads} thread{'s' if num_threads > 1 else ''}" if device == "cpu" else ""),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text(json.dumps(asdict(measured), indent=2) + "\n", encoding="utf-8")
+    partial.write_text(json.dumps(asdict(calibration), indent=2) + "\n", encoding="utf-8")
     partial.replace(path)
-    return measured
+    return calibration
 
 
 def measure(probe: Probe, train: Train, num_threads: int) -> Taken:
@@ -268,39 +267,49 @@ def fit(taken: Sequence[Taken], name: str) -> Measured:
     """
     from scipy.optimize import nnls
 
-    widths = sorted({each.shape.hidden for each in taken})
-    parts, residuals = {}, {}
+    widths = sorted({probe.shape.hidden for probe in taken})
+    part_rates, residuals = {}, {}
     for part in _PARTS:
-        rows = [_features(each, part, widths) for each in taken]
-        seconds = np.array([each.seconds[part] for each in taken])
+        rows = [_features(probe, part, widths) for probe in taken]
+        seconds = np.array([probe.seconds[part] for probe in taken])
         weighed = np.array(rows) / seconds[:, None]
         scale = weighed.max(axis=0)
         scale[scale == 0] = 1.0
-        found = nnls(weighed / scale, np.ones(len(taken)))[0] / scale
-        missed = np.abs(weighed @ found - 1)
-        residuals[part] = [round(float(np.median(missed)), 3), round(float(missed.max()), 3)]
+        costs = nnls(weighed / scale, np.ones(len(taken)))[0] / scale
+        errors = np.abs(weighed @ costs - 1)
+        residuals[part] = [round(float(np.median(errors)), 3), round(float(errors.max()), 3)]
         # A width whose arithmetic could not be told from nothing is as fast as the fastest.
-        rates = [1 / each if each > 0 else 0.0 for each in found[5:].tolist()]
+        rates = [1 / cost if cost > 0 else 0.0 for cost in costs[5:].tolist()]
         layer, head = rates[: len(widths)], rates[len(widths) :]
-        parts[part] = {
-            **dict(zip(("call", "layer", "token", "parameter", "logit"), found[:5].tolist(), strict=True)),
+        part_rates[part] = {
+            **dict(zip(("call", "layer", "token", "parameter", "logit"), costs[:5].tolist(), strict=True)),
             "layer_rates": {str(width): rate or max(layer) for width, rate in zip(widths, layer, strict=True)},
             "head_rates": {
                 str(width): rate or max(head) or max(layer) for width, rate in zip(widths, head, strict=True)
             },
         }
-    return Measured(name, parts, widest=widths[-1], tokens=PROMPT_WORDS + 1 + NEW_TOKENS, residuals=residuals)
+    return Measured(name, part_rates, widest=widths[-1], tokens=PROMPT_WORDS + 1 + NEW_TOKENS, residuals=residuals)
 
 
 def _features(taken: Taken, part: str, widths: Sequence[int]) -> list[float]:
     """The columns of the fit: calls, layers called, tokens, parameters changed, logits, operations in layers and in the
     head by width.
     """
-    done = work(taken.shape, taken.step)[part]
-    here = [float(taken.shape.hidden == width) for width in widths]
+    part_work = work(taken.shape, taken.step)[part]
+    is_width = [float(taken.shape.hidden == width) for width in widths]
     changed = float(taken.shape.parameters) if part == "update" else 0.0
-    layers, heads = ([is_here * flops for is_here in here] for flops in (done.layer_flops, done.head_flops))
-    return [done.calls, done.calls * taken.shape.layers, done.tokens, changed, done.logits, *layers, *heads]
+    layers, heads = (
+        [indicator * flops for indicator in is_width] for flops in (part_work.layer_flops, part_work.head_flops)
+    )
+    return [
+        part_work.calls,
+        part_work.calls * taken.shape.layers,
+        part_work.tokens,
+        changed,
+        part_work.logits,
+        *layers,
+        *heads,
+    ]
 
 
 def _processor() -> str:

@@ -18,13 +18,9 @@ WIDER, LONGER = 1.5, 8.0
 @final
 @dataclass(frozen=True)
 class Estimate:
-    """What a step of a model takes on a machine.
+    """The cost of a step of a model on a machine.
 
     Args:
-        shape: of the model.
-        step: its sizes.
-        machine: its rates.
-        num_processes: devices.
         work: part -> what one process computes.
         seconds: part -> seconds; `communication` among them.
         bytes: part -> bytes on one process; `peak` is what is held at once.
@@ -78,7 +74,7 @@ def estimate(
         (['communication', 'sampling', 'update'], 'H100: documented peaks and assumed efficiencies, nothing was measured')
     """  # noqa: E501
     numbers = numbers or Numbers()
-    parts = work(shape, step, num_processes, numbers.weight)
+    part_work = work(shape, step, num_processes, numbers.weight)
     trained = shape.parameters if numbers.lora_rank is None else shape.lora(numbers.lora_rank)
     steps = step.updates * step.minibatches
     share = num_processes if sharding == "full" else 1
@@ -88,14 +84,16 @@ def estimate(
                 done, shape, steps if part == "update" else 0, round(trained / share) if part == "update" else 0
             )
         )
-        for part, done in parts.items()
+        for part, done in part_work.items()
     }
     gradient = (numbers.weight if numbers.lora_rank is None else 4) * trained
     # Sharded, the gradient is scattered, half the traffic of an all-reduce; the weights, gathered, are the other half:
     # forwards and backwards in every pass, and once for every call that samples or scores.
     seconds["communication"] = machine.communication(gradient, num_processes, steps)
     if sharding == "full":
-        gathers = 2 * parts["update"].calls + sum(done.calls for part, done in parts.items() if part != "update")
+        gathers = 2 * part_work["update"].calls + sum(
+            done.calls for part, done in part_work.items() if part != "update"
+        )
         seconds["communication"] = (
             machine.communication(numbers.weight * shape.parameters / 2, num_processes, gathers)
             + seconds["communication"] / 2
@@ -107,7 +105,7 @@ def estimate(
         step,
         machine,
         num_processes,
-        parts,
+        part_work,
         seconds,
         memory(shape, step, num_processes, numbers, sharding),
         _extrapolated(shape, step, machine, num_processes, sharding),
@@ -115,22 +113,22 @@ def estimate(
 
 
 def _extrapolated(shape: Shape, step: Step, machine: Machine, num_processes: int, sharding: Sharding) -> list[str]:
-    said = []
+    remarks = []
     if not machine.measured:
-        said.append(f"{machine.name}: documented peaks and assumed efficiencies, nothing was measured")
+        remarks.append(f"{machine.name}: documented peaks and assumed efficiencies, nothing was measured")
     else:
         if shape.hidden > WIDER * machine.widest:
-            said.append(
+            remarks.append(
                 f"hidden width {shape.hidden}: the widest model that was measured has {machine.widest}; its rate is"
                 " taken"
             )
         if step.prompt_tokens + step.completion_tokens > LONGER * machine.tokens:
-            said.append(
+            remarks.append(
                 f"{step.prompt_tokens + step.completion_tokens:.0f} tokens a member: the longest that was measured has"
                 f" {machine.tokens}"
             )
         if num_processes > 1:
-            said.append(f"{num_processes} devices: one was measured; communication is not in these seconds")
+            remarks.append(f"{num_processes} devices: one was measured; communication is not in these seconds")
     if sharding == "full":
-        said.append("sharded weights: planned for, this version trains with whole copies (data parallel)")
-    return said
+        remarks.append("sharded weights: planned for, this version trains with whole copies (data parallel)")
+    return remarks

@@ -1,4 +1,4 @@
-"""How fast a machine is: measured here, or a GPU's documented peaks with stated assumptions.
+"""The speed of a machine: measured on it, or a GPU's documented peaks with stated assumptions.
 
     seconds = calls (a + b L) + d tokens + e parameters + f logits + max(layer flops / R(h) + head flops / R'(h), bytes
     / bandwidth)
@@ -80,11 +80,11 @@ def between(rates: Mapping[int, float], width: int) -> float:
         >>> between({64: 1e9, 256: 4e9}, 128), between({64: 1e9, 256: 4e9}, 4096)
         (2000000000.0, 4000000000.0)
     """
-    known = sorted(rates)
-    below = max((each for each in known if each <= width), default=known[0])
-    above = min((each for each in known if each >= width), default=known[-1])
-    if below == above or not known[0] < width < known[-1]:
-        return rates[above if width <= known[0] else below]
+    widths = sorted(rates)
+    below = max((measured_width for measured_width in widths if measured_width <= width), default=widths[0])
+    above = min((measured_width for measured_width in widths if measured_width >= width), default=widths[-1])
+    if below == above or not widths[0] < width < widths[-1]:
+        return rates[above if width <= widths[0] else below]
     place = math.log(width / below) / math.log(above / below)
     return round(math.exp((1 - place) * math.log(rates[below]) + place * math.log(rates[above])), 3)
 
@@ -182,23 +182,22 @@ def documented(name: str, *, half: bool) -> Machine:
             bandwidth,
         )
 
-    parts = {
+    part_rates = {
         "sampling": rates(SAMPLING_SHARE, 1, BANDWIDTH_SHARE * gpu.bandwidth),
         "scoring": rates(UPDATE_SHARE, 1, None),
         "update": rates(UPDATE_SHARE, 3, None),
     }
-    return Machine(name, parts, measured=False, memory=gpu.memory, link=gpu.link)
+    return Machine(name, part_rates, measured=False, memory=gpu.memory, link=gpu.link)
 
 
 @final
 @dataclass(frozen=True)
 class Measured:
-    """What a calibration wrote down; `machine` makes rates of it.
+    """The record that a calibration writes; `machine` makes rates of it.
 
     Args:
-        name: of the device.
         parts: part -> the arguments of its `Rates`.
-        widest, tokens: the largest that was measured.
+        widest, tokens: the largest hidden width and the most tokens of a sequence that were measured.
         residuals: part -> the share by which the fit misses its own measurements, in the middle and at most.
     """
 
@@ -210,11 +209,11 @@ class Measured:
 
     def machine(self) -> Machine:
         """The device with its rates."""
-        made = {}
+        part_rates = {}
         for part, table in self.parts.items():
             by_width = {
                 name: {int(width): rate for width, rate in table[name].items()}
                 for name in ("layer_rates", "head_rates")
             }
-            made[part] = Rates(**{**table, **by_width})
-        return Machine(self.name, made, measured=True, widest=self.widest, tokens=self.tokens)
+            part_rates[part] = Rates(**{**table, **by_width})
+        return Machine(self.name, part_rates, measured=True, widest=self.widest, tokens=self.tokens)

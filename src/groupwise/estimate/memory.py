@@ -1,4 +1,4 @@
-"""What a process holds at most, in bytes by part.
+"""The most memory that a process holds, in bytes by part.
 
     weights, gradients, AdamW's two moments    of what is trained; divided by the processes where they are sharded
     reference                                  a second copy of the weights; an adapter that is switched off needs none
@@ -88,11 +88,11 @@ def memory(
     )
     adapter = 0 if numbers.lora_rank is None else 4 * trained
     members = math.ceil(step.prompts / num_processes) * step.group_size
-    held = min(members, step.micro_batch) if step.micro_batch else math.ceil(members / step.minibatches)
-    tokens = held * (step.prompt_tokens + step.completion_tokens)
-    kept = 8 * shape.hidden + 5 * shape.attention + 5 * shape.key_value + 4 * shape.intermediate
-    layers = shape.hidden * shape.layers + kept if step.checkpointing else kept * shape.layers
-    found = {
+    micro_batch = min(members, step.micro_batch) if step.micro_batch else math.ceil(members / step.minibatches)
+    tokens = micro_batch * (step.prompt_tokens + step.completion_tokens)
+    layer_activations = 8 * shape.hidden + 5 * shape.attention + 5 * shape.key_value + 4 * shape.intermediate
+    layers = shape.hidden * shape.layers + layer_activations if step.checkpointing else layer_activations * shape.layers
+    part_bytes = {
         "weights": (numbers.weight * shape.parameters + adapter) / share,
         "gradients": wide * trained / share,
         "moments": 2 * wide * trained / share,
@@ -102,7 +102,11 @@ def memory(
             numbers.activation * 2 * shape.layers * shape.key_value * members * (step.prompt_tokens + step.longest)
         ),
         "activations": numbers.activation * tokens * layers,
-        "head": numbers.activation * min(TILE, held * step.completion_tokens * shape.vocabulary),
+        "head": numbers.activation * min(TILE, micro_batch * step.completion_tokens * shape.vocabulary),
     }
-    standing = sum(found[name] for name in ("weights", "moments", "reference", "gathered"))
-    return {**found, "peak": standing + max(found["cache"], found["gradients"] + found["activations"] + found["head"])}
+    standing = sum(part_bytes[name] for name in ("weights", "moments", "reference", "gathered"))
+    return {
+        **part_bytes,
+        "peak": standing
+        + max(part_bytes["cache"], part_bytes["gradients"] + part_bytes["activations"] + part_bytes["head"]),
+    }

@@ -179,8 +179,8 @@ def read_shape(path: str | Path) -> Shape:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: --model nowhere: there is no config.json...
     """
-    given = Path(path)
-    file = given / "config.json" if given.is_dir() else given
+    model_path = Path(path)
+    file = model_path / "config.json" if model_path.is_dir() else model_path
     if not file.is_file():
         raise ConfigError(
             f"--model {path}: there is no config.json; give a local model folder or its config.json (one file of a hub"
@@ -219,13 +219,13 @@ def shape_of(config: Mapping[str, Any], source: str = "config.json") -> Shape:
         )
     family = str(config.get("model_type") or "")
     if family and family not in _GATED | _PLAIN:
-        known = ", ".join(sorted(_GATED | _PLAIN))
+        families = ", ".join(sorted(_GATED | _PLAIN))
         raise ConfigError(
-            f'{source}: model_type = "{family}" is no dense decoder whose layers are known here; known are {known}. If'
-            " its layers are like those of "
+            f'{source}: model_type = "{family}" is no dense decoder whose layers are known here; known are {families}.'
+            " If its layers are like those of "
             f"one of them, write that one's name into a copy of the file and give the copy"
         )
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for name, keys in _NAMES.items():
         value = next((config[key] for key in keys if config.get(key) is not None), None)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -233,10 +233,10 @@ def shape_of(config: Mapping[str, Any], source: str = "config.json") -> Shape:
                 f"{source} has no {keys[0]} (a positive number), so the model's size is unknown; give the config.json"
                 " of a causal language model"
             )
-        found[name] = value
-    hidden, heads = found["hidden"], found["heads"]
+        sizes[name] = value
+    hidden, heads = sizes["hidden"], sizes["heads"]
     return Shape(
-        **found,
+        **sizes,
         intermediate=int(
             config.get("intermediate_size") or config.get("n_inner") or config.get("ffn_dim") or 4 * hidden
         ),

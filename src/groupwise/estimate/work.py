@@ -1,4 +1,4 @@
-"""What one training step computes: calls, tokens, operations and bytes of each part, counted from the model's shape and
+"""The work of one training step: calls, tokens, operations and bytes of each part, counted from the model's shape and
 the step's sizes.
 
     layer   F = 2 W + 4 A c      operations a token: W weights of the layer, A width of attention, c mean context
@@ -69,13 +69,11 @@ class Step:
 @final
 @dataclass(frozen=True)
 class Work:
-    """What a part computes on one process.
+    """The work of one part of a step on one process.
 
     Args:
         calls: times the model is run.
-        tokens: that go through it.
-        layer_flops: operations in the layers.
-        head_flops: operations in the head.
+        tokens: tokens that go through the model.
         logits: log-probs of the whole vocabulary that are made, one by one: written tokens times its size.
         bytes_read: weights and cache that must come from memory in calls of few tokens.
     """
@@ -122,7 +120,7 @@ def work(shape: Shape, step: Step, num_processes: int = 1, weight_bytes: int = 4
     forward = read * in_prompt + written * layer
     weights = shape.layers * shape.layer_weights + shape.head_weights
     cached = 2 * shape.layers * shape.key_value * (read * step.group_size + written / 2)
-    found = {
+    part_work = {
         "sampling": Work(
             calls=step.longest,
             tokens=read + written,
@@ -132,7 +130,7 @@ def work(shape: Shape, step: Step, num_processes: int = 1, weight_bytes: int = 4
         )
     }
     if step.reference:
-        found["scoring"] = Work(
+        part_work["scoring"] = Work(
             _passes(step, members), read + written, forward, written * head, written * shape.vocabulary
         )
     share = step.learning_share
@@ -143,10 +141,10 @@ def work(shape: Shape, step: Step, num_processes: int = 1, weight_bytes: int = 4
     times = step.updates * share * (factor + again)
     head_times = step.updates * share * (3 + again)
     logits = step.updates * share * written * shape.vocabulary
-    found["update"] = Work(
+    part_work["update"] = Work(
         passes, step.updates * share * (read + written), times * forward, head_times * written * head, logits
     )
-    return found
+    return part_work
 
 
 def _passes(step: Step, members: float) -> int:

@@ -1,4 +1,4 @@
-"""What follows a run: metrics.jsonl, console, TensorBoard, Weights & Biases."""
+"""The trackers that follow a run: metrics.jsonl, console, TensorBoard, Weights & Biases."""
 
 from groupwise.track.config import TrackConfig, WandbConfig
 from groupwise.track.metrics import MetricsFile, depends_on_machine, read_metrics

@@ -1,4 +1,4 @@
-"""Which trackers follow a run besides `metrics.jsonl`, which is always written."""
+"""The configuration of the trackers that follow a run besides `metrics.jsonl`, which is always written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class WandbConfig(Config):
     """Weights & Biases; needs the extra `track`.
 
     Args:
-        project: the project there.
+        project: the name of the project at Weights & Biases.
         mode: `offline` writes a local folder that `wandb sync` sends later.
 
     Example:
@@ -27,7 +27,7 @@ class WandbConfig(Config):
 
 @final
 class TrackConfig(Config):
-    """What follows a run.
+    """The trackers that follow a run.
 
     Args:
         console: `auto` shows live progress on a terminal and one line a step elsewhere; `lines` and `none` say so.

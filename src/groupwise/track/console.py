@@ -1,4 +1,4 @@
-"""What a person watches: live progress on a terminal, plain lines elsewhere."""
+"""The display that a person watches: live progress on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -85,11 +85,13 @@ class ConsoleTracker:
         # Where rewards begin a run learns fastest.
         kind = "reward" if "reward" in values else "supervised" if "loss_sup" in values else self._kind
         self._kind, self._rows_of_kind = kind, self._rows_of_kind + 1 if kind == self._kind else 1
-        parts = self._parts(values, values)
+        labelled_numbers = self._parts(values, values)
         if step % self._every == 0 or step == self.total_steps or scored or self._rows_of_kind <= _FIRST_ROWS:
             took = [f"{values['step_time']:.2f} s"] if "step_time" in values else []
             alarm = [f"! {self._alarm}"] if self._alarm else []
-            self.console.print(f"step {step}/{self.total_steps}  {'  '.join([*parts, *took, *alarm])}", soft_wrap=True)
+            self.console.print(
+                f"step {step}/{self.total_steps}  {'  '.join([*labelled_numbers, *took, *alarm])}", soft_wrap=True
+            )
 
     def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
         """Members are in `rollouts/`; a terminal shows none."""
@@ -111,15 +113,15 @@ class ConsoleTracker:
             self._view = None
 
     def _parts(self, values: Mapping[str, float], evaluated: Mapping[str, float]) -> list[str]:
-        parts = [
+        labelled_numbers = [
             f"{label} {_short(values[name])}"
             for name, label in (("reward", "reward"), ("loss_sup", "supervised loss"))
             if name in values
         ]
         name = SCORE_PREFIX + self.score if self.score else ""
         if self.score and name in evaluated:
-            parts.append(f"{self._evaluated_on.of(self.score)} {_short(evaluated[name])}")
-        return parts
+            labelled_numbers.append(f"{self._evaluated_on.of(self.score)} {_short(evaluated[name])}")
+        return labelled_numbers
 
 
 def _short(value: float) -> str:
@@ -162,7 +164,7 @@ class _View(Progress):
         )
 
     def get_renderables(self) -> Iterable[RenderableType]:
-        """What is drawn now; a narrow terminal gets one line a number."""
+        """Returns the lines that are drawn now; a narrow terminal gets one line a number."""
         yield self.make_tasks_table(self.tasks)
         lines = self.parts if self._screen.width < _NARROW else ["  ".join(self.parts)]
         for line in filter(None, lines):

@@ -113,7 +113,7 @@ def read_metrics(path: Path) -> Iterator[dict[str, float | int | str | None]]:
 
 
 def depends_on_machine(name: str) -> bool:
-    """Whether a metric is a time or an amount of memory: all that may differ when a run is repeated.
+    """Returns whether a metric is a time or an amount of memory: all that may differ when a run is repeated.
 
     Args:
         name: of a metric.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import ConfigError
-from groupwise.track.shown import as_rgb, images, table
+from groupwise.track.member_table import as_rgb, images, table
 
 
 class TensorboardTracker:
@@ -48,11 +48,11 @@ class TensorboardTracker:
                 "\n".join("| " + " | ".join(_plain(cell) for cell in line) + " |" for line in lines),
                 step,
             )
-        for name, found in images(records).items():
-            if len({image.shape for image in found}) == 1:
-                self._writer.add_images(f"{place}/{name}", np.stack(found), step, dataformats="NHWC")
+        for name, field_images in images(records).items():
+            if len({image.shape for image in field_images}) == 1:
+                self._writer.add_images(f"{place}/{name}", np.stack(field_images), step, dataformats="NHWC")
             else:
-                self._writer.add_image(f"{place}/{name}", found[0], step, dataformats="HWC")
+                self._writer.add_image(f"{place}/{name}", field_images[0], step, dataformats="HWC")
         for name, picture in pictures.items():
             self._writer.add_image(f"{place}/{name}", as_rgb(picture), step, dataformats="HWC")
         self._writer.flush()

@@ -1,4 +1,6 @@
-"""What follows a run, as one interface; a tracker that fails is said once and dropped, and training goes on."""
+"""The interface of everything that follows a run; a tracker that fails is reported once and dropped,
+and training goes on.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ class Tracker(Protocol):
         ...
 
     def members(self, step: int, place: str, records: Sequence[Mapping[str, Any]], pictures: Mapping[str, Any]) -> None:
-        """What the model did, for people: `place` is `rollouts` or `evaluation`; images in records and `pictures` are
-        `uint8`, `[H, W]` or `[H, W, 3]`.
+        """Writes members of a step for people to read: `place` is `rollouts` or `evaluation`; images in
+        records and `pictures` are `uint8`, `[H, W]` or `[H, W, 3]`.
         """
         ...
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from groupwise.config import ConfigError
 from groupwise.track.config import WandbConfig
+from groupwise.track.member_table import as_rgb, images, table
 from groupwise.track.metrics import read_metrics
-from groupwise.track.shown import as_rgb, images, table
 from groupwise.track.wandb_file import rows, wait_until_written
 
 log = logging.getLogger("groupwise")
@@ -77,7 +77,8 @@ class WandbTracker:
         columns, lines = table(records)
         logged: dict[str, Any] = {f"{place}/members": self._wandb.Table(columns=columns, data=lines)} if columns else {}
         logged |= {
-            f"{place}/{name}": [self._wandb.Image(image) for image in found] for name, found in images(records).items()
+            f"{place}/{name}": [self._wandb.Image(image) for image in field_images]
+            for name, field_images in images(records).items()
         }
         logged |= {f"{place}/{name}": self._wandb.Image(as_rgb(picture)) for name, picture in pictures.items()}
         self._log(step, logged)
@@ -142,5 +143,7 @@ def _holds_metrics(row: Mapping[str, Any]) -> bool:
     """A run that an error ended within a step may have logged that step's members alone; theirs are the numbers below a
     `._type`.
     """
-    shown = tuple(name.removesuffix("_type") for name in row if name.endswith("._type"))
-    return any(isinstance(value, int | float) and not name.startswith(("_", *shown)) for name, value in row.items())
+    media_names = tuple(name.removesuffix("_type") for name in row if name.endswith("._type"))
+    return any(
+        isinstance(value, int | float) and not name.startswith(("_", *media_names)) for name, value in row.items()
+    )

@@ -1,4 +1,4 @@
-"""What an offline file of Weights & Biases holds: records of protobuf in the framing of LevelDB's log."""
+"""The content of an offline file of Weights & Biases: records of protobuf in the framing of LevelDB's log."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
         record = messages.Record()  # pyright: ignore[reportAttributeAccessIssue]
         record.ParseFromString(data)
         if record.WhichOneof("record_type") == "history":
-            row = {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+            row = {
+                value.key or ".".join(value.nested_key): json.loads(value.value_json) for value in record.history.item
+            }
             yield {"_step": record.history.step.num, **row}
 
 
@@ -69,8 +71,8 @@ def _is_open_for_writing(path: Path) -> bool:
         # A process that ends while we look, or another person's.
         try:
             if os.readlink(descriptor) == str(path):
-                told = (descriptor.parents[1] / "fdinfo" / descriptor.name).read_text()
-                if int(told.split("flags:")[1].split()[0], 8) & os.O_ACCMODE != os.O_RDONLY:
+                descriptor_info = (descriptor.parents[1] / "fdinfo" / descriptor.name).read_text()
+                if int(descriptor_info.split("flags:")[1].split()[0], 8) & os.O_ACCMODE != os.O_RDONLY:
                     return True
         except (OSError, IndexError):
             continue
@@ -79,7 +81,7 @@ def _is_open_for_writing(path: Path) -> bool:
 
 def _records(data: bytes) -> Iterator[bytes]:
     """Records, put together where they were split between blocks; a record cut off at the end is left out."""
-    place, parts = _HEADER, b""
+    place, fragments = _HEADER, b""
     while place + _HEADER <= len(data):
         left = _BLOCK - place % _BLOCK
         _, length, kind = struct.unpack_from("<IHB", data, place)
@@ -87,10 +89,10 @@ def _records(data: bytes) -> Iterator[bytes]:
         if left < _HEADER or kind == 0:
             place += left
             continue
-        part = data[place + _HEADER : place + _HEADER + length]
-        if len(part) < length:
+        fragment = data[place + _HEADER : place + _HEADER + length]
+        if len(fragment) < length:
             return
         place += _HEADER + length
-        parts = part if kind in (_WHOLE, _FIRST) else parts + part
+        fragments = fragment if kind in (_WHOLE, _FIRST) else fragments + fragment
         if kind in (_WHOLE, _LAST):
-            yield parts
+            yield fragments

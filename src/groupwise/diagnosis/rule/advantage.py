@@ -17,11 +17,11 @@ def _one_sided(stage: Stage) -> Seen | None:
     if mean is None or spread is None or spread.mean <= 0 or abs(mean.mean) <= 0.5 * spread.mean:
         return None
     side = "better" if mean.mean > 0 else "worse"
-    what = (
+    sentence = (
         f"In the last {WINDOW} steps advantages had mean {number(mean.mean)} and spread {number(spread.mean)}: most"
         f" count as {side} than the baseline."
     )
-    return Seen(what, [mean, spread])
+    return Seen(sentence, [mean, spread])
 
 
 def _scale(stage: Stage) -> Seen | None:
@@ -30,15 +30,15 @@ def _scale(stage: Stage) -> Seen | None:
         return None
     # Flat groups have advantage 0; the others' spread is what counts.
     size = spread.mean / (1 - flat.mean) ** 0.5
-    others = [each for name in _OTHERS if (each := stage.last(name)) is not None and each.mean != 0]
+    other_terms = [term for name in _OTHERS if (term := stage.last(name)) is not None and term.mean != 0]
     if size > 10:
         return Seen(f"Advantages of groups that differ have a spread of {number(size)}.", [spread])
-    if size < 0.05 and others:
-        beside = ", ".join(f"{each.metric} {number(each.mean)}" for each in others)
+    if size < 0.05 and other_terms:
+        beside = ", ".join(f"{term.metric} {number(term.mean)}" for term in other_terms)
         return Seen(
             f"Advantages of groups that differ have a spread of {number(size)}, beside other terms of the loss"
             f" ({beside}).",
-            [spread, *others],
+            [spread, *other_terms],
         )
     return None
 

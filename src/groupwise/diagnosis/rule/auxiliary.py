@@ -9,7 +9,7 @@ from groupwise.diagnosis.stage import PLAIN_SUPERVISED, Stage
 
 
 def _plain(stage: Stage, pick: str, count: int) -> Series | None:
-    """The supervised loss without its coefficient, which a schedule may change."""
+    """Returns the supervised loss without its coefficient, which a schedule may change."""
     if not stage.count("lambda_sup"):
         return stage.first("loss_sup", count) if pick == "first" else stage.last("loss_sup", count)
     loss, plain = (
@@ -20,24 +20,24 @@ def _plain(stage: Stage, pick: str, count: int) -> Series | None:
 
 
 def _supervised(stage: Stage) -> Seen | None:
-    first, last = (_plain(stage, pick, WINDOW) for pick in ("first", "last"))
-    if first is None or last is None or stage.count("loss_sup") < 3 * WINDOW:
+    start, last = (_plain(stage, pick, WINDOW) for pick in ("first", "last"))
+    if start is None or last is None or stage.count("loss_sup") < 3 * WINDOW:
         return None
     rate = stage.last("learning_rate")
     if stage.first("reward", 1) is None:
-        if first.above(last):
+        if start.above(last):
             return None
-        what = (
-            f"The supervised loss has not fallen in {stage.count('loss_sup')} steps: {number(first.mean)} at first,"
+        sentence = (
+            f"The supervised loss has not fallen in {stage.count('loss_sup')} steps: {number(start.mean)} at first,"
             f" {number(last.mean)} now."
         )
-        return Seen(what, [first, last, *([rate] if rate else [])])
-    if last.mean < 1.5 * first.mean or not last.above(first):
+        return Seen(sentence, [start, last, *([rate] if rate else [])])
+    if last.mean < 1.5 * start.mean or not last.above(start):
         return None
-    what = f"Beside the policy term the supervised loss rose from {number(first.mean)} to {number(last.mean)}."
+    sentence = f"Beside the policy term the supervised loss rose from {number(start.mean)} to {number(last.mean)}."
     return Seen(
-        what,
-        [first, last],
+        sentence,
+        [start, last],
         advice=(
             "A higher auxiliary.supervised, a lower optimiser.learning_rate or policy_weight, a supervised stage that"
             " is longer."
@@ -62,11 +62,13 @@ def _consistency(stage: Stage) -> Seen | None:
         or (reward and reward_before and reward.above(reward_before))
     ):
         return None
-    what = (
+    sentence = (
         f"The consistency loss rose from {number(earlier.mean)} over {number(before.mean)} to {number(last.mean)} in"
         f" the last {3 * WINDOW} steps"
     )
-    return Seen(f"{what}, and the reward did not rise with it.", [earlier, before, last, *([reward] if reward else [])])
+    return Seen(
+        f"{sentence}, and the reward did not rise with it.", [earlier, before, last, *([reward] if reward else [])]
+    )
 
 
 SUPERVISED_NOT_FALLING = Rule(

@@ -1,4 +1,4 @@
-"""What a rule is: a question people ask, what it reads, when it speaks, what that means and what to set."""
+"""A rule: a question that people ask, the metrics it reads, its thresholds, its meaning and its advice."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from groupwise.diagnosis.stage import Stage
 @final
 @dataclass(frozen=True)
 class Seen:
-    """What a rule saw.
+    """The sentence and the evidence of a rule that fired.
 
     Args:
         what: one sentence with numbers.
@@ -37,13 +37,11 @@ class Rule:
 
     Args:
         name: what findings and the documentation call it.
-        severity: of its findings.
         question: what people ask who meet it.
         reads: the metrics it reads.
         speaks: when it speaks, in words, with its thresholds.
-        means: what it means.
         advice: what to set, by key.
-        look: sees it or not.
+        look: returns the sentence and evidence of a stage on which the rule fires, otherwise `None`.
 
     Example:
         >>> silent = Rule("silent", "note", "Why?", ("reward",), "never", "nothing", "nothing", lambda stage: None)
@@ -61,7 +59,7 @@ class Rule:
     look: Callable[[Stage], Seen | None]
 
     def judge(self, stage: Stage) -> Finding | None:
-        """What it finds in the rows so far.
+        """Returns the finding of the rows so far, or `None`.
 
         Args:
             stage: rows in order, the newest last.
@@ -76,10 +74,7 @@ class Rule:
 
 
 def number(value: float) -> str:
-    """Three digits, for a sentence.
-
-    Args:
-        value: any.
+    """Writes a number with three digits, for a sentence.
 
     Example:
         >>> number(0.12345), number(1e-7)
@@ -89,15 +84,14 @@ def number(value: float) -> str:
 
 
 def rewards_rise(stage: Stage, count: int = WINDOW) -> bool:
-    """Whether the newest rewards lie above those just before them, or above the first by more than noise.
+    """Returns whether the newest rewards lie above those just before them, or above the first by more than noise.
 
     Args:
-        stage: the rows.
         count: how many steps are compared.
     """
-    last, before, first = (
+    last, before, start = (
         stage.last("reward", count),
         stage.before("reward", count, count),
         stage.first("reward", count),
     )
-    return bool(last and ((before and last.above(before)) or (first and last.above(first))))
+    return bool(last and ((before and last.above(before)) or (start and last.above(start))))

@@ -21,39 +21,43 @@ _WHOLE_ADVICE = (
 
 
 def _off_policy(stage: Stage) -> tuple[Series, float] | None:
-    """The share of clipped decisions, and the share of updates in which the ratio could differ from one."""
+    """Returns the share of clipped decisions, and the share of updates in which the ratio could differ from one."""
     clipped, share = stage.last("clip_ratio/region_mean"), stage.last("on_policy_share")
     return None if clipped is None or share is None or share.mean > 0.9 else (clipped, 1 - share.mean)
 
 
 def _never(stage: Stage) -> Seen | None:
-    found = _off_policy(stage)
-    if found is None or max(found[0].values) > 0:
+    off_policy = _off_policy(stage)
+    if off_policy is None or max(off_policy[0].values) > 0:
         return None
-    spread = [each for name in ("ratio/p1", "ratio/p99") if (each := stage.last(name)) is not None]
-    what = (
-        f"In the last {WINDOW} steps the clip touched no decision, although {found[1]:.0%} of the updates were"
+    spread = [quantile for name in ("ratio/p1", "ratio/p99") if (quantile := stage.last(name)) is not None]
+    sentence = (
+        f"In the last {WINDOW} steps the clip touched no decision, although {off_policy[1]:.0%} of the updates were"
         " off-policy"
     )
     return Seen(
-        what
-        + (f" (1 % and 99 % of the ratios: {', '.join(number(each.mean) for each in spread)})." if spread else "."),
-        [found[0], *spread],
+        sentence
+        + (
+            f" (1 % and 99 % of the ratios: {', '.join(number(quantile.mean) for quantile in spread)})."
+            if spread
+            else "."
+        ),
+        [off_policy[0], *spread],
     )
 
 
 def _mostly(stage: Stage) -> Seen | None:
-    found = _off_policy(stage)
+    off_policy = _off_policy(stage)
     # The first update on a batch has ratio one, and no clip acts on it.
-    if found is None or (share := min(1.0, found[0].mean / found[1])) <= _MOST:
+    if off_policy is None or (share := min(1.0, off_policy[0].mean / off_policy[1])) <= _MOST:
         return None
-    what = f"In the last {WINDOW} steps {share:.0%} of the decisions of off-policy updates were beyond the clip"
+    sentence = f"In the last {WINDOW} steps {share:.0%} of the decisions of off-policy updates were beyond the clip"
     kind = stage.setting("objective.ratio.kind")
-    if kind not in _WHOLE or found[0].mean > _MOST:
-        return Seen(f"{what}, {found[0].mean:.0%} of all.", [found[0]])
+    if kind not in _WHOLE or off_policy[0].mean > _MOST:
+        return Seen(f"{sentence}, {off_policy[0].mean:.0%} of all.", [off_policy[0]])
     return Seen(
-        f"{what}, {found[0].mean:.0%} of all: ratio.kind = {kind} bounds a member as a whole.",
-        [found[0]],
+        f"{sentence}, {off_policy[0].mean:.0%} of all: ratio.kind = {kind} bounds a member as a whole.",
+        [off_policy[0]],
         "note",
         _WHOLE_MEANS,
         _WHOLE_ADVICE,

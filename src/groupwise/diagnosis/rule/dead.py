@@ -7,13 +7,18 @@ from groupwise.diagnosis.series import WINDOW
 from groupwise.diagnosis.stage import Stage
 
 
-def _dead(stage: Stage, sign: str, kind: str, other: str) -> Seen | None:
-    share, others = stage.last(f"zero_gradient_fraction/{sign}"), stage.last(f"zero_gradient_fraction/{other}")
+def _dead(stage: Stage, sign: str, kind: str, opposite_sign: str) -> Seen | None:
+    share, opposite_share = (
+        stage.last(f"zero_gradient_fraction/{sign}"),
+        stage.last(f"zero_gradient_fraction/{opposite_sign}"),
+    )
     if share is None or share.mean <= 0.5:
         return None
-    what = f"{share.mean:.0%} of the decisions of {kind} members gave no gradient in the last {WINDOW} steps"
-    beside = f" ({others.mean:.0%} of the {'good' if sign == 'negative' else 'bad'} ones)" if others else ""
-    return Seen(f"{what}{beside}.", [share, *([others] if others else [])])
+    sentence = f"{share.mean:.0%} of the decisions of {kind} members gave no gradient in the last {WINDOW} steps"
+    beside = (
+        f" ({opposite_share.mean:.0%} of the {'good' if sign == 'negative' else 'bad'} ones)" if opposite_share else ""
+    )
+    return Seen(f"{sentence}{beside}.", [share, *([opposite_share] if opposite_share else [])])
 
 
 def _negatives(stage: Stage) -> Seen | None:

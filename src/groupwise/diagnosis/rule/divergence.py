@@ -10,12 +10,12 @@ from groupwise.diagnosis.stage import Stage
 
 def _look(stage: Stage) -> Seen | None:
     count = stage.count("kl")
-    first, last = stage.first("kl", WINDOW // 2), stage.last("kl", WINDOW // 2)
+    start, last = stage.first("kl", WINDOW // 2), stage.last("kl", WINDOW // 2)
     before = stage.kl_before(WINDOW // 2, max(WINDOW // 2, count // 3))
     reward = stage.ends("reward", WINDOW // 2)
-    if first is None or last is None or before is None or reward is None or count < 2 * WINDOW:
+    if start is None or last is None or before is None or reward is None or count < 2 * WINDOW:
         return None
-    grown, earlier = last.mean - before.mean, max(before.mean - first.mean, 0.0)
+    grown, earlier = last.mean - before.mean, max(before.mean - start.mean, 0.0)
     # A drift at constant pace grows by half as much in the last third as in the two before; a random walk's square by a
     # little more than they.
     accelerates = last.mean > UNMOVED and grown > 3 * earlier and last.mean > 2 * before.mean and last.above(before)
@@ -25,18 +25,19 @@ def _look(stage: Stage) -> Seen | None:
         return None
     if not (accelerates or far) or reward[1].above(reward[0]):
         return None
-    what = (
+    sentence = (
         f"The divergence from the reference went from {number(before.mean)} to {number(last.mean)} nats a decision in"
         " the last third of the steps"
     )
     return Seen(
-        f"{what}, and the reward has not risen ({number(reward[0].mean)} at first, {number(reward[1].mean)} now).",
+        f"{sentence}, and the reward has not risen ({number(reward[0].mean)} at first, {number(reward[1].mean)} now).",
         [before, last, reward[1]],
     )
 
 
 def _allowed(stage: Stage) -> float | None:
-    """Give the divergence in nats up to which a coefficient that follows it is content: it falls below that by design.
+    """Returns the divergence in nats up to which a coefficient that follows it is content: it falls below that by
+    design.
 
     Returns:
         `upper` of a multiplicative coefficient, `target` of an adaptive one, None of any other.

@@ -8,23 +8,23 @@ from groupwise.diagnosis.stage import Stage
 
 
 def entropy(stage: Stage, count: int) -> tuple[Series, Series] | None:
-    """The first and newest entropy, exact where the loss reads it, otherwise estimated by the surprisal; `None` of a
-    density, whose entropy has no zero.
+    """Returns the first and newest entropy, exact where the loss reads it, otherwise estimated by the surprisal; `None`
+    of a density, whose entropy has no zero.
 
     Args:
         stage: the rows.
         count: steps at either end.
     """
     for metric in ("entropy", "surprisal"):
-        found = stage.ends(metric, count)
-        if found is not None:
-            return found if min(min(found[0].values), min(found[1].values)) >= 0 and found[0].mean > 0 else None
+        ends = stage.ends(metric, count)
+        if ends is not None:
+            return ends if min(min(ends[0].values), min(ends[1].values)) >= 0 and ends[0].mean > 0 else None
     return None
 
 
 def unused(stage: Stage, count: int, share: float = 0.5) -> tuple[Series, Series] | None:
-    """The best of a group at the start and the reward now, where less than a share of the way from the start's mean to
-    that best was gone.
+    """Returns the best of a group at the start and the reward now, where less than a share of the way from the start's
+    mean to that best was gone.
 
     Args:
         stage: the rows.
@@ -34,9 +34,9 @@ def unused(stage: Stage, count: int, share: float = 0.5) -> tuple[Series, Series
     best, reward = stage.first("groups/best", count), stage.ends("reward", count)
     if best is None or reward is None:
         return None
-    first, last = reward
+    start, last = reward
     return (
-        (best, last) if best.mean > first.mean and last.mean - first.mean < share * (best.mean - first.mean) else None
+        (best, last) if best.mean > start.mean and last.mean - start.mean < share * (best.mean - start.mean) else None
     )
 
 
@@ -51,12 +51,12 @@ def _look(stage: Stage) -> Seen | None:
         ends, missed = entropy(stage, count), unused(stage, count, _SHARE)
         if ends is None or missed is None or ends[1].mean > 0.1 * ends[0].mean:
             continue
-        (first, last), (best, reward) = ends, missed
-        what = (
-            f"Entropy fell from {number(first.mean)} to {number(last.mean)} nats a decision while the reward is"
+        (start, last), (best, reward) = ends, missed
+        sentence = (
+            f"Entropy fell from {number(start.mean)} to {number(last.mean)} nats a decision while the reward is"
             f" {number(reward.mean)}; the best of a group had {number(best.mean)} at the start."
         )
-        return Seen(what, [first, last, best, reward])
+        return Seen(sentence, [start, last, best, reward])
     return None
 
 

@@ -20,24 +20,24 @@ _TRY_AGAIN = (
 
 
 def _look(stage: Stage) -> Seen | None:
-    flat, reward, first = stage.last("frac_reward_zero_std"), stage.last("reward"), stage.first("reward")
-    if flat is None or reward is None or first is None or flat.mean < 0.95:
+    flat, reward, start = stage.last("frac_reward_zero_std"), stage.last("reward"), stage.first("reward")
+    if flat is None or reward is None or start is None or flat.mean < 0.95:
         return None
-    what = (
+    sentence = (
         f"{flat.mean:.0%} of the groups of the last {WINDOW} steps had equal rewards (mean reward"
         f" {number(reward.mean)})."
     )
-    if reward.above(first) and reward.mean > first.mean:
-        risen = f"The reward has risen from {number(first.mean)} and the members of a group now all earn the same"
+    if reward.above(start) and reward.mean > start.mean:
+        risen = f"The reward has risen from {number(start.mean)} and the members of a group now all earn the same"
         if (wrong := stage.last("groups/all_wrong")) is not None and wrong.mean > _MOST_WRONG:
             means = (
                 f"{risen}, in {wrong.mean:.0%} of the groups nothing: there the policy is sure and wrong, and since all"
                 " members are alike nothing corrects it."
             )
-            return Seen(what, [flat, wrong, reward], "warning", means, _TRY_AGAIN)
+            return Seen(sentence, [flat, wrong, reward], "warning", means, _TRY_AGAIN)
         if _grown(stage):
             return Seen(
-                what,
+                sentence,
                 [flat, reward],
                 "warning",
                 f"{risen}, while answers grew: perhaps length is what was learnt.",
@@ -45,20 +45,22 @@ def _look(stage: Stage) -> Seen | None:
             )
         if not _judged(stage):
             return Seen(
-                what,
+                sentence,
                 [flat, reward],
                 "note",
                 f"{risen}. Whether they earn it as was meant is not measured: the run has no judge.",
                 _LOOK,
             )
         means = f"{risen}, and no judge has fallen: what the prompts could teach is learnt."
-        return Seen(what, [flat, reward], "note", means, "Stop here, or go on with harder prompts or a finer reward.")
-    return Seen(what, [flat, reward])
+        return Seen(
+            sentence, [flat, reward], "note", means, "Stop here, or go on with harder prompts or a finer reward."
+        )
+    return Seen(sentence, [flat, reward])
 
 
 def _grown(stage: Stage) -> bool:
-    """Whether answers are half as long again as when the stage began, or the length limit now cuts off what it did not
-    cut off then.
+    """Returns whether answers are half as long again as when the stage began, or the length limit now cuts off what it
+    did not cut off then.
     """
     lengths, cut = stage.ends("completions/mean_length"), stage.ends("completions/clipped_ratio")
     longer = lengths is not None and lengths[1].mean >= 1.5 * lengths[0].mean and lengths[1].above(lengths[0])
@@ -66,12 +68,14 @@ def _grown(stage: Stage) -> bool:
 
 
 def _judged(stage: Stage) -> bool:
-    """Whether judges, which are not trained on, are measured, and none has fallen."""
-    rows = [ends for name in stage.rewards(weighted=False) if (ends := stage.ends(f"rewards/{name}/mean")) is not None]
+    """Returns whether judges, which are not trained on, are measured, and none has fallen."""
+    judge_ends = [
+        ends for name in stage.rewards(weighted=False) if (ends := stage.ends(f"rewards/{name}/mean")) is not None
+    ]
     evaluated = stage.evaluated_judges()
     return (
-        bool(rows or evaluated)
-        and not any(first.above(last) for first, last in rows)
+        bool(judge_ends or evaluated)
+        and not any(start.above(last) for start, last in judge_ends)
         and all(series.values[-1] >= series.values[0] for series in evaluated)
     )
 

@@ -20,16 +20,16 @@ def _look(stage: Stage) -> Seen | None:
             or judge[0].mean - judge[1].mean < 0.25 * spread.mean
         ):
             continue
-        what = (
+        sentence = (
             f"The reward rose from {number(reward[0].mean)} to {number(reward[1].mean)} while the judge {name}, which"
             f" is not trained on, fell from {number(judge[0].mean)} to {number(judge[1].mean)}."
         )
-        return Seen(what, [*reward, *judge])
+        return Seen(sentence, [*reward, *judge])
     return _evaluated(stage, reward)
 
 
 def _evaluated(stage: Stage, reward: tuple[Series, Series]) -> Seen | None:
-    """The same of judges that only evaluations measure: few numbers, so that a fall must be a tenth of the first."""
+    """Compares judges that only evaluations measure: few numbers, so that a fall must be a tenth of the first."""
     evaluated = {seen.metric: seen for seen in stage.evaluated}
     for seen in stage.evaluated_judges():
         metric = seen.metric
@@ -37,15 +37,15 @@ def _evaluated(stage: Stage, reward: tuple[Series, Series]) -> Seen | None:
         # Where the reward of the evaluations falls as well, nothing is earned: the policy is worse in every way.
         if paid and len(paid) > 1 and paid.values[-1] < paid.values[0]:
             continue
-        first, last = seen.values[0], seen.values[-1]
-        if first - last <= 0.1 * abs(first):
+        start, last = seen.values[0], seen.values[-1]
+        if start - last <= 0.1 * abs(start):
             continue
-        what = (
+        sentence = (
             f"The reward rose from {number(reward[0].mean)} to {number(reward[1].mean)} while"
             f" {metric.removeprefix('eval/')} of the evaluations,"
         )
         return Seen(
-            f"{what} a judge that is not trained on, fell from {number(first)} to {number(last)}.", [*reward, seen]
+            f"{sentence} a judge that is not trained on, fell from {number(start)} to {number(last)}.", [*reward, seen]
         )
     return None
 

@@ -13,13 +13,11 @@ UNMOVED = 1e-3
 
 
 def stands_still(stage: Stage) -> bool:
-    """Whether most steps make updates and the policy is where it was: its surprisal has changed by less than 2 % and
-    less than two standard errors.
+    """Returns whether most steps make updates and the policy is where it was: its surprisal has changed by less than 2
+    % and less than two standard errors.
 
     Densities have no surprisal: there the KL alone tells, where there is one.
 
-    Args:
-        stage: the rows.
     """
     ends, taken, kl = stage.ends("surprisal"), stage.last("updates/taken"), stage.last("kl")
     if (
@@ -30,8 +28,8 @@ def stands_still(stage: Stage) -> bool:
         return False
     if ends is None:
         return kl is not None
-    first, last = ends
-    return abs(last.mean - first.mean) <= 0.02 * abs(first.mean) and not last.above(first) and not first.above(last)
+    start, last = ends
+    return abs(last.mean - start.mean) <= 0.02 * abs(start.mean) and not last.above(start) and not start.above(last)
 
 
 def _high(stage: Stage) -> Seen | None:
@@ -47,11 +45,11 @@ def _high(stage: Stage) -> Seen | None:
         and share.mean < 0.9
         and (sample.mean < 0.5 or high.mean > 3 or low.mean < 1 / 3)
     ):
-        what = (
+        sentence = (
             f"Within one batch the ratios spread from {number(low.mean)} to {number(high.mean)} (1 % and 99 %),"
             f" effective sample size {number(sample.mean)}."
         )
-        return Seen(what, [low, high, sample])
+        return Seen(sentence, [low, high, sample])
     # On-policy: how fast the sampler itself turns deterministic.
     surprisal = stage.ends("surprisal", _FEW)
     if (
@@ -61,15 +59,15 @@ def _high(stage: Stage) -> Seen | None:
         or (missed := unused(stage, _FEW)) is None
     ):
         return None
-    first, last = surprisal
-    if last.mean > 0.1 * first.values[0]:
+    start, last = surprisal
+    if last.mean > 0.1 * start.values[0]:
         return None
-    what = (
-        f"Within {stage.num_steps} steps the surprisal of what is sampled fell from {number(first.values[0])} to"
+    sentence = (
+        f"Within {stage.num_steps} steps the surprisal of what is sampled fell from {number(start.values[0])} to"
         f" {number(last.mean)} nats a decision, and the reward is {number(missed[1].mean)}, where the best of a group"
         f" had {number(missed[0].mean)} at the start."
     )
-    return Seen(what, [first, last, *missed])
+    return Seen(sentence, [start, last, *missed])
 
 
 def _low(stage: Stage) -> Seen | None:
@@ -87,13 +85,13 @@ def _low(stage: Stage) -> Seen | None:
         or not stands_still(stage)
     ):
         return None
-    shown = [f"surprisal {number(surprisal[0].mean)} first, {number(surprisal[1].mean)} now"] if surprisal else []
-    shown += [f"KL {number(kl.mean)} nats a decision"] if kl else []
-    what = (
+    movements = [f"surprisal {number(surprisal[0].mean)} first, {number(surprisal[1].mean)} now"] if surprisal else []
+    movements += [f"KL {number(kl.mean)} nats a decision"] if kl else []
+    sentence = (
         f"In {stage.num_steps} steps with updates (learning rate {number(rate.mean)}) the policy has not moved:"
-        f" {', '.join(shown)}; reward {number(reward[0].mean)} first, {number(reward[1].mean)} now."
+        f" {', '.join(movements)}; reward {number(reward[0].mean)} first, {number(reward[1].mean)} now."
     )
-    return Seen(what, [rate, *(surprisal or ()), *([kl] if kl else []), *reward])
+    return Seen(sentence, [rate, *(surprisal or ()), *([kl] if kl else []), *reward])
 
 
 LEARNING_RATE_TOO_HIGH = Rule(

@@ -12,14 +12,14 @@ def _look(stage: Stage) -> Seen | None:
     reward = stage.last("reward")
     if ends is None or reward is None:
         return None
-    first, last = ends
-    if last.mean < 1.5 * first.mean or not last.above(first) or rewards_rise(stage):
+    start, last = ends
+    if last.mean < 1.5 * start.mean or not last.above(start) or rewards_rise(stage):
         return None
-    what = (
-        f"Members grew from {number(first.mean)} to {number(last.mean)} decisions, and the reward did not rise with"
+    sentence = (
+        f"Members grew from {number(start.mean)} to {number(last.mean)} decisions, and the reward did not rise with"
         f" them ({number(reward.mean)} now)."
     )
-    return Seen(what, [first, last, reward])
+    return Seen(sentence, [start, last, reward])
 
 
 LENGTH_CREEP = Rule(

@@ -1,4 +1,4 @@
-"""What the policy loss's value says, and what it does not."""
+"""The value of the policy loss: it says little about learning, and rules name the cases in which it does."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ def _zero(stage: Stage) -> Seen | None:
         or max(map(abs, loss.values)) > 1e-3 * spread.mean
     ):
         return None
-    what = (
+    sentence = (
         f"The policy loss of the first {_FEW} steps is {number(max(map(abs, loss.values)))} at most in size, with a"
         f" gradient of norm {number(norm.mean)}."
     )
-    return Seen(what, [loss, norm])
+    return Seen(sentence, [loss, norm])
 
 
 def _grows(stage: Stage) -> Seen | None:
     ends, share, spread = stage.ends("loss_pg"), stage.last("on_policy_share"), stage.last("advantages_std")
     if ends is None or share is None or spread is None or share.mean > 0.9:
         return None
-    first, last = ends
+    start, last = ends
     if (
         last.mean <= 0
-        or last.mean < 3 * abs(first.mean)
-        or last.mean - first.mean < 0.05 * spread.mean
-        or not last.above(first, errors=4.0)
+        or last.mean < 3 * abs(start.mean)
+        or last.mean - start.mean < 0.05 * spread.mean
+        or not last.above(start, errors=4.0)
     ):
         return None
-    return Seen(f"The policy loss went from {number(first.mean)} to {number(last.mean)}.", [first, last])
+    return Seen(f"The policy loss went from {number(start.mean)} to {number(last.mean)}.", [start, last])
 
 
 LOSS_ZERO = Rule(

@@ -27,11 +27,11 @@ def _flat(stage: Stage) -> Seen | None:
     # A reward that had risen and stays is at its end, not flat.
     if stage.windows.risen or _all_flat(stage):
         return None
-    what = (
+    sentence = (
         f"The reward has not risen in {count} steps: {number(ends[0].mean)} at first, {number(ends[1].mean)} now (a"
         f" rise of {number(most)} at most)."
     )
-    return Seen(what, [*ends, spread])
+    return Seen(sentence, [*ends, spread])
 
 
 def _all_flat(stage: Stage) -> bool:
@@ -44,8 +44,8 @@ def _falls(stage: Stage) -> Seen | None:
 
 
 def _evaluated(stage: Stage) -> Seen | None:
-    """Of a stage too short for windows, or whose reward fell with its first steps; a fall that no luck of the
-    evaluation's prompts explains.
+    """Judges the evaluations of a stage too short for windows, or whose reward fell with its first steps; a fall that
+    no luck of the evaluation's prompts explains.
     """
     spread = stage.first("reward_std", _FEW)
     if spread is None:
@@ -53,9 +53,9 @@ def _evaluated(stage: Stage) -> Seen | None:
     for seen in stage.evaluated:
         if not seen.metric.endswith("/reward"):
             continue
-        first, last = seen.values[0], seen.values[-1]
-        if first - last > max(spread.mean, 0.1 * abs(first)):
-            return Seen(f"The reward of the evaluations fell from {number(first)} to {number(last)}.", [seen, spread])
+        start, last = seen.values[0], seen.values[-1]
+        if start - last > max(spread.mean, 0.1 * abs(start)):
+            return Seen(f"The reward of the evaluations fell from {number(start)} to {number(last)}.", [seen, spread])
     return None
 
 

@@ -21,18 +21,18 @@ def _width(stage: Stage) -> float:
 def _look(stage: Stage) -> Seen | None:
     gap, width = stage.last("sampling/rescoring_difference/mean", _FEW), _width(stage)
     if gap is not None and gap.mean > 0.1 * width:
-        what = (
+        sentence = (
             f"Scored again before its first update, the policy is {number(gap.mean)} nats a decision away from what was"
             " recorded while it sampled"
         )
-        return Seen(f"{what}; the trust region is {number(width)} wide.", [gap])
+        return Seen(f"{sentence}; the trust region is {number(width)} wide.", [gap])
     share, low, high = (stage.last(name, _FEW) for name in ("on_policy_share", "ratio/p1", "ratio/p99"))
     if share and low and high and share.mean == 1 and (high.mean > 1.05 or low.mean < 0.95):
-        what = (
+        sentence = (
             f"With one update a batch every ratio should be 1, and 1 % of them are below {number(low.mean)} or above"
             f" {number(high.mean)}."
         )
-        return Seen(what, [low, high])
+        return Seen(sentence, [low, high])
     return None
 
 

@@ -14,41 +14,44 @@ def _dominates(stage: Stage) -> Seen | None:
     shares = {name: share for name in names if (share := stage.last(f"rewards/{name}/share")) is not None}
     if len(names) < 2 or not shares:
         return None
-    first = max(shares, key=lambda name: shares[name].mean)
+    dominant = max(shares, key=lambda name: shares[name].mean)
     # A part that no longer varies is done, not drowned.
     others = [
         name
         for name in names
-        if name != first
+        if name != dominant
         and (std := stage.last(f"rewards/{name}/std")) is not None
         and std.mean > 0.05 * _size(stage, name, std)
     ]
-    if shares[first].mean <= 0.95 or not others:
+    if shares[dominant].mean <= 0.95 or not others:
         return None
-    spreads = [series for name in (first, *others) if (series := stage.last(f"rewards/{name}/std")) is not None]
-    weights = [series for name in (first, *others) if (series := stage.last(f"rewards/{name}/weight", 1)) is not None]
+    spreads = [series for name in (dominant, *others) if (series := stage.last(f"rewards/{name}/std")) is not None]
+    weights = [
+        series for name in (dominant, *others) if (series := stage.last(f"rewards/{name}/weight", 1)) is not None
+    ]
     beside = ", ".join(
         f"{name}: spread {number(spread.mean)}, weight {number(weight.mean)}"
-        for name, spread, weight in zip((first, *others), spreads, weights, strict=False)
+        for name, spread, weight in zip((dominant, *others), spreads, weights, strict=False)
     )
-    what = f"Reward {first} makes {shares[first].mean:.1%} of what the members of a group are compared by ({beside})."
-    return Seen(what, [shares[first], *spreads])
+    share = shares[dominant].mean
+    sentence = f"Reward {dominant} makes {share:.1%} of what the members of a group are compared by ({beside})."
+    return Seen(sentence, [shares[dominant], *spreads])
 
 
 def _size(stage: Stage, name: str, std: Series) -> float:
-    """The scale of a reward: its mean and its spread together."""
+    """Returns the scale of a reward: its mean and its spread together."""
     mean = stage.last(f"rewards/{name}/mean")
     return math.hypot(mean.mean if mean else 0.0, std.mean)
 
 
 def _missing(stage: Stage) -> Seen | None:
     shares = {name: share for name in _names(stage) if (share := stage.last(f"rewards/{name}/missing")) is not None}
-    first = max(shares, key=lambda name: shares[name].mean, default="")
-    if not first or shares[first].mean <= 0.2:
+    worst = max(shares, key=lambda name: shares[name].mean, default="")
+    if not worst or shares[worst].mean <= 0.2:
         return None
     return Seen(
-        f"Reward {first} had no value for {shares[first].mean:.0%} of the members of the last {WINDOW} steps.",
-        [shares[first]],
+        f"Reward {worst} had no value for {shares[worst].mean:.0%} of the members of the last {WINDOW} steps.",
+        [shares[worst]],
     )
 
 

@@ -19,14 +19,16 @@ def _look(stage: Stage) -> Seen | None:
     cut = stage.last("completions/clipped_ratio")
     if cut is None or cut.mean < 0.9:
         return None
-    what = f"{cut.mean:.0%} of the members of the last {WINDOW} steps were cut off by the length limit."
+    sentence = f"{cut.mean:.0%} of the members of the last {WINDOW} steps were cut off by the length limit."
     start = stage.first("completions/clipped_ratio", _START)
     if start is None or start.mean > 0.5:
         return Seen(
-            what, [cut], advice="A higher domain.sampling.max_new_tokens, or stop strings that fit the model's format."
+            sentence,
+            [cut],
+            advice="A higher domain.sampling.max_new_tokens, or stop strings that fit the model's format.",
         )
     return Seen(
-        what,
+        sentence,
         [start, cut],
         means=f"In the first {_START} steps {start.mean:.0%} were{_growth(stage)}: {_CAUSES}.",
         advice=_HOLD,
@@ -34,11 +36,11 @@ def _look(stage: Stage) -> Seen | None:
 
 
 def _growth(stage: Stage) -> str:
-    first, last = stage.first("completions/mean_length", _START), stage.last("completions/mean_length")
+    start, last = stage.first("completions/mean_length", _START), stage.last("completions/mean_length")
     return (
         ""
-        if first is None or last is None
-        else f", and answers have grown from {number(first.mean)} to {number(last.mean)} decisions"
+        if start is None or last is None
+        else f", and answers have grown from {number(start.mean)} to {number(last.mean)} decisions"
     )
 
 

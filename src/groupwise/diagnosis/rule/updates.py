@@ -20,7 +20,7 @@ def _none(stage: Stage) -> Seen | None:
     )
     return Seen(
         f"None of the last {WINDOW} steps updated the policy: {because}.",
-        [taken, *(each for each in (broken, flat) if each)],
+        [taken, *(series for series in (broken, flat) if series)],
     )
 
 

@@ -11,7 +11,7 @@ from groupwise.config import read_json
 from groupwise.objective import ObjectiveState
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.track import MetricsFile, Trackers
-from groupwise.track.alike import alike
+from groupwise.track.decimals import same_decimals
 from groupwise.training.job import Domains, Job, Recipe
 from groupwise.training.progress import Progress
 from groupwise.training.run.evaluation import metric_name
@@ -53,7 +53,7 @@ def run_controls(session: Session, job: Job, state: TrainState, domains: Domains
             ):
                 return None, False
         summary = read_json(folder.summary)
-        before, after = alike([summary["before"], summary["after"]])
+        before, after = same_decimals([summary["before"], summary["after"]])
         session.say(f"control {name}: {evaluated_on.of(summary['metric'])} {before} before, {after} after")
         scores.append(summary["after"])
     return (scores[0] if scores else None), True

@@ -1,5 +1,5 @@
-"""Members as trackers show them: a table of texts and numbers, and the images apart. Both trackers take these, so both
-show the same.
+"""The members of a step as a table of texts and numbers, and their images beside it. TensorBoard and Weights & Biases
+show the same table and the same images.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy as np
 
 _MOST_MEMBERS = 16
 _LONGEST = 2000
-"""Characters of a cell: a tracker is for looking, the whole is in `rollouts/`."""
+"""The most characters of a cell: `rollouts/` has the full text."""
 
 
 def table(records: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """The first records as columns and rows of text, without images.
+    """Lays out the first records as columns and rows of text, without images.
 
     Args:
         records: JSON-able but for images.
@@ -28,13 +28,13 @@ def table(records: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[st
         >>> table([{"prompt": "2+2", "rewards": {"correct": 1.0}}, {"prompt": "1+1", "reward": None}])
         (['prompt', 'rewards', 'reward'], [['2+2', '{"correct": 1.0}', ''], ['1+1', '', '']])
     """
-    kept = records[:_MOST_MEMBERS]
-    columns = list(dict.fromkeys(name for record in kept for name, value in record.items() if not is_image(value)))
-    return columns, [[_cell(record.get(name)) for name in columns] for record in kept]
+    members = records[:_MOST_MEMBERS]
+    columns = list(dict.fromkeys(name for record in members for name, value in record.items() if not is_image(value)))
+    return columns, [[_cell(record.get(name)) for name in columns] for record in members]
 
 
 def images(records: Sequence[Mapping[str, Any]]) -> dict[str, list[np.ndarray]]:
-    """The images of the first records by the name they have there, `[H, W, 3]` each.
+    """Collects the images of the first records by the name of their field, `[H, W, 3]` each.
 
     Args:
         records: some values may be images.
@@ -42,25 +42,21 @@ def images(records: Sequence[Mapping[str, Any]]) -> dict[str, list[np.ndarray]]:
     Returns:
         name -> images, in the records' order.
     """
-    found: dict[str, list[np.ndarray]] = {}
+    images_by_field: dict[str, list[np.ndarray]] = {}
     for record in records[:_MOST_MEMBERS]:
         for name, value in record.items():
             if is_image(value):
-                found.setdefault(name, []).append(as_rgb(value))
-    return found
+                images_by_field.setdefault(name, []).append(as_rgb(value))
+    return images_by_field
 
 
 def is_image(value: Any) -> bool:
-    """Whether a value is an image: an array or tensor.
-
-    Args:
-        value: of a record.
-    """
+    """Returns whether a value of a record is an image: an array or tensor."""
     return hasattr(value, "shape") and hasattr(value, "dtype")
 
 
 def as_rgb(image: Any) -> np.ndarray:
-    """`[H, W, 3]` bytes.
+    """Converts an image to `[H, W, 3]` bytes.
 
     Args:
         image: `uint8`, `[H, W]` or `[H, W, 3]`.

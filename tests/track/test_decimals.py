@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from groupwise.track.alike import alike
+from groupwise.track.decimals import same_decimals
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,12 @@ from groupwise.track.alike import alike
     ],
 )
 def test_as_many_decimals_as_tell_them_apart(values: list[float | None], printed: list[str]) -> None:
-    assert alike(values) == printed
+    assert same_decimals(values) == printed
 
 
 def test_what_is_no_number_is_printed_and_does_not_count() -> None:
-    assert alike([math.nan, math.inf, 0.5]) == ["nan", "inf", "0.500"]
+    assert same_decimals([math.nan, math.inf, 0.5]) == ["nan", "inf", "0.500"]
 
 
 def test_noise_in_the_last_bits_is_not_told_apart() -> None:
-    assert alike([27.8, 27.8 + 4e-15]) == ["27.8", "27.8"]
+    assert same_decimals([27.8, 27.8 + 4e-15]) == ["27.8", "27.8"]
