@@ -13,21 +13,6 @@ from pathlib import Path
 from typing import Any
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """Returns the lines in the order in which they were written; one that was cut off is left out.
-
-    Args:
-        path: a file of JSON lines; it may be missing.
-    """
-    rows = []
-    for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
-        try:
-            rows.append(json.loads(text))
-        except json.JSONDecodeError:
-            continue
-    return rows
-
-
 def append_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Appends a line for each row, in one write, also behind a line that was cut off.
 

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import seeds_table
-from resumable import append_lines, minutes, read_lines, run_main
+from resumable import append_lines, minutes, run_main
 from seeds_run import fingerprint, measured
 
 from groupwise.config import ConfigError
 from groupwise.experiment.catalogue import find, shipped
+from groupwise.runs import read_lines
 
 HERE = Path(__file__).resolve().parent
 LINES = HERE / "results" / "seeds.jsonl"
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = asked.only or list(ORDER)
     wanted = [(name, seed) for name in names for seed in range(asked.first_seed, asked.first_seed + asked.seeds)]
     if not asked.table:
-        made = {_place(row) for row in read_lines(asked.lines)}
+        made = {_place(row) for row in read_lines(asked.lines).rows}
         missing = [(name, seed) for name, seed in wanted if (name, seed, fingerprint(name)) not in made]
         print(
             f"{len(wanted) - len(missing)} of {len(wanted)} runs are there; {len(missing)} to make, each within"
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             row = measured(name, seed, asked.runs / f"{Path(name).stem}-{seed}", 60 * asked.minutes, keep=asked.keep)
             append_lines(asked.lines, [row])
             print(f"{place}/{len(missing)}  {seeds_table.line(row)}", flush=True)
-    rows = current(read_lines(asked.lines))
+    rows = current(read_lines(asked.lines).rows)
     table = asked.lines.with_suffix(".md")
     table.write_text(seeds_table.document(rows, ORDER, NEED_A_MODEL), encoding="utf-8")
     print(f"written to {table}")

@@ -188,17 +188,17 @@ def test_a_line_that_was_cut_off_is_left_out_and_takes_no_other_along(seeds: Any
     lines.write_text(json.dumps(row(10)) + '\n{"experiment": "langu')
     seeds.append_lines(lines, [row(11)])
     seeds.append_lines(lines, [row(12)])
-    assert [each["seed"] for each in seeds.read_lines(lines)] == [10, 11, 12]
+    assert [each["seed"] for each in seeds.read_lines(lines).rows] == [10, 11, 12]
 
 
 def test_the_committed_tables_are_those_of_the_committed_lines(seeds: Any, tables: Any) -> None:
-    rows = seeds.current(seeds.read_lines(seeds.LINES))
+    rows = seeds.current(seeds.read_lines(seeds.LINES).rows)
     assert rows
     assert seeds.LINES.with_suffix(".md").read_text() == tables.document(rows, seeds.ORDER, seeds.NEED_A_MODEL)
 
 
 def test_the_default_reaches_its_number_with_ten_of_ten_and_the_documents_quote_those(seeds: Any, tables: Any) -> None:
-    rows = [row for row in seeds.current(seeds.read_lines(seeds.LINES)) if row["experiment"] == "language"]
+    rows = [row for row in seeds.current(seeds.read_lines(seeds.LINES).rows) if row["experiment"] == "language"]
     assert [row["seed"] for row in rows] == list(range(10, 20))
     assert all(
         row["exit"] == 0 and row["before"] < 0.4 and row["after"] >= 0.95 and not row["findings"] for row in rows
@@ -217,7 +217,7 @@ def test_the_default_reaches_its_number_with_ten_of_ten_and_the_documents_quote_
 
 
 def test_the_example_of_a_kl_ends_without_a_finding_at_the_coefficient_that_ships(seeds: Any, tables: Any) -> None:
-    rows = [row for row in seeds.current(seeds.read_lines(seeds.LINES)) if row["experiment"] == "diffusion_jpeg"]
+    rows = [row for row in seeds.current(seeds.read_lines(seeds.LINES).rows) if row["experiment"] == "diffusion_jpeg"]
     assert len(rows) >= 3
     assert all(
         row["exit"] == row["doctor_exit"] == 0 and row["start"]["ode/judge"] - row["end"]["ode/judge"] < 0.01
