@@ -35,8 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measures the claims that are missing and writes the table; returns the exit status: 1 where a claim of those
     chosen failed or does not agree.
     """
-    asked = options().parse_args(arguments)
     try:
+        asked = options().parse_args(arguments)
         files = sources_claims.load()
         chosen = [
             (source, run)

@@ -192,13 +192,16 @@ def test_a_claim_is_measured_once_a_cut_off_run_goes_on_and_a_failure_is_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     experiment = tmp_path / "tiny.toml"
-    experiment.write_text(TINY.replace("num_steps = 3\n", "num_steps = 30\n") + "\n[checkpoint]\nevery = 1\n")
+    experiment.write_text(TINY)
+    (tmp_path / "claims").mkdir()
 
     def claims_of(read: list[Any], high: float) -> None:
-        (tmp_path / "000.toml").write_text(CLAIM.format(experiment=experiment, read=json.dumps(read), high=high))
+        (tmp_path / "claims" / "000.toml").write_text(
+            CLAIM.format(experiment=experiment, read=json.dumps(read), high=high)
+        )
 
     load = sources_claims.load
-    monkeypatch.setattr(sources_claims, "load", lambda: load(tmp_path))
+    monkeypatch.setattr(sources_claims, "load", lambda: load(tmp_path / "claims"))
     lines = tmp_path / "sources.jsonl"
 
     def called(*more: str) -> int:
