@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK ?= 1
 export NO_MKDOCS_2_WARNING ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help train test slow wheel oldest browser lint check docs bench seeds extras oracles clean portable gpu
+.PHONY: help train test slow wheel oldest browser lint check docs bench seeds sources extras oracles clean portable gpu
 
 help:
 	@echo "make train   train the default language model (first time: sets up $(VENV))"
@@ -31,6 +31,7 @@ help:
 	@echo "make check   lint, docs and test: what CI runs"
 	@echo "make bench   the benchmarks, on a quiet machine"
 	@echo "make seeds   every shipped experiment with ten fresh seeds and its controls, into benchmarks/results/ (hours; goes on where it stopped)"
+	@echo "make sources each claim of the guide about the five sources, measured on this code with one seed (hours; goes on where it stopped)"
 	@echo "make extras  each extra alone in a fresh environment: packages, size, import time, one use"
 	@echo "make oracles records anew what other systems' own losses give"
 	@echo "make clean   remove what was built (environments, site, caches; never runs/)"
@@ -110,6 +111,10 @@ bench: $(RUN)
 # Hours for all of them: a night, or some at a time, make seeds ARGS="--only language --seeds 3".
 seeds: $(RUN)
 	$(BIN)/python benchmarks/seeds.py $(ARGS)
+
+# What the guide claims of the sources, beside what its commands give now: make sources ARGS="--only 003".
+sources: $(RUN)
+	$(BIN)/python benchmarks/sources.py $(ARGS)
 
 # Each extra in an environment of its own, from a package index.
 extras:

@@ -13,18 +13,17 @@ it was measured with: where the experiment's file says something else by now, it
 from __future__ import annotations
 
 import argparse
-import json
-import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import seeds_table
+from resumable import append_lines, minutes, run_main
 from seeds_run import fingerprint, measured
 
 from groupwise.config import ConfigError
 from groupwise.experiment.catalogue import find, shipped
+from groupwise.runs import read_lines
 
 HERE = Path(__file__).resolve().parent
 LINES = HERE / "results" / "seeds.jsonl"
@@ -54,9 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = options().parse_args(arguments)
     names = asked.only or list(ORDER)
     wanted = [(name, seed) for name in names for seed in range(asked.first_seed, asked.first_seed + asked.seeds)]
-    asked.lines.parent.mkdir(parents=True, exist_ok=True)
     if not asked.table:
-        made = {_place(row) for row in seeds_table.read(asked.lines)}
+        made = {_place(row) for row in read_lines(asked.lines).rows}
         missing = [(name, seed) for name, seed in wanted if (name, seed, fingerprint(name)) not in made]
         print(
             f"{len(wanted) - len(missing)} of {len(wanted)} runs are there; {len(missing)} to make, each within"
@@ -65,9 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         for place, (name, seed) in enumerate(missing, 1):
             row = measured(name, seed, asked.runs / f"{Path(name).stem}-{seed}", 60 * asked.minutes, keep=asked.keep)
-            _append(asked.lines, row)
+            append_lines(asked.lines, [row])
             print(f"{place}/{len(missing)}  {seeds_table.line(row)}", flush=True)
-    rows = current(seeds_table.read(asked.lines))
+    rows = current(read_lines(asked.lines).rows)
     table = asked.lines.with_suffix(".md")
     table.write_text(seeds_table.document(rows, ORDER, NEED_A_MODEL), encoding="utf-8")
     print(f"written to {table}")
@@ -86,13 +84,6 @@ def current(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         if (Path(row["experiment"]).is_file() or row["experiment"] in shipped())
         and row["config"] == fingerprint(row["experiment"])
     ]
-
-
-def _append(lines: Path, row: dict[str, Any]) -> None:
-    """A line of its own, also behind one that was cut off."""
-    cut = lines.is_file() and not lines.read_bytes().endswith(b"\n") and lines.stat().st_size > 0
-    with lines.open("a", encoding="utf-8") as file:
-        file.write("\n" * cut + json.dumps(row) + "\n")
 
 
 def _place(row: dict[str, Any]) -> tuple[str, int, str]:
@@ -115,7 +106,7 @@ def options() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--minutes",
-        type=_minutes,
+        type=minutes,
         default=60.0,
         help="a run that has not ended by then is ended, and that is its result",
     )
@@ -148,24 +139,5 @@ def _seed(text: str) -> int:
     return int(text)
 
 
-def _minutes(text: str) -> float:
-    try:
-        minutes = float(text)
-    except ValueError:
-        minutes = 0.0
-    if not 0 < minutes <= 10_000:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of minutes; write more than 0 and at most 10000")
-    return minutes
-
-
-def _stopped(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
-    for stop in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(stop, _stopped)
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit("stopped; the same command goes on with the run that was cut off")
+    run_main(main)

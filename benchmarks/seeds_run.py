@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import resource
 import shutil
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from command import GROUPWISE, call, cpu_seconds, environment, failure
 from machine import describe
 
 from groupwise.config import read_json
@@ -52,55 +48,40 @@ def measured(name: str, seed: int, folder: Path, seconds: float, *, keep: bool) 
         "date": time.strftime("%Y-%m-%d"),
         "machine": describe(),
     }
-    environment = {
-        **os.environ,
-        "GROUPWISE_CACHE": str(cache.resolve()),
-        "OMP_NUM_THREADS": "1",
-        "COLUMNS": "200",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
-    begin, used = time.monotonic(), _cpu_seconds()
-    row["exit"], said = _called(["train", name, f"seed={seed}", "--out", str(folder)], environment, seconds)
-    row |= {"cpu_seconds": round(_cpu_seconds() - used, 1), "seconds": round(time.monotonic() - begin, 1)}
+    variables = environment(cache)
+    begin, used = time.monotonic(), cpu_seconds()
+    words = ["train", name, f"seed={seed}", "--out", str(folder)]
+    row["exit"], output = call([*GROUPWISE, *words], variables, seconds)
+    row |= {"cpu_seconds": round(cpu_seconds() - used, 1), "seconds": round(time.monotonic() - begin, 1)}
     if row["exit"] != 0:
-        row["error"] = (
-            f"did not end within {seconds:g} s"
-            if row["exit"] is None
-            else (said.strip().splitlines() or [""])[-1][:300]
-        )
-    row |= _ends(folder) if (folder / "summary.json").is_file() else {}
+        row["error"] = failure(row["exit"], output, seconds)
+    row |= ends(folder) if (folder / "summary.json").is_file() else {}
     if (folder / "metrics.jsonl").is_file():
-        row["doctor_exit"], told = _called(["doctor", str(folder), "--json"], environment, 600)
-        row["findings"] = [
-            finding["rule"]
-            for finding in json.loads(told)["runs"][0]["findings"]
-            if finding["holds"] and finding["severity"] != "note"
-        ]
+        row["doctor_exit"], row["findings"] = diagnosed(folder, variables)
     shutil.rmtree(cache, ignore_errors=True)
     if not keep:
         shutil.rmtree(folder, ignore_errors=True)
     return row
 
 
-def _called(words: list[str], environment: dict[str, str], seconds: float) -> tuple[int | None, str]:
-    """Exit status, none past the deadline, and what was said; nothing of the command outlives this call."""
-    command = [sys.executable, "-c", "from groupwise.cli import main; main()", *words]
-    process = subprocess.Popen(
-        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
-    )
-    try:
-        said, _ = process.communicate(timeout=seconds)
-        return process.returncode, said
-    except subprocess.TimeoutExpired:
-        return None, ""
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+def diagnosed(folder: Path, variables: dict[str, str]) -> tuple[int | None, list[str]]:
+    """Returns the exit status of `groupwise doctor` and the rules that hold, without notes.
+
+    Args:
+        folder: of the run.
+        variables: environment of the command.
+    """
+    status, output = call([*GROUPWISE, "doctor", str(folder), "--json"], variables, 600)
+    findings = json.loads(output)["runs"][0]["findings"]
+    return status, [row["rule"] for row in findings if row["holds"] and row["severity"] != "note"]
 
 
-def _ends(folder: Path) -> dict[str, Any]:
-    """Scores before and after, and those of the controls with how much the run is above them."""
+def ends(folder: Path) -> dict[str, Any]:
+    """Returns the scores before and after, and those of the controls with how much the run is above them.
+
+    Args:
+        folder: of a run that ended.
+    """
     summary = read_json(folder / "summary.json")
     controls = {}
     for path in sorted((folder / "controls").glob("*/summary.json")):
@@ -110,15 +91,9 @@ def _ends(folder: Path) -> dict[str, Any]:
             "above": above.get(name, {}),
             "steps": read_json(path)["steps"],
         }
-    ends = {"start": _rounded(evaluated(folder, "before")), "end": _rounded(evaluated(folder, "after"))}
-    return {**{key: summary[key] for key in ("metric", "before", "after", "steps")}, **ends, "controls": controls}
+    scores = {"start": _rounded(evaluated(folder, "before")), "end": _rounded(evaluated(folder, "after"))}
+    return {**{key: summary[key] for key in ("metric", "before", "after", "steps")}, **scores, "controls": controls}
 
 
 def _rounded(metrics: Any) -> dict[str, float]:
     return {name: round(value, 5) for name, value in metrics.items()}
-
-
-def _cpu_seconds() -> float:
-    """Of all processes that this one has waited for."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime

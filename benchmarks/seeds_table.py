@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
+
+from resumable import table_row
 
 from groupwise.experiment import load_experiment
 from groupwise.experiment.bounds import difference_bounds, score_bounds
@@ -28,21 +28,6 @@ ALSO = {
 }
 """Held-out metrics that stand beside the deciding one, before -> after; those that a run did not report are left out.
 """
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    """Lines in the order in which they were measured; one that was cut off while it was written is left out.
-
-    Args:
-        path: of `seeds.jsonl`; it may be missing.
-    """
-    rows = []
-    for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
-        try:
-            rows.append(json.loads(text))
-        except json.JSONDecodeError:
-            continue
-    return rows
 
 
 def document(rows: Sequence[Row], order: Sequence[str], need_a_model: Sequence[str]) -> str:
@@ -85,10 +70,10 @@ def document(rows: Sequence[Row], order: Sequence[str], need_a_model: Sequence[s
         ),
         "CPU seconds are those of the whole command, on a machine that computed other things as well.",
         "",
-        _row(heads),
+        table_row(heads),
         "|" + "---|" * len(heads),
-        *(_row(_summary(name, measured)) for name, measured in by_name.items()),
-        *(_row([f"`{name}`", "asks for a `--model` of yours", *[""] * 7]) for name in need_a_model),
+        *(table_row(_summary(name, measured)) for name, measured in by_name.items()),
+        *(table_row([f"`{name}`", "asks for a `--model` of yours", *[""] * 7]) for name in need_a_model),
         "",
         *(
             f"Measured on {machine}."
@@ -163,14 +148,14 @@ def _seeds(name: str, rows: Sequence[Row]) -> list[str]:
         "CPU s",
         "exit",
     ]
-    lines = [_row(heads), "|" + "---|" * len(heads)]
+    lines = [table_row(heads), "|" + "---|" * len(heads)]
     for row in rows:
         start, end, beside = row.get("start", {}), row.get("end", {}), row.get("controls", {})
         cells = [str(row["seed"]), number(row.get("before")), number(row.get("after"))]
         cells += [f"{number(start.get(each))} → {number(end.get(each))}" for each in also]
         cells += [_beside(beside.get(control), metric) for control in controls]
         cells += [_findings(row), f"{row['cpu_seconds']:.0f}", _exit(row["exit"], row.get("error"))]
-        lines.append(_row(cells))
+        lines.append(table_row(cells))
     return lines
 
 
@@ -188,10 +173,6 @@ def _findings(row: Row) -> str:
 def _exit(status: int | None, error: str | None = None) -> str:
     said = "past its deadline" if status is None else str(status)
     return f"{said} ({error})" if error else said
-
-
-def _row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def spread(values: Iterable[float | None], digits: int = 3) -> str:

@@ -14,16 +14,18 @@ _IMPORTED_AS = {
     "scikit-image": "skimage",
     "scikit-learn": "sklearn",
 }
-"""Packages that are imported by another name than the one they are installed by."""
+"""Packages by the name under which they are installed, and the name under which they are imported."""
 
 _LINE = re.compile(r"([A-Za-z0-9_.-]+).*;.*extra\s*==\s*['\"]([a-z]+)['\"]")
 _EXTRAS = ("report", "language", "diffusion", "restoration", "selection")
-"""What needs one of a domain's is refused before it is loaded; what is missing later is mostly of the report."""
+"""The extras in the order in which advice names them: `report` first, since a domain that lacks its own extra is
+refused before anything is loaded.
+"""
 
 
 @lru_cache(maxsize=1)
 def _modules() -> dict[str, tuple[str, ...]]:
-    """The modules that each extra brings, by the extra's name, as the installed package states them."""
+    """Returns the modules that each extra brings, by the extra's name, as the installed package states them."""
     try:
         lines = requires("groupwise") or []
     except PackageNotFoundError:
@@ -37,10 +39,10 @@ def _modules() -> dict[str, tuple[str, ...]]:
 
 
 def missing(extra: str) -> tuple[str, ...]:
-    """List the modules of an extra that cannot be imported here.
+    """Lists the modules of an extra that cannot be imported here.
 
     Args:
-        extra: its name, for example "language".
+        extra: name of the extra, for example "language".
 
     Example:
         >>> missing("language")
@@ -50,10 +52,10 @@ def missing(extra: str) -> tuple[str, ...]:
 
 
 def advice(module: str) -> str | None:
-    """Say in one line which extra brings a module that is missing.
+    """Says in one line which extra brings a module that is missing.
 
     Args:
-        module: as it is imported.
+        module: its name as it is imported.
 
     Returns:
         the line; None where no extra of this package brings it.
@@ -73,20 +75,16 @@ def advice(module: str) -> str | None:
 
 
 def install(extra: str) -> str:
-    """Give the command that installs an extra, in the folder of this project.
-
-    Args:
-        extra: its name.
-    """
+    """Returns the command that installs an extra, in the folder of this project."""
     return f"pip install '.[{extra}]'"
 
 
 def require(extra: str, what: str) -> None:
-    """Refuse what needs an extra that is not installed.
+    """Refuses a setting or a verb whose extra is not installed.
 
     Args:
-        extra: its name.
-        what: needs it, as the user wrote it.
+        extra: name of the extra.
+        what: the setting or the verb, as the user wrote it.
 
     Raises:
         ConfigError: naming the packages that are missing and what installs them.

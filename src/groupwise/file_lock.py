@@ -4,15 +4,16 @@ from __future__ import annotations
 
 
 def take(descriptor: int, *, shared: bool = False) -> bool:
-    """Lock an open file without waiting.
+    """Locks an open file without waiting.
 
     Args:
-        descriptor: of the file, open for writing where the lock is not shared: file systems of clusters lock no other.
-        shared: whether others may hold it in the same way.
+        descriptor: number of the open file. Without `shared` the file is open for writing, since file systems of
+            clusters lock no other.
+        shared: lets other processes hold a shared lock on the file as well.
 
     Returns:
-        False where another process holds it; True where it is locked, and where nothing can be known: on a file system
-        without locks, and on Windows.
+        False where another process holds the lock; True where the file is locked now, and where locks do not exist: on
+        some file systems, and on Windows.
 
     Example:
         >>> import tempfile

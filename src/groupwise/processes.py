@@ -1,6 +1,4 @@
-"""What a process knows of itself before any connection and without torch: which of several it is, whose, and whether
-its memory ran out.
-"""
+"""Facts about this process, without torch and without a connection: its rank, its parent, its memory."""
 
 from __future__ import annotations
 
@@ -19,11 +17,11 @@ _NO_MEMORY = (
     "bad_alloc",
     "status_alloc_failed",
 )
-"""What allocators, the system and C++ say."""
+"""Parts of the messages with which allocators, the system and C++ refuse memory."""
 
 
 def is_first_process() -> bool:
-    """Whether this process prints and writes: alone, or rank 0 under torchrun.
+    """Returns whether this process prints and writes: the only one, or rank 0 under torchrun.
 
     Example:
         >>> is_first_process()
@@ -33,10 +31,7 @@ def is_first_process() -> bool:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed, on a device or on the CPU.
-
-    Args:
-        error: what was caught.
+    """Returns whether an error says that an allocation failed, on a device or on the CPU.
 
     Example:
         >>> (
@@ -51,15 +46,15 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def end_with_parent() -> None:
-    """Asks this process to end (SIGTERM: finish the step, save, stop) when the one that started it is gone, however it
-    went.
+    """Asks the system to send this process SIGTERM (finish the step, save, stop) when its parent has ended.
 
-    Only where `GROUPWISE_PARENT` names that process, and only on Linux; elsewhere nothing happens.
+    The parent is the process that `GROUPWISE_PARENT` names. Without that variable, and on other systems than Linux,
+    nothing happens.
 
     Example:
         >>> end_with_parent()
     """
-    # Not for what this process starts in turn.
+    # Processes that this one starts in turn do not inherit the variable.
     parent = os.environ.pop(PARENT, None)
     if parent is None:
         return
@@ -69,13 +64,13 @@ def end_with_parent() -> None:
     control = getattr(ctypes.CDLL(None), "prctl", None)
     if control is not None:
         control(set_parent_death_signal, signal.SIGTERM)
-    # It may have gone before this line.
+    # The parent may have ended before this line.
     if str(os.getppid()) != parent:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def peak_memory_bytes() -> int | None:
-    """Give the most that this process ever held in memory; None where the system does not say (Windows).
+    """Returns the most bytes that this process ever held in memory; None where the system does not say (Windows).
 
     Example:
         >>> peak_memory_bytes() > 1_000_000

@@ -1,6 +1,4 @@
-"""Which processor computes, and with what instructions: on another one libraries take other code, which rounds
-otherwise.
-"""
+"""The processor and its instructions: on another processor libraries choose other code, which rounds otherwise."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ import torch
 
 @lru_cache(maxsize=1)
 def processor() -> str:
-    """The processor's name and the instructions that torch uses of it.
+    """Returns the processor's name and which of its instructions torch uses.
 
     Returns:
         one line; where the system does not tell the name, the architecture in its place.

@@ -24,7 +24,7 @@ RewardValues = Tensor | Sequence[float | None]
 @final
 @dataclass(frozen=True)
 class Rollouts:
-    """What was sampled and how it was rewarded: plain tensors, whole groups.
+    """Sampled members and their rewards: plain tensors, whole groups.
 
     Args:
         group: `[B]` integers; members with the same number share a prompt.
@@ -105,7 +105,7 @@ class Rollouts:
                 required=name == "old_log_prob",
             )
             if (value := getattr(self, name)) is not None:
-                # What was recorded is constant: with a gradient of its own it would cancel the policy's.
+                # Recorded log-probs are constants: with a gradient of their own they would cancel the policy's.
                 object.__setattr__(self, name, value.detach())
         if self.step_size is not None and bool((self.mask & ~(self.step_size > 0)).any()):
             raise ValueError(
@@ -133,8 +133,8 @@ class Rollouts:
                     f"Rollouts.{name} must be a dictionary by name, got {_describe(getattr(self, name))}; write"
                     f" {name}={{'reward': ...}}"
                 )
-        for name, given in self.rewards.items():
-            values[name], present[name] = _reward_tensors(name, given, self.mask)
+        for name, reward_values in self.rewards.items():
+            values[name], present[name] = _reward_tensors(name, reward_values, self.mask)
         for name, weight in self.reward_weights.items():
             if not isinstance(weight, Real) or not math.isfinite(weight):
                 raise ValueError(f"Rollouts.reward_weights[{name!r}] is {weight!r}; a weight is a finite number")
@@ -170,14 +170,18 @@ class Rollouts:
 
 
 LARGEST_REWARD = 1e150
-"""Of larger rewards no deviation can be taken."""
+"""The largest magnitude of a reward; the square of a larger one overflows when deviations are taken."""
 
 
 def _describe(value: object) -> str:
+    """Returns the type and the shape of a value, for messages."""
     return f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else f"{type(value).__name__}"
 
 
 def _check_decisions(name: str, value: Tensor | None, mask: Tensor, may_exceed_zero: bool, required: bool) -> None:
+    """Refuses a field of the wrong type or shape, and values that are not finite, or log-probs above zero, where the
+    mask is true.
+    """
     if value is None and not required:
         return
     if not isinstance(value, Tensor) or value.shape != mask.shape or not value.is_floating_point():
@@ -186,7 +190,8 @@ def _check_decisions(name: str, value: Tensor | None, mask: Tensor, may_exceed_z
         )
     if mask.numel() == 0:
         return
-    # One pass in the usual case, where what is masked is sound too: an extreme is NaN or infinite where any value is.
+    # One pass is enough in the usual case, where masked values are sound too: if any value is NaN or infinite, so is an
+    # extreme.
     lowest, highest = torch.stack(value.detach().aminmax()).tolist()
     if math.isfinite(lowest) and math.isfinite(highest) and (may_exceed_zero or highest <= ABOVE_ZERO):
         return
@@ -206,28 +211,32 @@ def _check_decisions(name: str, value: Tensor | None, mask: Tensor, may_exceed_z
         )
 
 
-def _reward_tensors(name: str, given: RewardValues, mask: Tensor) -> tuple[Tensor, Tensor]:
+def _reward_tensors(name: str, reward_values: RewardValues, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns a reward as fp64, 0 where it is missing or masked, and the places where it counts."""
     members, decisions = mask.shape
-    if isinstance(given, Tensor):
-        value = given.detach().to(torch.float64)
+    if isinstance(reward_values, Tensor):
+        value = reward_values.detach().to(torch.float64)
         present = torch.ones_like(value, dtype=torch.bool)
     else:
-        if isinstance(given, (Real, str)) or not isinstance(given, Iterable):
+        if isinstance(reward_values, (Real, str)) or not isinstance(reward_values, Iterable):
             raise ValueError(
-                f"Rollouts.rewards[{name!r}] is {given!r}; give a number a member: a tensor [B], a map [B, T], or a"
-                " list with None where missing"
+                f"Rollouts.rewards[{name!r}] is {reward_values!r}; give a number a member: a tensor [B], a map [B, T],"
+                " or a list with None where missing"
             )
-        for place, item in enumerate(given):
-            if item is not None and not isinstance(item, Real) and not (isinstance(item, Tensor) and item.dim() == 0):
-                kind = type(item).__name__
+        for place, number in enumerate(reward_values):
+            is_scalar = isinstance(number, Tensor) and number.dim() == 0
+            if number is not None and not isinstance(number, Real) and not is_scalar:
+                kind = type(number).__name__
                 raise ValueError(
-                    f"Rollouts.rewards[{name!r}][{place}] is {item!r} ({kind}); a list holds numbers and None, a map is"
-                    " a tensor [B, T]"
+                    f"Rollouts.rewards[{name!r}][{place}] is {number!r} ({kind}); a list holds numbers and None, a map"
+                    " is a tensor [B, T]"
                 )
         value = torch.tensor(
-            [0.0 if item is None else float(item) for item in given], dtype=torch.float64, device=mask.device
+            [0.0 if number is None else float(number) for number in reward_values],
+            dtype=torch.float64,
+            device=mask.device,
         )
-        present = torch.tensor([item is not None for item in given], dtype=torch.bool, device=mask.device)
+        present = torch.tensor([number is not None for number in reward_values], dtype=torch.bool, device=mask.device)
     if value.shape not in ((members,), (members, decisions)):
         raise ValueError(
             f"Rollouts.rewards[{name!r}] must be [B] = [{members}] or [B, T] = {[members, decisions]}, got"
@@ -254,8 +263,8 @@ def _reward_tensors(name: str, given: RewardValues, mask: Tensor) -> tuple[Tenso
 @final
 @dataclass(frozen=True)
 class Scored:
-    """What a domain returns when it rescores decisions under the live policy. Only `log_prob` is always there; the
-    others when `objective.requires` names them.
+    """The fields that a domain returns when it rescores decisions under the live policy. Only `log_prob` is always
+    there, the others when `objective.requires` names them.
 
     Args:
         log_prob: `[B, T]` nats, with gradient. NaN or infinite where the mask is true is an error that names the place;
@@ -278,17 +287,17 @@ class Scored:
     auxiliary: Mapping[str, Float[Tensor, " B"]] = field(default_factory=dict)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The fields that are there, auxiliary terms as `auxiliary.NAME`."""
-        there = {
+        """Returns the fields that are set, auxiliary terms as `auxiliary.NAME`."""
+        scored_fields = {
             f.name: getattr(self, f.name)
             for f in fields(self)
             if f.name != "auxiliary" and getattr(self, f.name) is not None
         }
-        return there | {f"auxiliary.{name}": value for name, value in self.auxiliary.items()}
+        return scored_fields | {f"auxiliary.{name}": value for name, value in self.auxiliary.items()}
 
     @staticmethod
     def from_tensors(tensors: Mapping[str, Tensor]) -> Scored:
-        """The inverse of `tensors`."""
+        """Builds the record from what `tensors` returned."""
         plain: dict[str, Any] = {name: value for name, value in tensors.items() if not name.startswith("auxiliary.")}
         return Scored(
             **plain,
@@ -300,18 +309,18 @@ class Scored:
         )
 
     def select(self, rows: Int[Tensor, " N"]) -> Scored:
-        """Some members. A negative row is filler and repeats member 0."""
+        """Returns the members of these rows. A negative row is padding and repeats member 0."""
         return Scored.from_tensors({name: value[rows.clamp(min=0)] for name, value in self.tensors().items()})
 
     def detach(self) -> Scored:
-        """The same numbers without gradient."""
+        """Returns the same numbers without gradient."""
         return Scored.from_tensors({name: value.detach() for name, value in self.tensors().items()})
 
 
 @final
 @dataclass(frozen=True)
 class Loss:
-    """A loss and what was measured on the way.
+    """A loss and the statistics of its computation.
 
     Args:
         total: scalar, with gradient; micro-batches sum to the whole.

@@ -1,6 +1,4 @@
-"""What a server answers, read with limits: so many seconds, so many bytes on the wire and unpacked, JSON that is no
-trap.
-"""
+"""Replies of servers, read within limits: of seconds, of bytes as sent and unpacked, of the depth of JSON."""
 
 from __future__ import annotations
 
@@ -14,17 +12,17 @@ from typing import Any, final
 
 @final
 class ReplyError(Exception):
-    """There is no reply that can be used; says why in one line."""
+    """The error of a request without a usable reply; its message says why in one line."""
 
 
 @final
 @dataclass(frozen=True)
 class Reply:
-    """What a server answered.
+    """The reply of a server.
 
     Args:
-        status: of HTTP.
-        body: unpacked.
+        status: the HTTP status.
+        body: the unpacked bytes.
 
     Example:
         >>> Reply(200, b'{"a": 1}').json()
@@ -36,40 +34,40 @@ class Reply:
 
     @property
     def text(self) -> str:
-        """The body as text, whatever its bytes."""
+        """The body as text; bytes that are no UTF-8 are replaced."""
         return self.body.decode(errors="replace")
 
     def json(self) -> Any:
-        """The body as JSON.
+        """Parses the body as JSON.
 
         Raises:
-            ReplyError: it is none, or too deep to be read.
+            ReplyError: the body is no JSON, or is nested too deeply.
         """
         try:
             return json.loads(self.body)
         except RecursionError:
             raise ReplyError("its JSON is nested too deeply") from None
-        # A number of thousands of digits is one too.
+        # Python raises ValueError also at an integer of thousands of digits.
         except ValueError as error:
             raise ReplyError(f"it is no JSON that can be read: {error}") from None
 
 
 async def post(client: Any, url: str, body: Mapping[str, Any], *, seconds: float, max_bytes: int) -> Reply:
-    """Sends JSON and reads the answer while it comes, so that one that is too large is never held.
+    """Sends JSON and reads the reply in chunks, so that a reply that is too large is never held in memory.
 
     Args:
         client: an `httpx.AsyncClient`.
-        url: where to.
-        body: what is sent.
-        seconds: for everything; a server that trickles bytes meets it too.
-        max_bytes: of the reply, packed and unpacked.
+        url: address of the server.
+        body: JSON-able values to send.
+        seconds: deadline of the whole exchange, also for a server that trickles bytes.
+        max_bytes: limit of the reply's size, as sent and unpacked.
 
     Raises:
         ReplyError: no connection, no end within its time, too large, or packed in a way that was not asked for.
     """
     import httpx
 
-    # What is not packed cannot unpack into more than was sent.
+    # A reply that is not packed cannot unpack into more bytes than were sent.
     headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
     try:
         async with (
@@ -88,14 +86,14 @@ async def post(client: Any, url: str, body: Mapping[str, Any], *, seconds: float
 
 @final
 class Unpacked:
-    """A body, put together from its parts within a limit.
+    """A body that is unpacked and joined from its chunks within a limit of bytes.
 
     Args:
-        encoding: how it is packed, as the server says.
-        max_bytes: packed and unpacked.
+        encoding: the server's content-encoding.
+        max_bytes: limit of the size, as sent and unpacked.
 
     Raises:
-        ReplyError: packed in a way that is not read here.
+        ReplyError: the encoding is none of identity, gzip and deflate.
 
     Example:
         >>> body = Unpacked("gzip", max_bytes=1000)
@@ -106,32 +104,32 @@ class Unpacked:
     """
 
     def __init__(self, encoding: str, max_bytes: int) -> None:
-        self.max_bytes, self._parts, self._read, self._size = max_bytes, [], 0, 0
+        self.max_bytes, self._chunks, self._read, self._size = max_bytes, [], 0, 0
         packed = encoding.strip().lower()
         if packed not in ("", "identity", "gzip", "x-gzip", "deflate"):
             raise ReplyError(f"the reply is packed as {packed[:40]!r}, which was not asked for")
-        both_kinds = 47
-        self._unpack = None if packed in ("", "identity") else zlib.decompressobj(both_kinds)
+        # 32 makes zlib tell gzip and deflate by their head, 15 is its widest window.
+        window_bits = 32 + 15
+        self._unpack = None if packed in ("", "identity") else zlib.decompressobj(window_bits)
 
-    def add(self, part: bytes) -> None:
-        """Takes the next part.
-
-        Args:
-            part: as it came.
+    def add(self, chunk: bytes) -> None:
+        """Takes the next chunk as it was sent.
 
         Raises:
-            ReplyError: it is too much, or not packed as was said.
+            ReplyError: the body is larger than the limit, or not packed as its encoding says.
         """
-        self._read += len(part)
+        self._read += len(chunk)
         try:
-            new = part if self._unpack is None else self._unpack.decompress(part, self.max_bytes - self._size + 1)
+            unpacked = (
+                chunk if self._unpack is None else self._unpack.decompress(chunk, self.max_bytes - self._size + 1)
+            )
         except zlib.error as error:
             raise ReplyError(f"the reply cannot be unpacked: {error}") from None
-        self._size += len(new)
+        self._size += len(unpacked)
         if max(self._size, self._read) > self.max_bytes:
             raise ReplyError(f"the reply is larger than {self.max_bytes:,} bytes")
-        self._parts.append(new)
+        self._chunks.append(unpacked)
 
     def whole(self) -> bytes:
-        """All parts together."""
-        return b"".join(self._parts)
+        """Returns the body."""
+        return b"".join(self._chunks)

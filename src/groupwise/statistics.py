@@ -18,37 +18,39 @@ Reduce = Callable[[Tensor], Tensor]
 
 
 def alone(tensor: Tensor) -> Tensor:
-    """The sum over processes of a process that is alone: the tensor itself."""
+    """Returns the sum over processes where there is one process: the tensor itself."""
     return tensor
 
 
 def as_float(where: Tensor, dtype: torch.dtype) -> Tensor:
-    """1 where true, 0 elsewhere. Read as bytes: conversions and reductions of `bool` are several times slower."""
+    """Returns 1 where true, 0 elsewhere. The tensor is read as bytes: converting and reducing `bool` is several times
+    slower.
+    """
     return where.view(torch.uint8).to(dtype)
 
 
 def both(first: Tensor, second: Tensor) -> Tensor:
-    """`first & second` of two bool tensors that broadcast."""
+    """Returns `first & second` of two bool tensors that broadcast."""
     return (first.view(torch.uint8) & second.view(torch.uint8)).view(torch.bool)
 
 
 def row_count(where: Tensor) -> Tensor:
-    """How many places of each row are true, `[..., 1]` integers."""
+    """Counts the true places of each row, `[..., 1]` integers."""
     return where.view(torch.uint8).sum(-1, keepdim=True, dtype=torch.int32)
 
 
 def count(where: Tensor) -> Tensor:
-    """How many places are true, fp64 scalar."""
+    """Counts the true places, fp64 scalar."""
     return row_count(where).sum(dtype=torch.float64)
 
 
 def total(values: Tensor) -> Tensor:
-    """The sum, fp64 scalar: of rows in their own precision, then of the rows in fp64."""
+    """Returns the sum, fp64 scalar: rows are summed in their own precision, the sums of rows in fp64."""
     return values.sum(-1).sum(dtype=torch.float64)
 
 
 def total_of_squares(values: Tensor) -> Tensor:
-    """The sum of squares, fp64 scalar."""
+    """Returns the sum of squares, fp64 scalar."""
     return torch.linalg.vector_norm(values, dim=-1).to(torch.float64).square().sum()
 
 
@@ -64,7 +66,7 @@ class Statistic(ABC):
 
     @property
     def sums(self) -> Tensor:
-        """The vector. Computed when it is first read; what it was made of is let go then."""
+        """The vector. It is computed at the first reading, which also frees the tensors that it is computed from."""
         if not isinstance(self._sums, Tensor):
             self._sums = self._sums()
         return self._sums
@@ -74,10 +76,11 @@ class Statistic(ABC):
 
     @abstractmethod
     def finish(self, name: str) -> dict[str, float]:
-        """The numbers of the whole sum, by metric name. A statistic over nothing gives no number."""
+        """Returns the numbers of the whole sum, by metric name. A statistic over nothing gives no number."""
 
 
-def _kept(values: Tensor, where: Tensor) -> Tensor:
+def _masked(values: Tensor, where: Tensor) -> Tensor:
+    """Returns the values, 0 where `where` is false."""
     return torch.where(where, values, torch.zeros((), dtype=values.dtype, device=values.device))
 
 
@@ -87,18 +90,20 @@ class Mean(Statistic):
 
     @staticmethod
     def of(values: Tensor | Callable[[], Tensor], where: Tensor) -> Mean:
-        """The mean of `values`, or of what it gives when the statistic is read, over the places where `where` is true
-        (NaN elsewhere has no effect).
+        """Measures the mean of `values` over the places where `where` is true; NaN elsewhere has no effect. A function
+        is called when the statistic is read.
         """
-        given = values.detach() if isinstance(values, Tensor) else values
+        source = values.detach() if isinstance(values, Tensor) else values
         return Mean(
-            lambda: torch.stack([total(_kept(given if isinstance(given, Tensor) else given(), where)), count(where)])
+            lambda: torch.stack(
+                [total(_masked(source if isinstance(source, Tensor) else source(), where)), count(where)]
+            )
         )
 
     @staticmethod
     def share(hits: Tensor | Callable[[], Tensor], where: Tensor, among: Tensor | None = None) -> Mean:
-        """The share of the places of `where` (and `among`, which broadcasts) at which `hits`, or what it gives when the
-        statistic is read, holds.
+        """Measures the share of true places of `hits` among those of `where` (and `among`, which broadcasts). A
+        function is called when the statistic is read.
         """
 
         def sums() -> Tensor:
@@ -109,13 +114,13 @@ class Mean(Statistic):
 
     @staticmethod
     def ratio(total: Tensor, count: Tensor) -> Mean:
-        """`total / count` of two scalars that both add."""
-        parts = (total.detach(), count.detach())
-        return Mean(lambda: torch.stack([part.to(torch.float64).reshape(()) for part in parts]))
+        """Measures `total / count` of two scalars that both add."""
+        constants = (total.detach(), count.detach())
+        return Mean(lambda: torch.stack([scalar.to(torch.float64).reshape(()) for scalar in constants]))
 
     @staticmethod
     def number(value: float) -> Mean:
-        """A number that is the same in every part."""
+        """Records a number that is the same in every part."""
         return Mean(torch.tensor([value, 1.0], dtype=torch.float64))
 
     def finish(self, name: str) -> dict[str, float]:
@@ -129,31 +134,31 @@ class Total(Statistic):
 
     @staticmethod
     def of(value: Tensor) -> Total:
-        given = value.detach()
-        return Total(lambda: given.to(torch.float64).reshape(1))
+        """Records a number of events, a scalar."""
+        constant = value.detach()
+        return Total(lambda: constant.to(torch.float64).reshape(1))
 
     def finish(self, name: str) -> dict[str, float]:
         return {name: float(self.sums)}
 
 
 ABOVE_ZERO = 1e-3
-"""What rounding may leave above zero of a log-prob that is a difference of large logits, in nats."""
+"""How far rounding may lift a log-prob, a difference of large logits, above zero, in nats."""
 
 
 @final
 class AboveZero(Statistic):
-    """How many log-probs of discrete decisions lie above zero. None may: reading the number of any is an error, and of
-    none no number.
+    """The number of log-probs of discrete decisions above zero. Reading it is an error where it is not 0, and gives no
+    metric where it is.
 
-    Devices that work ahead are not waited for: there the check is a sum like any other, and the error comes when a step
-    is logged.
+    The check does not wait for a device: it is a sum like any other, and the error is raised when a step is logged.
     """
 
     @staticmethod
     def of(log_prob: Tensor, where: Tensor) -> AboveZero:
-        """Of the places where `where` is true."""
-        given = log_prob.detach()
-        return AboveZero(lambda: count(both(given > ABOVE_ZERO, where)).reshape(1))
+        """Counts the places where `where` is true and the log-prob lies above zero."""
+        constant = log_prob.detach()
+        return AboveZero(lambda: count(both(constant > ABOVE_ZERO, where)).reshape(1))
 
     def finish(self, name: str) -> dict[str, float]:
         if (number := int(self.sums)) > 0:
@@ -166,11 +171,11 @@ class AboveZero(Statistic):
 
 @final
 class Events(Statistic):
-    """How many places something befell that seldom does: no number where it befell none."""
+    """The number of places of a rare event; no metric where there is none."""
 
     @staticmethod
     def of(where: Tensor) -> Events:
-        """The places where it did."""
+        """Counts the true places."""
         return Events(lambda: count(where).reshape(1))
 
     def finish(self, name: str) -> dict[str, float]:
@@ -179,13 +184,13 @@ class Events(Statistic):
 
 @final
 class NotFinite(Statistic):
-    """The same of log-probs that are no number or infinite, where nobody asked to count them: reading the number of any
-    is an error.
+    """The number of log-probs that are NaN or infinite, where the plan does not count them as data: reading it is an
+    error where it is not 0.
     """
 
     @staticmethod
     def of(where: Tensor) -> NotFinite:
-        """The places where they are."""
+        """Counts the true places."""
         return NotFinite(lambda: count(where).reshape(1))
 
     def finish(self, name: str) -> dict[str, float]:
@@ -202,12 +207,13 @@ _ROUNDING = 1e-13
 
 
 def _moments(values: Tensor, where: Tensor) -> Tensor:
-    kept = _kept(values, where)
-    return torch.stack([count(where), total(kept), total_of_squares(kept)])
+    """Returns the count, the sum and the sum of squares of the values where `where` is true."""
+    masked = _masked(values, where)
+    return torch.stack([count(where), total(masked), total_of_squares(masked)])
 
 
 def _variance(count: float, total: float, squares: float) -> float:
-    """The variance, 0 where it is below what rounding leaves of equal values."""
+    """Returns the variance, 0 where it is below what rounding leaves of equal values."""
     mean_square = squares / count
     mean = total / count
     variance = mean_square - mean * mean  # a power of Python's floats raises where it overflows, a product does not
@@ -216,20 +222,21 @@ def _variance(count: float, total: float, squares: float) -> float:
 
 @final
 class Variance(Statistic):
-    """The variance of all values, `mean(x^2) - mean(x)^2`: give values about zero, a constant less, where their spread
-    is small.
+    """The variance of all values, `mean(x^2) - mean(x)^2`. Subtract a constant first where the spread is small beside
+    the values.
     """
 
     @staticmethod
     def of(values: Tensor, where: Tensor) -> Variance:
-        given = values.detach()
-        return Variance(lambda: _moments(given, where))
+        """Measures the values where `where` is true."""
+        constant = values.detach()
+        return Variance(lambda: _moments(constant, where))
 
     @staticmethod
     def about_one(values: Tensor, where: Tensor) -> Variance:
-        """The same of values about one."""
-        given = values.detach()
-        return Variance(lambda: _moments(given - 1, where))
+        """Measures values near one: their variance is that of the values less one."""
+        constant = values.detach()
+        return Variance(lambda: _moments(constant - 1, where))
 
     def finish(self, name: str) -> dict[str, float]:
         count, total, squares = self.sums.tolist()
@@ -242,8 +249,9 @@ class Deviation(Statistic):
 
     @staticmethod
     def of(values: Tensor, where: Tensor) -> Deviation:
-        given = values.detach()
-        return Deviation(lambda: _moments(given, where))
+        """Measures the values where `where` is true."""
+        constant = values.detach()
+        return Deviation(lambda: _moments(constant, where))
 
     def finish(self, name: str) -> dict[str, float]:
         count, total, squares = self.sums.tolist()
@@ -260,7 +268,7 @@ class VarianceReduction(Statistic):
 
     @staticmethod
     def of_logs(log_raw: Tensor, log_smoothed: Tensor, where: Tensor) -> VarianceReduction:
-        """Of ratios given by their logarithms."""
+        """Measures ratios before and after smoothing; both are passed as logarithms."""
         logs = (log_raw.detach(), log_smoothed.detach())
         return VarianceReduction(lambda: torch.cat([_moments(log.exp() - 1, where) for log in logs]))
 
@@ -284,9 +292,9 @@ class EffectiveSampleSize(Statistic):
 
     @staticmethod
     def of_logs(log_weight: Tensor, where: Tensor) -> EffectiveSampleSize:
-        """Of weights given by their logarithms."""
-        given = log_weight.detach()
-        return EffectiveSampleSize(lambda: _moments(given.exp(), where))
+        """Measures weights, which are passed as logarithms."""
+        constant = log_weight.detach()
+        return EffectiveSampleSize(lambda: _moments(constant.exp(), where))
 
     def finish(self, name: str) -> dict[str, float]:
         count, total, squares = self.sums.tolist()
@@ -302,14 +310,15 @@ _BIN = 2 * math.asinh(_EDGE / _FINEST) / (_NUM_BINS - 1)
 
 
 def _histogram(log_values: Tensor, where: Tensor) -> Tensor:
+    """Counts log-ratios by bins that are even in `asinh(log-ratio / 1e-7)`."""
     size = log_values.abs().clamp_(max=_EDGE).div_(_FINEST)
     # asinh by its definition: the library's own is ten times as slow, and more exact than a bin needs.
     even = size.square().add_(1).sqrt_().add_(size).log_().copysign_(log_values)
     # Half a bin more, so that the integer part is the nearest bin; what `where` leaves out and what is no number goes
     # to one bin more, which is dropped.
     scaled = even.div_(_BIN).add_((_NUM_BINS - 1) / 2 + 0.5).clamp_(0.5, _NUM_BINS - 0.5)
-    kept = torch.where(where, scaled, torch.full((), _NUM_BINS + 0.5, dtype=scaled.dtype, device=scaled.device))
-    bins = kept.nan_to_num_(nan=_NUM_BINS + 0.5).to(torch.int64).reshape(-1)
+    clamped = torch.where(where, scaled, torch.full((), _NUM_BINS + 0.5, dtype=scaled.dtype, device=scaled.device))
+    bins = clamped.nan_to_num_(nan=_NUM_BINS + 0.5).to(torch.int64).reshape(-1)
     counts = torch.zeros(_NUM_BINS + 1, dtype=torch.float64, device=log_values.device)
     return counts.index_add_(0, bins, counts.new_ones(()).expand(len(bins)))[:_NUM_BINS]
 
@@ -327,8 +336,9 @@ class Percentiles(Statistic):
 
     @staticmethod
     def of(log_values: Tensor, where: Tensor) -> Percentiles:
-        given = log_values.detach()
-        return Percentiles(lambda: _histogram(given, where))
+        """Measures the log-ratios where `where` is true."""
+        constant = log_values.detach()
+        return Percentiles(lambda: _histogram(constant, where))
 
     def finish(self, name: str) -> dict[str, float]:
         total = self.sums.sum()
@@ -345,16 +355,16 @@ class Percentiles(Statistic):
 
 
 def add(parts: Iterable[Mapping[str, Statistic]]) -> dict[str, Statistic]:
-    """The sum of several parts, name by name."""
-    whole: dict[str, Statistic] = {}
+    """Adds the statistics of several parts, name by name."""
+    sums: dict[str, Statistic] = {}
     for part in parts:
         for name, statistic in part.items():
-            whole[name] = whole[name] + statistic if name in whole else statistic
-    return whole
+            sums[name] = sums[name] + statistic if name in sums else statistic
+    return sums
 
 
 def reduce_statistics(statistics: Mapping[str, Statistic], reduce: Reduce) -> dict[str, Statistic]:
-    """The sum over processes, in one call: every process must hold the same names."""
+    """Sums statistics over processes, in one call; every process must hold the same names."""
     names = sorted(statistics)
     if not names:
         return {}
@@ -364,5 +374,5 @@ def reduce_statistics(statistics: Mapping[str, Statistic], reduce: Reduce) -> di
 
 
 def finish(statistics: Mapping[str, Statistic]) -> dict[str, float]:
-    """The numbers of all statistics, by metric name: the only place that waits for the device."""
+    """Returns the numbers of all statistics, by metric name. Only this function waits for the device."""
     return {key: value for name, statistic in statistics.items() for key, value in statistic.finish(name).items()}

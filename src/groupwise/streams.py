@@ -36,16 +36,16 @@ class Streams:
         self.run_seed = int(seed)
 
     def seed(self, name: str, *key: int | str) -> int:
-        """A 63-bit seed for one purpose. `key` parts are told apart by type: `1` and `"1"` differ."""
+        """Returns a 63-bit seed for one purpose. `key` parts are told apart by type: `1` and `"1"` differ."""
         text = "\x1f".join([repr(self.run_seed), name, *(repr(part) for part in key)])
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> (64 - _SEED_BITS)
 
     def generator(self, name: str, *key: int | str, device: str | torch.device = "cpu") -> torch.Generator:
-        """A fresh torch generator for one purpose."""
+        """Returns a fresh torch generator for one purpose."""
         return torch.Generator(device=device).manual_seed(self.seed(name, *key))
 
     def numpy(self, name: str, *key: int | str) -> np.random.Generator:
-        """A fresh numpy generator for one purpose."""
+        """Returns a fresh numpy generator for one purpose."""
         return np.random.default_rng(self.seed(name, *key))
 
 
@@ -59,7 +59,7 @@ def seed_everything(seed: int) -> None:
 
 
 def capture() -> dict[str, Any]:
-    """The state of the global generators as JSON-able values, for a checkpoint."""
+    """Returns the state of the global generators as JSON-able values, for a checkpoint."""
     version, internal, gauss = random.getstate()
     numpy_state = np.random.get_state(legacy=True)
     assert isinstance(numpy_state, tuple)
@@ -68,7 +68,7 @@ def capture() -> dict[str, Any]:
         "python": [version, list(internal), gauss],
         "numpy": [name, keys.tolist(), position, has_gauss, cached],
         "torch": torch.get_rng_state().tolist(),
-        # Of the process's own device alone: asking another one would take some hundred megabytes of its memory.
+        # Only the device of this process: asking another device would take some hundred megabytes of its memory.
         "cuda": [torch.cuda.get_rng_state().tolist()] if torch.cuda.is_initialized() else [],
     }
 

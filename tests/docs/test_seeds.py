@@ -183,22 +183,22 @@ def test_an_interval_of_a_difference_of_accuracies_stays_between_its_bounds(tabl
     assert "+0.550 [-1.000, +1.000]" in tables.document(rows, ["language"], [])
 
 
-def test_a_line_that_was_cut_off_is_left_out_and_takes_no_other_along(seeds: Any, tables: Any, tmp_path: Path) -> None:
+def test_a_line_that_was_cut_off_is_left_out_and_takes_no_other_along(seeds: Any, tmp_path: Path) -> None:
     lines = tmp_path / "seeds.jsonl"
     lines.write_text(json.dumps(row(10)) + '\n{"experiment": "langu')
-    seeds._append(lines, row(11))
-    seeds._append(lines, row(12))
-    assert [each["seed"] for each in tables.read(lines)] == [10, 11, 12]
+    seeds.append_lines(lines, [row(11)])
+    seeds.append_lines(lines, [row(12)])
+    assert [each["seed"] for each in seeds.read_lines(lines).rows] == [10, 11, 12]
 
 
 def test_the_committed_tables_are_those_of_the_committed_lines(seeds: Any, tables: Any) -> None:
-    rows = seeds.current(tables.read(seeds.LINES))
+    rows = seeds.current(seeds.read_lines(seeds.LINES).rows)
     assert rows
     assert seeds.LINES.with_suffix(".md").read_text() == tables.document(rows, seeds.ORDER, seeds.NEED_A_MODEL)
 
 
 def test_the_default_reaches_its_number_with_ten_of_ten_and_the_documents_quote_those(seeds: Any, tables: Any) -> None:
-    rows = [row for row in seeds.current(tables.read(seeds.LINES)) if row["experiment"] == "language"]
+    rows = [row for row in seeds.current(seeds.read_lines(seeds.LINES).rows) if row["experiment"] == "language"]
     assert [row["seed"] for row in rows] == list(range(10, 20))
     assert all(
         row["exit"] == 0 and row["before"] < 0.4 and row["after"] >= 0.95 and not row["findings"] for row in rows
@@ -217,7 +217,7 @@ def test_the_default_reaches_its_number_with_ten_of_ten_and_the_documents_quote_
 
 
 def test_the_example_of_a_kl_ends_without_a_finding_at_the_coefficient_that_ships(seeds: Any, tables: Any) -> None:
-    rows = [row for row in seeds.current(tables.read(seeds.LINES)) if row["experiment"] == "diffusion_jpeg"]
+    rows = [row for row in seeds.current(seeds.read_lines(seeds.LINES).rows) if row["experiment"] == "diffusion_jpeg"]
     assert len(rows) >= 3
     assert all(
         row["exit"] == row["doctor_exit"] == 0 and row["start"]["ode/judge"] - row["end"]["ode/judge"] < 0.01

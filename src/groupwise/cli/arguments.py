@@ -54,7 +54,7 @@ def load(
     threads: int | None = None,
     run_code: bool = False,
 ) -> Experiment:
-    """The experiment a command line names, with its options as the uppermost layer.
+    """Loads the experiment that a command line names, with its options as the uppermost layer.
 
     With prompts of its own, an experiment that comes with a twin `NAME_prompts` is that twin: its rewards and stages
     depend on no data but the prompts.
@@ -96,7 +96,7 @@ def load(
 
 
 def _on_model(source: Source, model: str) -> dict[str, Any]:
-    """The keys that put the experiment's domain on a model, as its kind calls them."""
+    """Returns the keys that put the experiment's domain on a model, as its kind calls them."""
     from groupwise.config import flatten
     from groupwise.domain.kinds import DOMAINS
     from groupwise.domain.settings import DomainConfig

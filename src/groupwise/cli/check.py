@@ -42,15 +42,15 @@ def check(
     from groupwise.training.run.preflight import check_configuration, check_domain, check_memory, device_of
 
     torch.set_num_threads(loaded.train.num_threads)
-    span = next((each for each in loaded.spans if each.samples), loaded.spans[-1])
+    span = next((stage for stage in loaded.spans if stage.samples), loaded.spans[-1])
     job = job_of(loaded)
     check_configuration(job)
     device = device_of(job.recipes[0])
     for recipe in job.recipes:
         check_memory(recipe, device)
     domain = open_domain(loaded)
-    own = isinstance(loaded.domain, UserDomainConfig)
-    if own:
+    is_own_domain = isinstance(loaded.domain, UserDomainConfig)
+    if is_own_domain:
         _keep_laws(domain)
     for recipe in job.recipes:
         check_domain(recipe.adapt(domain), recipe, Streams(loaded.seed), World())
@@ -61,25 +61,25 @@ def check(
         f"data        {domain.num_prompts:,} training prompts; a step takes {span.train.prompts_per_step} with"
         f" {span.train.group_size} members each"
     )
-    if own:
+    if is_own_domain:
         say("laws        all kept (groupwise.testing.check_domain)")
     say(
         "stages      "
         + ", ".join(
-            f"{each.name} ({each.train.num_steps} steps{'' if each.samples else ', supervised'})"
-            for each in loaded.spans
+            f"{stage.name} ({stage.train.num_steps} steps{'' if stage.samples else ', supervised'})"
+            for stage in loaded.spans
         )
     )
     for remark in job.remarks:
         say(f"note        {remark}")
     sampling = next((recipe for recipe in job.recipes if recipe.samples), job.recipes[-1])
-    before = [each.name for each in loaded.spans[: loaded.spans.index(span)]]
+    before = [stage.name for stage in loaded.spans[: loaded.spans.index(span)]]
     warmed = bool(before) and _warmed_up(job, domain, job.recipes[: len(before)], device)
     if before:
         called = ", ".join(before)
-        kept = f"the model answers as it is after {called}, kept from an earlier run"
+        warm_note = f"the model answers as it is after {called}, kept from an earlier run"
         missing = f"the model answers as it is before {called}, which no earlier run left here and check does not run"
-        say(f"note        {kept if warmed else missing}")
+        say(f"note        {warm_note if warmed else missing}")
     _show(one_group(span, sampling.adapt(domain), prompt), untrained=bool(before) and not warmed)
     say("Everything was read; nothing was trained.")
 
@@ -102,10 +102,10 @@ def _warmed_up(job: Job, domain: Domain, before: Sequence[Recipe], device: torch
     from groupwise.training.run.warm_up import load_warm_up, warm_up_key
 
     key = warm_up_key(domain, before, job.seed, device, World())
-    kept = None if key is None else load_warm_up(key)
-    if kept is not None:
-        domain.learner.restore(kept.record["learner"])
-    return kept is not None
+    warm_up = None if key is None else load_warm_up(key)
+    if warm_up is not None:
+        domain.learner.restore(warm_up.record["learner"])
+    return warm_up is not None
 
 
 def _show(group: OneGroup, *, untrained: bool) -> None:
@@ -144,9 +144,7 @@ def _show(group: OneGroup, *, untrained: bool) -> None:
 
 
 def _text(member: object) -> str:
-    """What a member is, in a line: its text where the domain calls it so, the size of its image, otherwise
-    all it says.
-    """
+    """Describes a member in a line: its text, the size of its image, or otherwise its whole record."""
     if isinstance(member, dict):
         if "image" in member:
             height, width = member["image"].shape[:2]

@@ -99,12 +99,12 @@ def compare(
             )
     out_ = console()
     shipped = load(experiment, list(overrides or ()), model=model, run_code=run_code).comparison
-    found = variants(vary or (shipped.vary if shipped else []))
+    grid_variants = variants(vary or (shipped.vary if shipped else []))
     num_seeds = seeds or (shipped.seeds if shipped else 3)
-    first = first_seed if first_seed is not None else shipped.first_seed if shipped else 0
-    told_seeds = counted(num_seeds, "seed") + (f" from {first}" if first else "")
+    lowest_seed = first_seed if first_seed is not None else shipped.first_seed if shipped else 0
+    told_seeds = counted(num_seeds, "seed") + (f" from {lowest_seed}" if lowest_seed else "")
     configurations = {}
-    for variant in found:
+    for variant in grid_variants:
         table = load(experiment, [*(overrides or ()), *variant.overrides], model=model, run_code=run_code).table()
         # One process writes to the terminal; the seed belongs to the cell.
         configuration = {
@@ -113,7 +113,10 @@ def compare(
             "track": {**table["track"], "console": "none"},
             **({} if controls else {"controls": {}}),
         }
-        if twin := next((other for other, known in configurations.items() if known == configuration), None):
+        if twin := next(
+            (earlier for earlier, resolved in configurations.items() if resolved == configuration),
+            None,
+        ):
             raise ConfigError(f"--vary: {twin.name!r} and {variant.name!r} are the same run; leave one of them out")
         configurations[variant] = configuration
     name = next(iter(configurations.values()))["name"]
@@ -123,10 +126,11 @@ def compare(
     )
     failed = {}
     with alone(folder):
-        cells = lay_out(folder, name, configurations, range(first, first + num_seeds))
+        cells = lay_out(folder, name, configurations, range(lowest_seed, lowest_seed + num_seeds))
         out_.print(
             Text(
-                f"{counted(len(found), 'variant')} x {told_seeds} = {counted(len(cells), 'run')} in {folder}{at_a_time}"
+                f"{counted(len(grid_variants), 'variant')} x {told_seeds} = {counted(len(cells), 'run')} in"
+                f" {folder}{at_a_time}"
             )
         )
         try:
@@ -155,7 +159,7 @@ def compare(
         page = write_page(
             comparison,
             folder,
-            command=_again(experiment, overrides, vary, range(first, first + num_seeds), folder),
+            command=_again(experiment, overrides, vary, range(lowest_seed, lowest_seed + num_seeds), folder),
             num_cells=len(cells),
         )
         out_.print(Text(f"Written to {save(comparison, folder)} and {page}"))
@@ -188,29 +192,30 @@ def _outcomes(
 def _again(
     experiment: str, overrides: Sequence[str] | None, vary: Sequence[str] | None, seeds: range, folder: Path
 ) -> str:
-    """The command that makes this comparison, and continues it."""
+    """Returns the command that makes this comparison, and continues it."""
     import shlex
 
     items = ["groupwise", "compare", experiment, *(overrides or ())]
     for item in vary or ():
         items += ["--vary", item]
-    first = ["--first-seed", str(seeds.start)] if seeds.start else []
-    return shlex.join([*items, *first, "--seeds", str(len(seeds)), "--out", str(folder)])
+    first_seed = ["--first-seed", str(seeds.start)] if seeds.start else []
+    return shlex.join([*items, *first_seed, "--seeds", str(len(seeds)), "--out", str(folder)])
 
 
 def _beside_controls(cells: Sequence[Cell]) -> list[str]:
-    """What every variant gained over the controls that were trained in its runs."""
+    """Says how much every variant gained over the controls that were trained in its runs."""
     from groupwise.experiment.controls import gains, told
     from groupwise.runs import EvaluatedOn
 
     lines = []
     for variant in dict.fromkeys(cell.variant for cell in cells):
-        found = gains({cell.seed: cell.folder for cell in cells if cell.variant == variant and cell.finished})
+        control_gains = gains({cell.seed: cell.folder for cell in cells if cell.variant == variant and cell.finished})
         prompts = EvaluatedOn.together(
             EvaluatedOn.read_folder(cell.folder) for cell in cells if cell.variant == variant and cell.finished
         ).prompts
         lines += [
-            f"{variant.name}, beside control {name}: {told(estimates, prompts)}." for name, estimates in found.items()
+            f"{variant.name}, beside control {name}: {told(estimates, prompts)}."
+            for name, estimates in control_gains.items()
         ]
     return lines
 
@@ -250,32 +255,34 @@ def _show(comparison: Comparison) -> None:
         "seconds",
         "seeds",
     ]
-    named = comparison.evaluated_on.of(comparison.metric)
-    title = f"{named[:1].upper()}{named[1:]}" + (", the smaller the better" if comparison.goal == "min" else "")
+    metric_title = comparison.evaluated_on.of(comparison.metric)
+    title = f"{metric_title[:1].upper()}{metric_title[1:]}" + (
+        ", the smaller the better" if comparison.goal == "min" else ""
+    )
     console().print(table(["variant", *heads], [_cells(row) for row in comparison.rows], title=title, numbers=heads))
     if names := list(comparison.rows[0].end):
-        shown = [
+        metric_rows = [
             [row.variant, *(f"{_number(row.start.get(name))} -> {_number(row.end.get(name))}" for name in names)]
             for row in comparison.rows
         ]
         console().print(
-            table(["variant", *names], shown, title="Beside it, before -> after, means over seeds", numbers=names)
+            table(["variant", *names], metric_rows, title="Beside it, before -> after, means over seeds", numbers=names)
         )
     for row in comparison.rows:
         console().print(Text(f"{row.variant}: {row.verdict}."))
     for place, why in comparison.missing.items():
-        said, *output = why.splitlines()
-        console().print(Text(f"{place} is not in the table: {said}{f' ({output[-1]})' if output else ''}"))
-    first = comparison.rows[0]
+        reason, *output = why.splitlines()
+        console().print(Text(f"{place} is not in the table: {reason}{f' ({output[-1]})' if output else ''}"))
+    baseline = comparison.rows[0]
     console().print(
         Text(
-            f"\nDifferences are from {first.variant!r}, seed by seed and prompt by prompt. * told from none at 5 % with"
-            " all comparisons counted; an interval is that of its difference alone. Gains and seconds are of training:"
-            " sampling, rewards, scoring, updates."
+            f"\nDifferences are from {baseline.variant!r}, seed by seed and prompt by prompt. * told from none at 5 %"
+            " with all comparisons counted; an interval is that of its difference alone. Gains and seconds are of"
+            " training: sampling, rewards, scoring, updates."
         )
     )
     for what, names in comparison.shared:
-        console().print(Text(f"Runs of one seed share with {first.variant!r}: {what} ({names})."))
+        console().print(Text(f"Runs of one seed share with {baseline.variant!r}: {what} ({names})."))
 
 
 def _cells(row: Row) -> list[str]:

@@ -37,22 +37,25 @@ def doctor(
     from groupwise.runs import find_runs, read_run
 
     read = [read_run(path) for path in find_runs(runs)]
-    found = [diagnose(run.rows, run.config) for run in read]
+    findings_by_run = [diagnose(run.rows, run.config) for run in read]
     if as_json:
         typer.echo(
-            json.dumps({"runs": [_record(run, findings) for run, findings in zip(read, found, strict=True)]}, indent=2)
+            json.dumps(
+                {"runs": [_record(run, findings) for run, findings in zip(read, findings_by_run, strict=True)]},
+                indent=2,
+            )
         )
     else:
-        for place, (run, findings) in enumerate(zip(read, found, strict=True)):
+        for place, (run, findings) in enumerate(zip(read, findings_by_run, strict=True)):
             if place:
                 console().print()
             _print(run, findings)
-    if any(finding.holds and finding.severity != "note" for findings in found for finding in findings):
+    if any(finding.holds and finding.severity != "note" for findings in findings_by_run for finding in findings):
         raise typer.Exit(FOUND)
 
 
 def _record(run: Run, findings: list[Finding]) -> dict[str, Any]:
-    """A run as JSON."""
+    """Returns a run as JSON-able values."""
     return {
         "run": str(run.path),
         "state": run.state,
@@ -112,7 +115,7 @@ def _finding(finding: Finding) -> None:
 
 
 def _evidence(series: Series) -> str:
-    """One line: the metric, its steps, its mean, and some of its values."""
+    """Writes a line of evidence: the metric, its steps, its mean, and some of its values."""
     places = (
         sorted({round(place * (len(series) - 1) / (_NUM_VALUES - 1)) for place in range(_NUM_VALUES)})
         if len(series)
@@ -127,7 +130,7 @@ def _evidence(series: Series) -> str:
 
 
 def _indented(width: int, text: str, style: str = "") -> None:
-    """A paragraph, broken at the terminal's width with its indentation kept."""
+    """Writes a paragraph, broken at the terminal's width with its indentation kept."""
     import textwrap
 
     from rich.text import Text

@@ -33,9 +33,9 @@ def ending(run: Path, steps: tuple[int, int]) -> None:
     out.print()
     for line in results(run, summary, config):
         say(line)
-    for made in tables(run):
+    for renderable in tables(run):
         out.print()
-        out.print(made)
+        out.print(renderable)
     records = evaluations(run)
     before, after = (records.get(step, []) for step in steps)
     if after:
@@ -52,11 +52,11 @@ def ending(run: Path, steps: tuple[int, int]) -> None:
 
 
 def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[str]:
-    """The score before and after, and what the controls reached from the same start in the same time.
+    """Says the score before and after, and that of the controls from the same start in the same time.
 
     Args:
         run: the run folder.
-        summary: what `summary.json` holds.
+        summary: the table of `summary.json`.
         config: the resolved configuration.
     """
     from groupwise.cli.output import counted
@@ -70,11 +70,15 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
         return ["No evaluation reported a metric."]
     over = gains({summary.get("seed", 0): run})
     controls = config.get("controls", {})
-    measured = [name for name in controls if (run / "controls" / name / "summary.json").is_file()]
-    before, after, *each = same_decimals(
-        [summary["before"], summary["after"], *(read_summary(run / "controls" / name)["after"] for name in measured)]
+    measured_controls = [name for name in controls if (run / "controls" / name / "summary.json").is_file()]
+    before, after, *control_scores = same_decimals(
+        [
+            summary["before"],
+            summary["after"],
+            *(read_summary(run / "controls" / name)["after"] for name in measured_controls),
+        ]
     )
-    ends = dict(zip(measured, each, strict=True))
+    ends = dict(zip(measured_controls, control_scores, strict=True))
     evaluated_on = EvaluatedOn.read_folder(run)
     title = evaluated_on.of(metric)
     lines = [f"{title[:1].upper()}{title[1:]}: {before} before, {after} after"]
@@ -87,18 +91,16 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
         if name in over:
             lines.append(f"    {told(over[name], evaluated_on.prompts)}")
     seconds = summary.get("seconds", {})
-    parts = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.items() if spent >= 0.5)
+    time_spent = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.items() if spent >= 0.5)
     lines.append(
-        f"{counted(summary['steps'], 'step')}, {sum(seconds.values()):.0f} s" + (f" ({parts})" if parts else "")
+        f"{counted(summary['steps'], 'step')}, {sum(seconds.values()):.0f} s"
+        + (f" ({time_spent})" if time_spent else "")
     )
     return lines
 
 
 def tables(run: Path) -> list[RenderableType]:
-    """The tables that the domain made, as they are printed, each followed by its notes.
-
-    Args:
-        run: the run folder.
+    """Returns the domain's tables as they are printed, each followed by its notes.
 
     Example:
         >>> tables(Path("nowhere"))
@@ -109,20 +111,16 @@ def tables(run: Path) -> list[RenderableType]:
     return [part for path in sorted((run / "tables").glob("*.json")) for part in printed(read_json(path))]
 
 
-def printed(made: dict[str, Any]) -> list[RenderableType]:
-    """A table of `tables/NAME.json` for the screen.
-
-    Args:
-        made: what the file holds.
-    """
+def printed(domain_table: dict[str, Any]) -> list[RenderableType]:
+    """Returns a table of `tables/NAME.json` and its notes for the screen."""
     from rich.text import Text
 
     from groupwise.cli.output import table
 
-    rows = [[_cell(cell) for cell in row] for row in made["rows"]]
+    rows = [[_cell(cell) for cell in row] for row in domain_table["rows"]]
     return [
-        table(made["columns"], rows, title=made["title"], numbers=made["columns"][1:]),
-        *(Text(note) for note in made["notes"]),
+        table(domain_table["columns"], rows, title=domain_table["title"], numbers=domain_table["columns"][1:]),
+        *(Text(note) for note in domain_table["notes"]),
     ]
 
 
@@ -137,7 +135,7 @@ def _cell(cell: Any) -> str:
 
 
 def texts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str]:
-    """What the model wrote for the same prompts before and after, greedily where that was recorded.
+    """Quotes the model's texts for the same prompts before and after, greedy ones where those were recorded.
 
     Args:
         before, after: records of two evaluations; the first may be empty.
@@ -146,7 +144,7 @@ def texts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str
 
     modes = [record.get("mode") for record in after if "text" in record]
     mode = "greedy" if "greedy" in modes else next(iter(modes), "sampled")
-    first, last = (
+    before_by_key, after_by_key = (
         {
             record["key"]: record
             for record in records
@@ -155,11 +153,12 @@ def texts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str
         for records in (before, after)
     )
     lines = []
-    for key in list(last)[:_NUM_TEXTS]:
-        lines.append(f"prompt  {shorten(_prompt(last[key]['prompt']), 200)}")
-        if key in first:
-            lines.append(f"before  {shorten(first[key]['text'], 200)}   {_rewards(first[key])}")
-        lines.append(f"{'after ' if before else 'writes'}  {shorten(last[key]['text'], 200)}   {_rewards(last[key])}")
+    for key in list(after_by_key)[:_NUM_TEXTS]:
+        lines.append(f"prompt  {shorten(_prompt(after_by_key[key]['prompt']), 200)}")
+        if key in before_by_key:
+            lines.append(f"before  {shorten(before_by_key[key]['text'], 200)}   {_rewards(before_by_key[key])}")
+        record = after_by_key[key]
+        lines.append(f"{'after ' if before else 'writes'}  {shorten(record['text'], 200)}   {_rewards(record)}")
         lines.append("")
     return lines[:-1]
 
@@ -176,25 +175,22 @@ def pictures(run: Path, steps: tuple[int, int]) -> list[str]:
 
 
 def findings(run: Path) -> list[str]:
-    """What the rules noticed in the run's metrics and what held to its end; notes, which need nothing to be done, are
-    left to `groupwise doctor`.
-
-    Args:
-        run: the run folder.
-    """
+    """Lists the rules that hold at the end of a run; notes, which ask for no action, are left to `groupwise doctor`."""
     from groupwise.cli.run_folder import run_config
     from groupwise.diagnosis import diagnose
     from groupwise.track.metrics import read_metrics
 
     path = run / "metrics.jsonl"
-    found = diagnose(read_metrics(path), run_config(run)) if path.is_file() else []
+    diagnosis_findings = diagnose(read_metrics(path), run_config(run)) if path.is_file() else []
     return [
-        f"\nNoticed: {finding.rule}: {finding}" for finding in found if finding.holds and finding.severity != "note"
+        f"\nNoticed: {finding.rule}: {finding}"
+        for finding in diagnosis_findings
+        if finding.holds and finding.severity != "note"
     ]
 
 
 def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> list[str]:
-    """Commands that make sense now.
+    """Lists commands that make sense after the run.
 
     Args:
         run: the run folder.
@@ -213,16 +209,16 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
     name = config["name"] if _as_shipped(config) else place
     prompts = [record["prompt"] for record in records if isinstance(record.get("prompt"), str)]
     prompt = shlex.quote(prompts[0]) if prompts and len(prompts[0]) <= 80 and "\n" not in prompts[0] else ""
-    other = "dapo" if config["method"] != "dapo" else "grpo"
+    other_method = "dapo" if config["method"] != "dapo" else "grpo"
     kind = config["domain"]["kind"]
     ask = (config_class(kind) if DOMAINS.can_read(kind) else DomainConfig).sample_hint
     steps = {
         ask: f"sample {place}" + (f" --prompt {prompt}" if prompt else ""),
         "what its metrics say": f"doctor {place}",
         "one page with its curves and groups": f"report {place}",
-        "another method on the same task (`groupwise methods`)": f"train {name} method={other}",
+        "another method on the same task (`groupwise methods`)": f"train {name} method={other_method}",
         "which one is better, with intervals": (
-            f"compare {name} --vary method={shlex.quote(config['method'])},{other} --seeds 3"
+            f"compare {name} --vary method={shlex.quote(config['method'])},{other_method} --seeds 3"
         ),
         "a folder that others load": f"export {place} --out {shlex.quote(str(run.name) + '-model')}",
     }

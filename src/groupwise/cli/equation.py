@@ -14,7 +14,7 @@ _RELATIONS = "=<>≤≥≠∝∈∉←"
 
 
 def equation_lines(latex: str) -> list[str]:
-    """The equation and what it is made of, apart: the parts between quads.
+    """Splits the equation from its definitions, which stand between quads.
 
     Example:
         >>> equation_lines(r"a+b,\\quad b=c")
@@ -24,7 +24,7 @@ def equation_lines(latex: str) -> list[str]:
 
 
 def plain(latex: str) -> str:
-    """The formula in one line.
+    """Writes the formula in one line.
 
     Example:
         >>> plain(r"\\frac{1}{B}\\sum_i\\min\\left(r_{i,t}A_i,\\ 1+\\varepsilon\\right)")
@@ -34,7 +34,7 @@ def plain(latex: str) -> str:
     """
     rows = re.compile(r"\\begin\{cases\}(.*?)\\end\{cases\}", re.DOTALL)
     latex = rows.sub(
-        lambda found: "[" + ";".join(row.replace("&", r"\text{if}") for row in found[1].split(r"\\")) + "]", latex
+        lambda match: "[" + ";".join(row.replace("&", r"\text{if}") for row in match[1].split(r"\\")) + "]", latex
     )
     text = _join(_Reader(latex).atoms())
     return re.sub(r" +([,;)\]])", r"\1", re.sub(r"([(\[]) +", r"\1", re.sub(r" +", " ", text))).strip()
@@ -65,31 +65,31 @@ class _Reader:
         self.place = 0
 
     def atoms(self, end: str = "") -> list[str]:
-        found: list[str] = []
+        atoms: list[str] = []
         while self.place < len(self.tokens) and self.tokens[self.place] != end:
             token = self.tokens[self.place]
-            if token in "_^" and found:
+            if token in "_^" and atoms:
                 self.place += 1
                 inner = self.one()
                 if token == "_":
-                    found[-1] += "_" + (
+                    atoms[-1] += "_" + (
                         inner.replace(", ", "")
                         if re.fullmatch(r"\w+(,\s*\w+)*", inner)
                         else f"{{{inner.replace(', ', ',')}}}"
                     )
                 else:
-                    found[-1] += "^" + _bracketed(inner)
-            elif token == "'" and found:
-                found[-1] += "'"
+                    atoms[-1] += "^" + _bracketed(inner)
+            elif token == "'" and atoms:
+                atoms[-1] += "'"
                 self.place += 1
             elif token == " ":
                 self.place += 1
             else:
-                found.append(self.one())
-        return [atom for atom in found if atom]
+                atoms.append(self.one())
+        return [atom for atom in atoms if atom]
 
     def one(self) -> str:
-        """The next group, command or character."""
+        """Reads the next group, command or character."""
         while self.tokens[self.place] == " ":
             self.place += 1
         token = self.tokens[self.place]

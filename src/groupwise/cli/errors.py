@@ -39,7 +39,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def message_for_user(error: BaseException) -> str | None:
-    """The message of an error that was raised on purpose, or None for a defect.
+    """Returns the message of an error that was raised on purpose, or None for a defect.
 
     An error is meant for the user when a `raise` of this package raised it, which always says what to write instead,
     when memory ran out, and when the system refuses a path. What else comes out of a library, or out of an operation
@@ -116,7 +116,7 @@ def report(error: BaseException) -> int:
 
 
 def _of_the_connection(error: BaseException) -> bool:
-    """Whether `torch.distributed` raised it, about what happened between processes."""
+    """Returns whether `torch.distributed` raised the error, about the connection of processes."""
     frames = traceback.extract_tb(error.__traceback__)
     return (
         isinstance(error, RuntimeError)
@@ -126,8 +126,8 @@ def _of_the_connection(error: BaseException) -> bool:
 
 
 def interrupted_status(number: int) -> int:
-    """The exit status of a run that was ended early and saved, by the shell's convention: 130 after Ctrl-C, 143 after
-    SIGTERM.
+    """Returns the exit status of a run that was ended early and saved, by the shell's convention: 130 after Ctrl-C, 143
+    after SIGTERM.
 
     Args:
         number: of the signal; 0 where another process received it.

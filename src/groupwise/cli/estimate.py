@@ -87,7 +87,7 @@ def estimate(
         step, taken = _as_run(step, against)
     half = span.train.autocast == "bfloat16" or costs.bfloat16
     machine = _machine(gpu, half, span, calibrate)
-    found = estimated(
+    step_estimate = estimated(
         shape,
         step,
         machine,
@@ -95,15 +95,15 @@ def estimate(
         numbers=Numbers(2 if costs.bfloat16 else 4, 2 if half else 4, costs.lora_rank),
         sharding=sharding,
     )
-    for line in _about(found):
+    for line in _about(step_estimate):
         console().print(Text(line))
-    _show(found, taken)
-    for line in found.extrapolated:
+    _show(step_estimate, taken)
+    for line in step_estimate.extrapolated:
         console().print(Text(f"extrapolated: {line}"))
 
 
 def _sampling_span(name: str, overrides: Sequence[str], model: str | None, run_code: bool) -> Experiment:
-    """The first stage that samples, as an experiment."""
+    """Returns the first stage that samples, as an experiment."""
     from groupwise.cli.arguments import load
     from groupwise.config import ConfigError
 
@@ -117,7 +117,7 @@ def _sampling_span(name: str, overrides: Sequence[str], model: str | None, run_c
 
 
 def _costs(span: Experiment, name: str) -> CausalLm:
-    """What the domain says its step costs depend on."""
+    """Asks the domain what the costs of its step depend on."""
     from groupwise.config import ConfigError
     from groupwise.streams import Streams
 
@@ -157,7 +157,7 @@ def _step(span: Experiment, costs: CausalLm, prompt_tokens: float, completion_to
 
 
 def _as_run(step: Step, path: Path) -> tuple[Step, Mapping[str, float]]:
-    """The step with the lengths of a run, and what its parts took, in the middle of its steps."""
+    """Returns the step with the lengths of a run, and the median seconds of its parts."""
     import statistics
     from dataclasses import replace
 
@@ -173,7 +173,9 @@ def _as_run(step: Step, path: Path) -> tuple[Step, Mapping[str, float]]:
         raise ConfigError(
             f"--against {path}: no step of it after the first sampled anything; give a run with more steps"
         )
-    parts = {part: [row.get(f"seconds/{part}", 0.0) for row in rows] for part in ("sampling", "scoring", "update")}
+    seconds_by_part = {
+        part: [row.get(f"seconds/{part}", 0.0) for row in rows] for part in ("sampling", "scoring", "update")
+    }
     share = statistics.mean(row.get("scored_share") or 0.0 for row in rows)
     drawn = statistics.mean(row.get("num_prompts_drawn") or step.prompts for row in rows)
     seen = replace(
@@ -182,7 +184,7 @@ def _as_run(step: Step, path: Path) -> tuple[Step, Mapping[str, float]]:
         completion_tokens=statistics.mean(row["completions/mean_length"] for row in rows),
         learning_share=share,
     )
-    return seen, {part: statistics.median(seconds) for part, seconds in parts.items() if any(seconds)}
+    return seen, {part: statistics.median(seconds) for part, seconds in seconds_by_part.items() if any(seconds)}
 
 
 def _machine(gpu: str | None, half: bool, span: Experiment, again: bool) -> Machine:
@@ -213,14 +215,18 @@ def _machine(gpu: str | None, half: bool, span: Experiment, again: bool) -> Mach
     ).machine()
 
 
-def _about(found: Estimate) -> list[str]:
-    shape, step = found.shape, found.step
-    devices = f"{found.num_processes} x {found.machine.name}" if found.num_processes > 1 else found.machine.name
+def _about(step_estimate: Estimate) -> list[str]:
+    shape, step = step_estimate.shape, step_estimate.step
+    devices = (
+        f"{step_estimate.num_processes} x {step_estimate.machine.name}"
+        if step_estimate.num_processes > 1
+        else step_estimate.machine.name
+    )
     share = f", {step.learning_share:.0%} of them learn" if step.learning_share < 1 else ""
-    idle = found.num_processes - step.prompts
+    idle = step_estimate.num_processes - step.prompts
     waits = (
         [
-            f"{idle} of the {found.num_processes} devices get no prompt: a step has {step.prompts}; set"
+            f"{idle} of the {step_estimate.num_processes} devices get no prompt: a step has {step.prompts}; set"
             " train.prompts_per_step higher"
         ]
         if idle > 0
@@ -236,38 +242,44 @@ def _about(found: Estimate) -> list[str]:
             f" {step.completion_tokens:.0f} tokens, {step.updates * step.minibatches} optimiser"
             f" step{'s' if step.updates * step.minibatches > 1 else ''}{share}"
         ),
-        f"on {devices}, {'measured' if found.machine.measured else 'by documented peaks'}",
+        f"on {devices}, {'measured' if step_estimate.machine.measured else 'by documented peaks'}",
         *waits,
     ]
 
 
-def _show(found: Estimate, taken: Mapping[str, float]) -> None:
+def _show(step_estimate: Estimate, taken: Mapping[str, float]) -> None:
     from groupwise.cli.output import console, table
 
     heads = ["seconds", "TFLOP a device", *(["measured seconds", "ratio"] if taken else [])]
     rows = []
-    for part, seconds in [*found.seconds.items(), ("step, without rewards", found.total)]:
+    for part, seconds in [*step_estimate.seconds.items(), ("step, without rewards", step_estimate.total)]:
         flops = (
-            sum(done.flops for done in found.work.values())
-            if part not in found.seconds
-            else found.work[part].flops
-            if part in found.work
+            sum(done.flops for done in step_estimate.work.values())
+            if part not in step_estimate.seconds
+            else step_estimate.work[part].flops
+            if part in step_estimate.work
             else 0.0
         )
-        measured = taken.get(part) if part in found.seconds else sum(taken.values())
-        beside = [] if not taken else [f"{measured:.3g}", f"{seconds / measured:.2f}"] if measured else ["-", "-"]
+        measured_seconds = taken.get(part) if part in step_estimate.seconds else sum(taken.values())
+        beside = (
+            []
+            if not taken
+            else [f"{measured_seconds:.3g}", f"{seconds / measured_seconds:.2f}"]
+            if measured_seconds
+            else ["-", "-"]
+        )
         rows.append([part, f"{seconds:.3g}", f"{flops / 1e12:.3g}", *beside])
     console().print(table(["part", *heads], rows, title="A step", numbers=heads))
-    sizes = [[part, _gib(size)] for part, size in found.bytes.items() if size and part != "peak"]
-    sizes.append(["held at once", _gib(found.bytes["peak"]) + _fits(found)])
+    sizes = [[part, _gib(size)] for part, size in step_estimate.bytes.items() if size and part != "peak"]
+    sizes.append(["held at once", _gib(step_estimate.bytes["peak"]) + _fits(step_estimate)])
     console().print(table(["part", "GiB a device"], sizes, title="Memory", numbers=["GiB a device"]))
 
 
-def _fits(found: Estimate) -> str:
-    if found.machine.memory is None:
+def _fits(step_estimate: Estimate) -> str:
+    if step_estimate.machine.memory is None:
         return ""
-    return f" of {found.machine.memory / 2**30:.0f}" + (
-        ", too much" if found.bytes["peak"] > 0.9 * found.machine.memory else ""
+    return f" of {step_estimate.machine.memory / 2**30:.0f}" + (
+        ", too much" if step_estimate.bytes["peak"] > 0.9 * step_estimate.machine.memory else ""
     )
 
 

@@ -44,40 +44,45 @@ def evaluate(
     with torch.no_grad():
         used = domain.deployed(place) if isinstance(domain, Deploys) else None
         if used is not None:
-            found, tables = used
+            evaluation, tables = used
         else:
-            found = domain.evaluate(streams=Streams(loaded.seed))
+            evaluation = domain.evaluate(streams=Streams(loaded.seed))
             tables = domain.tables(streams=Streams(loaded.seed)) if isinstance(domain, Tabulates) else []
     if out is not None:
-        write_pictures(out, found.pictures)
-        write_records(out / "records.jsonl", with_files(found.records, out / "members", out))
+        write_pictures(out, evaluation.pictures)
+        write_records(out / "records.jsonl", with_files(evaluation.records, out / "members", out))
         write_tables(out / "tables", tables)
     records = [
-        {key: value for key, value in record.items() if not isinstance(value, torch.Tensor)} for record in found.records
+        {key: value for key, value in record.items() if not isinstance(value, torch.Tensor)}
+        for record in evaluation.records
     ]
     if json:
         import json as library
         from dataclasses import asdict
 
-        parts = {
+        lists = {
             "records": records,
-            "tables": [as_json(each) for each in tables],
-            "events": [asdict(each) for each in found.events],
+            "tables": [as_json(domain_table) for domain_table in tables],
+            "events": [asdict(event) for event in evaluation.events],
         }
-        print(library.dumps({"metrics": dict(found.metrics), **parts}, ensure_ascii=False))
+        print(library.dumps({"metrics": dict(evaluation.metrics), **lists}, ensure_ascii=False))
         return
     evaluated_on = EvaluatedOn.among(domain.trained_on, domain.evaluated_on)
     console().print(
         Text(f"{place} {'' if used is None else 'as it is used, '}on the {evaluated_on.prompts} of {loaded.name}")
     )
     console().print(
-        table(["metric", "value"], [(name, f"{value:.4g}") for name, value in found.metrics.items()], numbers=["value"])
+        table(
+            ["metric", "value"],
+            [(name, f"{value:.4g}") for name, value in evaluation.metrics.items()],
+            numbers=["value"],
+        )
     )
-    for part in [part for each in tables for part in printed(as_json(each))]:
+    for part in [part for domain_table in tables for part in printed(as_json(domain_table))]:
         console().print(part)
     for line in texts([], records):
         console().print(Text(line))
-    for event in found.events:
+    for event in evaluation.events:
         detail = f", {event.detail}" if event.detail else ""
         console().print(
             Text(
@@ -86,4 +91,4 @@ def evaluate(
             )
         )
     if out is not None:
-        console().print(Text(f"Records{' and pictures' if found.pictures else ''}: {out}"))
+        console().print(Text(f"Records{' and pictures' if evaluation.pictures else ''}: {out}"))

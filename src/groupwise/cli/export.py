@@ -56,7 +56,11 @@ def export(
         card = domain.export(
             Export(config["domain"], model, partial, out, run, examples, measure, evaluated_on=ended.evaluated_on)
         )
-        controls = {name: each["after"] for name, each in ended.controls.items() if is_number(each.get("after"))}
+        controls = {
+            name: control_end["after"]
+            for name, control_end in ended.controls.items()
+            if is_number(control_end.get("after"))
+        }
         text = model_card(out.resolve().name, config, summary, which, card, controls, ended.evaluated_on)
         (partial / "README.md").write_text(text, encoding="utf-8")
     for remark in card.remarks:
@@ -74,7 +78,7 @@ def model_card(
     controls: Mapping[str, float] | None = None,
     evaluated_on: EvaluatedOn | None = None,
 ) -> str:
-    """A model card: what the model was trained for, how, with which result, and what that does not say.
+    """Writes a model card: what the model was trained for, how, with which result, and what that does not say.
 
     Args:
         name: of the model.
@@ -111,11 +115,11 @@ def model_card(
         lines += ["| | " + f"{summary.get('metric', 'score')} on {asked} |", "|---|---|"]
         lines += [f"| {key} | {_number(summary[key])} |" for key in ("before", "after") if summary.get(key) is not None]
         lines += [f"| control `{control}` | {_number(float(score))} |" for control, score in (controls or {}).items()]
-        measured = "" if which == "final" else f" The final weights were measured; these are {which}."
+        weights_note = "" if which == "final" else f" The final weights were measured; these are {which}."
         lines += [
             "",
             (
-                f"{summary.get('steps', '?')} steps.{measured} One run of one seed: the spread over seeds is not"
+                f"{summary.get('steps', '?')} steps.{weights_note} One run of one seed: the spread over seeds is not"
                 " measured here."
             ),
         ]

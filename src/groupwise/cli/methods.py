@@ -54,7 +54,7 @@ def methods(
         import json as library
 
         overlays = tuple(f"+{overlay}" for overlay in overlay_names()) if name is None else ()
-        records = [_record(each) for each in (*names, *overlays)]
+        records = [_record(method_name) for method_name in (*names, *overlays)]
         typer.echo(library.dumps(records if name is None else records[0], indent=2, ensure_ascii=False))
     elif name is None:
         _list(names)
@@ -67,7 +67,8 @@ def methods(
 
 
 def _record(name: str) -> dict[str, Any]:
-    """A method as JSON: its file, every slot resolved, its overlays, its citation, and key -> [grpo's value, its own].
+    """Returns a method as JSON-able values: its file, every slot resolved, its overlays, its citation, and
+    key -> [grpo's value, its own].
     An overlay, `+tis`, is laid on grpo.
     """
     from groupwise.objective.method import is_own, read_own
@@ -116,7 +117,7 @@ def people(authors: str, most: int | None = None) -> str:
         >>> people("MiniMax")
         'MiniMax'
     """
-    names = [" ".join(reversed(each.split(", ", 1))) for each in authors.split(" and ")]
+    names = [" ".join(reversed(author.split(", ", 1))) for author in authors.split(" and ")]
     if most is not None and len(names) > most:
         return f"{', '.join(names[:most])} and {len(names) - most} more"
     return ", ".join(names)
@@ -200,7 +201,7 @@ def _show(name: str, method: Method) -> None:
 
 
 def _show_own(name: str) -> None:
-    """A method of a user's own: what its file says, every slot, and the difference from the method that it changes."""
+    """Shows a user's method: the sentences of its file, every slot, its difference from the method that it changes."""
     from rich.text import Text
 
     from groupwise.cli.output import console, table
@@ -277,9 +278,9 @@ def _say_equation(verb: str, equation: str) -> None:
     from groupwise.cli.equation import equation_lines, plain
     from groupwise.cli.output import console
 
-    first, *others = (plain(line) for line in equation_lines(equation))
-    _say(verb, first)
-    for place, line in enumerate(others):
+    formula, *definitions = (plain(line) for line in equation_lines(equation))
+    _say(verb, formula)
+    for place, line in enumerate(definitions):
         _say("" if place else "where", line)
     console().print()
 
@@ -307,15 +308,15 @@ def _slots(name: str) -> dict[str, Any]:
 
 
 def _brief(slot: Any) -> str:
-    """A slot in a few characters: its kind, with its numbers where there are any of its own."""
+    """Writes a slot in a few characters: its kind, and its numbers where it has some."""
     if not isinstance(slot, dict):
         return _value(slot)
     if "kind" not in slot:
         return " ".join(key for key, value in slot.items() if value is not None) or "uniform"
     if set(slot) == _CONSTANT:
         return _value(slot["value"])
-    shown = [_brief(value) for key, value in slot.items() if key in _NUMBERS and value is not None]
-    return " ".join([slot["kind"], "/".join(shown)]).strip()
+    numbers = [_brief(value) for key, value in slot.items() if key in _NUMBERS and value is not None]
+    return " ".join([slot["kind"], "/".join(numbers)]).strip()
 
 
 def _full(slot: Any) -> str:

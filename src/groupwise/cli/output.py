@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @cache
 def console() -> Console:
-    """The console of this process; it is silent unless the process is the first.
+    """Returns the console of this process, which is silent unless the process is the first.
 
     Example:
         >>> console() is console()
@@ -24,15 +24,15 @@ def console() -> Console:
     """
     from rich.console import Console
 
-    made = Console(highlight=False, quiet=not is_first_process(), soft_wrap=True)
-    if not made.is_terminal:
+    terminal = Console(highlight=False, quiet=not is_first_process(), soft_wrap=True)
+    if not terminal.is_terminal:
         # A file or a pipe has no width of its own; a table should not be broken for one.
-        made.width = 200
-    return made
+        terminal.width = 200
+    return terminal
 
 
 def say(text: str) -> None:
-    """Sentences for people: broken between words on a terminal, whole in a file or a pipe.
+    """Prints sentences: broken between words on a terminal, unbroken in a file or a pipe.
 
     Args:
         text: what is printed. A command or a path that somebody copies is printed by the console itself, which never
@@ -49,11 +49,11 @@ def say(text: str) -> None:
 
 
 def counted(number: int, word: str) -> str:
-    """A number of things in words.
+    """Writes a count with its noun.
 
     Args:
-        number: of them.
-        word: one of them, whose plural ends in s.
+        number: the count.
+        word: the noun in the singular; its plural ends in s.
 
     Example:
         >>> counted(1, "step"), counted(2, "step")
@@ -63,10 +63,7 @@ def counted(number: int, word: str) -> str:
 
 
 def within(path: Path) -> str:
-    """A path as seen from the working directory, where it lies in it.
-
-    Args:
-        path: any.
+    """Returns a path relative to the working directory where it lies below that, otherwise as it is.
 
     Example:
         >>> within(Path.cwd() / "runs" / "a"), within(Path("/tmp"))
@@ -78,12 +75,12 @@ def within(path: Path) -> str:
 def table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None, numbers: Sequence[str] = ()
 ) -> Table:
-    """A table without lines between rows; the columns in `numbers` are aligned to the right.
+    """Builds a table without lines between rows; the columns in `numbers` are aligned to the right.
 
     Args:
-        columns: their heads.
+        columns: the heads of the columns.
         rows: one sequence of cells a row.
-        title: above the table.
+        title: the line above the table.
         numbers: the heads of columns of numbers.
 
     Example:
@@ -94,21 +91,17 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         # Names are kept whole: a broken key cannot be copied.
-        made.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+        grid.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(Text(str(cell)) for cell in row))
-    return made
+        grid.add_row(*(Text(str(cell)) for cell in row))
+    return grid
 
 
 def shorten(text: object, width: int) -> str:
-    """One line of at most `width` characters.
-
-    Args:
-        text: anything.
-        width: characters.
+    """Returns one line of at most `width` characters.
 
     Example:
         >>> shorten("a\\nb" + "c" * 20, 8)

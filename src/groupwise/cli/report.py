@@ -43,18 +43,18 @@ def report(
     folders = find_runs(runs)
     out = out or (runs[0] if len(runs) == 1 else Path()) / "report.html"
     say = console()
-    found = [read_run(folder) for folder in folders]
-    for run in found:
+    read_runs = [read_run(folder) for folder in folders]
+    for run in read_runs:
         for remark in run.remarks:
             say.print(Text(f"{run.path}: {remark}"))
-    page = write_page(found, out, most_groups=groups)
+    page = write_page(read_runs, out, most_groups=groups)
     say.print(
         Text(
-            f"{len(found)} run{'s' if len(found) > 1 else ''}: {page} ({page.stat().st_size / 1e6:.1f} MB); open it in"
-            " a browser"
+            f"{len(read_runs)} run{'s' if len(read_runs) > 1 else ''}: {page} ({page.stat().st_size / 1e6:.1f} MB);"
+            " open it in a browser"
         )
     )
-    variants = group_runs(found)
+    variants = group_runs(read_runs)
     if figures:
         written, left_out = write_figures(variants, out.parent / "figures")
         for line in [f"figure: {path}" for path in written if path.suffix == ".pdf"] + [

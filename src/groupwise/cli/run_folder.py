@@ -31,7 +31,7 @@ def require_run(folder: Path) -> None:
 
 
 def run_config(folder: Path) -> dict[str, Any]:
-    """The resolved configuration of a run.
+    """Reads the resolved configuration of a run.
 
     Args:
         folder: the run folder.
@@ -67,7 +67,7 @@ def require_new(folder: Path) -> None:
 
 
 def model_folder(run: Path, which: str = "final") -> Path:
-    """The folder of a run's model: the final one, the best one, or that of a step.
+    """Returns the folder of a run's model: the final one, the best one, or that of a step.
 
     Args:
         run: the run folder.
@@ -84,8 +84,12 @@ def model_folder(run: Path, which: str = "final") -> Path:
     places = {"final": run / "model", "best": run / "best"}
     places |= {path.name.removeprefix("step-"): path for path in (run / "models").glob("step-*")}
     # A model's folder appears with everything in it, in whatever format its ecosystem has.
-    there = tuple(name for name, path in places.items() if path.is_dir())
-    if which not in there:
-        advice = f"; it has {', '.join(there)}" if there else f" yet; finish it with `groupwise resume {run}`"
+    existing_models = tuple(name for name, path in places.items() if path.is_dir())
+    if which not in existing_models:
+        advice = (
+            f"; it has {', '.join(existing_models)}"
+            if existing_models
+            else f" yet; finish it with `groupwise resume {run}`"
+        )
         raise ConfigError(f"{run} has no {which} model{advice}")
     return places[which]

@@ -70,15 +70,19 @@ def sample(
         )
     for record in with_files(domain.describe(samples, torch.arange(len(samples))), out, Path()):
         console().print(Text(f"{record.get('prompt', '')}", style="bold"))
-        shown = next((record[name] for name in ("text", "image") if name in record), record)
-        console().print(Text(f"{shown}{'  (cut off)' if record.get('truncated') else ''}\n"))
+        answer = next((record[name] for name in ("text", "image") if name in record), record)
+        console().print(Text(f"{answer}{'  (cut off)' if record.get('truncated') else ''}\n"))
 
 
 def _asked(domain: Domain, prompt: str) -> Prompt:
-    """The training prompt of these words, with its other columns, or a prompt of nothing but the words, which are its
-    key too: held-out images go by it.
+    """Returns the training prompt with this text and its columns; otherwise a prompt of the text alone, whose key
+    is the text: held-out images go by it.
     """
     from groupwise.domain.protocol import Prompt
 
-    known = (each for each in domain.prompts(range(domain.num_prompts)) if each.columns.get("prompt") == prompt)
-    return next(known, Prompt(prompt, {"prompt": prompt}))
+    same_prompts = (
+        candidate
+        for candidate in domain.prompts(range(domain.num_prompts))
+        if candidate.columns.get("prompt") == prompt
+    )
+    return next(same_prompts, Prompt(prompt, {"prompt": prompt}))

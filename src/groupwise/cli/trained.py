@@ -79,19 +79,30 @@ def to_sample(place: Path, experiment: str | None, which: str, *, data: bool, ru
     source, beside = find(name), list(said_beside(settings))
     # A network's class is named by the configuration and by the model's folder; where they say the same, it is asked
     # about once.
-    folders = [each for says in beside for each in says.code]
-    inside = [each for each in import_paths(loaded.domain, "domain") if each.key.startswith("domain.model.")]
-    network = [each for each in inside if each.holder in [other.holder for other in folders]]
-    known = [*network, *import_paths(settings, "domain")]
-    ask([*([said_by(source, known, {})] if is_foreign(source) else []), *said_beside(settings, known)], run_code)
-    with only([each.path for each in (*known, *folders)]):
+    folders = [import_path for says in beside for import_path in says.code]
+    model_code = [
+        import_path
+        for import_path in import_paths(loaded.domain, "domain")
+        if import_path.key.startswith("domain.model.")
+    ]
+    network = [
+        import_path
+        for import_path in model_code
+        if import_path.holder in [folder_code.holder for folder_code in folders]
+    ]
+    named_code = [*network, *import_paths(settings, "domain")]
+    ask(
+        [*([said_by(source, named_code, {})] if is_foreign(source) else []), *said_beside(settings, named_code)],
+        run_code,
+    )
+    with only([import_path.path for import_path in (*named_code, *folders)]):
         settings.require_extra()
         domain: Any = settings.open(streams=Streams(loaded.seed), device="cpu")
     return domain
 
 
 def _parts(place: Path, experiment: str | None, which: str) -> tuple[str | Path, Path]:
-    """What names the experiment, and the model's folder."""
+    """Returns the experiment's name or file, and the model's folder."""
     from groupwise.cli.run_folder import model_folder
 
     if not place.is_dir():

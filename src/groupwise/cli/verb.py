@@ -12,7 +12,7 @@ class Verb(TyperCommand):
     """A command; an option that it does not have is looked up among those of the sources' scripts."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """As typer does.
+        """Parses as typer does, and answers options of other systems.
 
         Raises:
             ConfigError: options of another system; all of them are answered.
@@ -27,6 +27,6 @@ class Verb(TyperCommand):
             from groupwise.config import ConfigError, Problem
             from groupwise.experiment.counterparts import flags
 
-            if not (told := flags(asked)):
+            if not (counterparts := flags(asked)):
                 raise
-        raise ConfigError([Problem("", answer) for answer in told], source=f"groupwise {ctx.info_name}")
+        raise ConfigError([Problem("", answer) for answer in counterparts], source=f"groupwise {ctx.info_name}")

@@ -10,10 +10,7 @@ from torch import nn
 
 
 def offers_checkpointing(module: nn.Module) -> bool:
-    """Whether the module can be switched.
-
-    Args:
-        module: any model.
+    """Returns whether the module offers to recompute its activations.
 
     Example:
         >>> offers_checkpointing(nn.Linear(1, 1))
@@ -22,20 +19,20 @@ def offers_checkpointing(module: nn.Module) -> bool:
     return _method(module, "enable") is not None
 
 
-def checkpoint_activations(module: nn.Module, wanted: bool) -> None:
-    """Switches it on or off; a module that is as wanted already is left alone.
+def checkpoint_activations(module: nn.Module, active: bool) -> None:
+    """Switches the recomputing of activations on or off; a module that is so already is left as it is.
 
     Args:
-        module: a model of transformers or diffusers, perhaps with an adapter around it; for `wanted`, one that offers
-            it.
-        wanted: whether activations are recomputed.
+        module: a model of transformers or diffusers, perhaps with an adapter around it; where `active`, one that
+            offers to recompute.
+        active: whether activations are recomputed.
 
     Example:
         >>> checkpoint_activations(nn.Linear(1, 1), False)
     """
-    if wanted == any(getattr(each, "gradient_checkpointing", False) for each in module.modules()):
+    if active == any(getattr(layer, "gradient_checkpointing", False) for layer in module.modules()):
         return
-    if not wanted:
+    if not active:
         _method(module, "disable")()
         return
     enable = _method(module, "enable")
@@ -48,8 +45,11 @@ def checkpoint_activations(module: nn.Module, wanted: bool) -> None:
 
 
 def _method(module: Any, verb: str) -> Any:
-    """transformers renamed it, and warns at the old name; diffusers has the words in another order."""
+    """Returns the module's method that enables or disables recomputing; none where it has no such method.
+
+    transformers renamed the method and warns at the old name; diffusers has the words in another order.
+    """
     if getattr(module, "_supports_gradient_checkpointing", True) is False:
         return None
     names = (f"activation_checkpointing_{verb}", f"gradient_checkpointing_{verb}", f"{verb}_gradient_checkpointing")
-    return next((each for name in names if callable(each := getattr(module, name, None))), None)
+    return next((method for name in names if callable(method := getattr(module, name, None))), None)

@@ -43,13 +43,13 @@ class LocalCopy:
 
     @property
     def holds_weights(self) -> bool:
-        """Whether it has weights of its own, rather than an adapter to switch off."""
+        """True where the copy has weights of its own, rather than an adapter to switch off."""
         return bool(self._weights)
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Within the block the module computes with these weights, without gradient; the swap exchanges storages, so
-        it costs no copy.
+        """Makes the module compute with these weights, without gradient, within the block; the swap exchanges
+        storages, so that no tensor is copied.
         """
         with torch.no_grad(), ExitStack() as stack:
             for module in self._adapters:
@@ -62,7 +62,7 @@ class LocalCopy:
 
     @torch.no_grad()
     def mix(self, alpha: float) -> None:
-        """Moves it to the live weights: `copy <- alpha theta + (1 - alpha) copy`.
+        """Moves the copy towards the live weights: `copy <- alpha theta + (1 - alpha) copy`.
 
         Args:
             alpha: the live weights' share, 0 to 1.
@@ -82,10 +82,8 @@ class LocalCopy:
 
     @torch.no_grad()
     def pull(self, coefficient: float) -> float:
-        """Adds the gradient of `coefficient |theta - copy|^2 / 2` to the parameters' own, and returns its value.
-
-        Args:
-            coefficient: of the pull.
+        """Adds the gradient of `coefficient |theta - copy|^2 / 2` to the parameters' gradients, and returns the term's
+        value.
         """
         total = 0.0
         for name, parameter in self._compared():
@@ -97,17 +95,14 @@ class LocalCopy:
         return coefficient * total / 2
 
     def record(self) -> dict[str, Tensor]:
-        """Returns its weights by name."""
+        """Returns the copy's weights by name."""
         return dict(self._weights)
 
     def restore(self, record: Mapping[str, Any]) -> None:
         """Takes back what `record` returned.
 
-        Args:
-            record: weights by name.
-
         Raises:
-            ValueError: the names are others.
+            ValueError: the record's names are not those of this copy.
         """
         if set(record) != set(self._weights):
             different = sorted(set(record) ^ set(self._weights))[:3]
@@ -119,9 +114,11 @@ class LocalCopy:
             self._weights[name].copy_(tensor)
 
     def _compared(self) -> list[tuple[str, nn.Parameter]]:
+        """Returns the live parameters of which the copy has weights, by name."""
         return [(name, parameter) for name, parameter in self._module.named_parameters() if name in self._weights]
 
     def _swap(self) -> None:
+        """Exchanges the storages of the live weights and of the copy's."""
         live = _trained(self._module) if self._weights else {}
         for name, tensor in live.items():
             tensor.data, self._weights[name] = self._weights[name], tensor.data
@@ -129,9 +126,6 @@ class LocalCopy:
 
 def adapters(module: nn.Module) -> list[nn.Module]:
     """Returns the outermost module whose adapter can be switched off (peft's `PeftModel`), if there is one.
-
-    Args:
-        module: the policy.
 
     Example:
         >>> adapters(nn.Linear(1, 1))

@@ -9,7 +9,7 @@ from torch import nn
 
 
 def hash_weights(module: nn.Module) -> str:
-    """A hash of every tensor of the module's state, by name and bytes.
+    """Returns a hash of every tensor of the module's state, by name and bytes.
 
     Example:
         >>> module = nn.Linear(2, 1)
@@ -18,8 +18,8 @@ def hash_weights(module: nn.Module) -> str:
         >>> before == hash_weights(module)
         False
     """
-    found = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     for name, value in module.state_dict().items():
-        found.update(name.encode())
-        found.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
-    return found.hexdigest()
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

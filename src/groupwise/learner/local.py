@@ -26,7 +26,7 @@ WEIGHTS = "model.safetensors"
 
 @final
 class LocalLearner:
-    """The learner of a module of this process. What it does is said by `groupwise.learner.protocol.Learner`.
+    """The learner of a module of this process. `groupwise.learner.protocol.Learner` documents its methods.
 
     Args:
         module: the policy; its parameters with `requires_grad` are trained.
@@ -79,19 +79,11 @@ class LocalLearner:
         self.optimiser.zero_grad(set_to_none=True)
 
     def reduce_gradients(self, world: Processes) -> None:
-        """Sums gradients over processes.
-
-        Args:
-            world: the processes.
-        """
+        """Sums gradients over processes."""
         world.sum_gradients(trained_parameters(self.module))
 
     def step(self, numbers: StepNumbers) -> float:
-        """Steps AdamW where the gradient's norm is finite and above 0; returns the norm.
-
-        Args:
-            numbers: of this step.
-        """
+        """Steps AdamW where the gradient's norm is finite and above 0; returns the norm."""
         configure_optimiser(self.optimiser, numbers)
         parameters = trained_parameters(self.module)
         norm = gradient_norm(parameters)
@@ -122,30 +114,19 @@ class LocalLearner:
     def restore(self, record: Mapping[str, Any]) -> None:
         """Takes back what `record` returned.
 
-        Args:
-            record: of the same model.
-
         Raises:
-            ValueError: it is of another model.
+            ValueError: the record is of another model.
         """
         load_tensors(self.module, record["weights"])
         self.optimiser.load_state_dict(record["optimiser"])
 
     def save(self, folder: Path) -> None:
-        """Writes the module's state as `model.safetensors`.
-
-        Args:
-            folder: exists.
-        """
+        """Writes the module's state as `model.safetensors` into a folder that exists."""
         state = self.module.state_dict()
         save_file({name: value.detach().cpu().contiguous().clone() for name, value in state.items()}, folder / WEIGHTS)
 
     def load(self, folder: Path) -> None:
-        """Loads what `save` wrote.
-
-        Args:
-            folder: that `save` wrote.
-        """
+        """Loads what `save` wrote."""
         self.module.load_state_dict(load_file(folder / WEIGHTS))
 
     def fingerprint(self) -> str:
@@ -162,8 +143,8 @@ class LocalLearner:
 
     @contextmanager
     def rehearsal(self) -> Iterator[int]:
-        """Within the block the module is in training mode; gradients, mode and buffers are afterwards as before. Gives
-        the bytes of AdamW's two moments, where the first step has yet to make them.
+        """Puts the module into training mode within the block; gradients, mode and buffers are afterwards as before.
+        The block gets the bytes of AdamW's two moments where the first step has yet to allocate them.
         """
         buffers = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
         training = self.module.training

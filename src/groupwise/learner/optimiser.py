@@ -11,12 +11,12 @@ from groupwise.learner.protocol import StepNumbers
 
 
 def trained_parameters(module: nn.Module) -> list[nn.Parameter]:
-    """Parameters with `requires_grad`, in the module's order, tied ones once."""
+    """Returns the parameters with `requires_grad`, in the module's order, tied ones once."""
     return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 def build_optimiser(module: nn.Module) -> torch.optim.AdamW:
-    """AdamW in two groups: matrices, which decay, and vectors, which do not. One fused kernel a step.
+    """Returns AdamW in two groups: matrices, which decay, and vectors, which do not. A step is one fused kernel.
 
     Example:
         >>> optimiser = build_optimiser(nn.Linear(2, 2))
@@ -33,12 +33,7 @@ def build_optimiser(module: nn.Module) -> torch.optim.AdamW:
 
 
 def configure_optimiser(optimiser: torch.optim.Optimizer, numbers: StepNumbers) -> None:
-    """Sets the numbers of a step; moments stay.
-
-    Args:
-        optimiser: as `build_optimiser` made it.
-        numbers: of the step.
-    """
+    """Sets the numbers of a step on an optimiser of `build_optimiser`; its moments stay."""
     for group in optimiser.param_groups:
         group |= {
             "lr": numbers.learning_rate,
@@ -49,7 +44,7 @@ def configure_optimiser(optimiser: torch.optim.Optimizer, numbers: StepNumbers) 
 
 
 def gradient_norm(parameters: Sequence[nn.Parameter]) -> torch.Tensor:
-    """Euclidean norm over all gradients, on the parameters' device; 0 where there is none."""
+    """Returns the Euclidean norm over all gradients, on the parameters' device; 0 where there is none."""
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not gradients:
         return torch.zeros(())

@@ -21,7 +21,7 @@ OFFERS = {
     "checkpointing": "recomputes activations",
     "rehearsal": "measures the memory of a pass",
 }
-"""What a learner may offer, by name, and in words that follow its own: `it mixes ...`."""
+"""Names of what a learner may offer, and what such a learner does: `it mixes ...`."""
 
 
 @final
@@ -30,10 +30,10 @@ class StepNumbers:
     """The numbers of one optimiser step.
 
     Args:
-        learning_rate: of this step.
+        learning_rate: the rate of this step.
         beta1, beta2: decay of AdamW's two moments.
         eps: added to the root of the second moment.
-        weight_decay: of matrices.
+        weight_decay: the decay of matrices; vectors have none.
         max_grad_norm: the norm that the gradient is clipped to; `None` clips nothing.
     """
 
@@ -81,17 +81,19 @@ class WeightCopy(Protocol):
 
     @property
     def holds_weights(self) -> bool:
-        """Whether it has weights of its own, rather than an adapter to switch off."""
+        """True where the copy has weights of its own, rather than an adapter to switch off."""
         ...
 
     def active(self) -> AbstractContextManager[None]:
-        """Within the block the domain samples and scores with these weights; afterwards, also after an exception, with
-        the live ones. Without gradient.
+        """Makes the domain sample and score with these weights, without gradient, within the block; afterwards, also
+        after an exception, the live ones are back.
         """
         ...
 
     def mix(self, alpha: float) -> None:
-        """Moves it to the live weights: `copy <- alpha theta + (1 - alpha) copy`; exact at 0 and 1 (`"mixing"`).
+        """Moves the copy towards the live weights: `copy <- alpha theta + (1 - alpha) copy` (`"mixing"`).
+
+        The result is exact at 0 and 1.
 
         Args:
             alpha: the live weights' share, 0 to 1.
@@ -105,9 +107,6 @@ class WeightCopy(Protocol):
     def pull(self, coefficient: float) -> float:
         """Adds the gradient of `coefficient |theta - copy|^2 / 2` to the accumulated one (`"pull"`).
 
-        Args:
-            coefficient: of the pull.
-
         Returns:
             the term's value.
         """
@@ -120,11 +119,8 @@ class WeightCopy(Protocol):
     def restore(self, record: Mapping[str, Any]) -> None:
         """Takes back what `record` returned.
 
-        Args:
-            record: of a copy of the same kind.
-
         Raises:
-            ValueError: it is of other weights.
+            ValueError: the record is of other weights.
         """
         ...
 
@@ -176,11 +172,7 @@ class Learner(Protocol):
         ...
 
     def reduce_gradients(self, world: Processes) -> None:
-        """Sums accumulated gradients over processes; nothing to do where the backward pass has done it.
-
-        Args:
-            world: the processes of the run.
-        """
+        """Sums accumulated gradients over processes; nothing to do where the backward pass has done it."""
         ...
 
     def step(self, numbers: StepNumbers) -> float:
@@ -188,9 +180,6 @@ class Learner(Protocol):
         `g`.
 
         Where `|g|` is 0 or not finite no step is taken: weights and moments stay as they are.
-
-        Args:
-            numbers: of this step.
 
         Returns:
             `|g|` before clipping, over all weights and shards.
@@ -221,11 +210,8 @@ class Learner(Protocol):
     def restore(self, record: Mapping[str, Any]) -> None:
         """Takes back what `record` returned.
 
-        Args:
-            record: of the same model.
-
         Raises:
-            ValueError: it is of another model.
+            ValueError: the record is of another model.
         """
         ...
 
@@ -240,11 +226,8 @@ class Learner(Protocol):
     def load(self, folder: Path) -> None:
         """Loads what `save` wrote.
 
-        Args:
-            folder: that `save` wrote.
-
         Raises:
-            ValueError, OSError, RuntimeError: there are no such weights, or of another shape.
+            ValueError, OSError, RuntimeError: the folder holds no such weights, or weights of another shape.
         """
         ...
 
@@ -261,8 +244,8 @@ class Learner(Protocol):
         ...
 
     def rehearsal(self) -> AbstractContextManager[int]:
-        """Within the block passes run in training mode and leave nothing: gradients, mode and buffers are afterwards as
-        before (`"rehearsal"`). Gives the bytes that the optimiser's first step will still add.
+        """Runs the passes of the block in training mode and undoes them: gradients, mode and buffers are afterwards as
+        before (`"rehearsal"`). The block gets the bytes that the optimiser's first step will still add.
         """
         ...
 
