@@ -19,7 +19,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from groupwise.config import Config, ConfigError, validate
+from groupwise.config import Config, ConfigError, FromPath, validate
 from groupwise.objective import Batch, Objective, Plan
 from groupwise.objective.credit import Credit
 from groupwise.objective.refusals import refusals
@@ -48,10 +48,10 @@ def kinds_of(annotation: Any) -> list[type[Config]]:
 
 
 def slot_kinds(slot: str) -> list[type[Config]]:
-    """The kinds of a slot, from its union; for credit, the links of the chain."""
-    if slot == "credit":
-        return [kind for field in Credit.model_fields.values() for kind in kinds_of(field.annotation)]
-    return kinds_of(Objective.model_fields[slot].annotation)
+    """The shipped kinds of a slot, from its union; for credit, the links of the chain. `callable` is what it names."""
+    fields = Credit.model_fields.values() if slot == "credit" else [Objective.model_fields[slot]]
+    kinds = [kind for field in fields for kind in kinds_of(field.annotation)]
+    return [kind for kind in kinds if not issubclass(kind, FromPath)]
 
 
 def name_of(kind: type[Config]) -> str:
@@ -78,9 +78,8 @@ def _options(kind: type[Config]) -> Iterator[Table]:
                 yield {key: value}
 
 
-# Kinds whose defaults would pick or hold nothing in a world this small, or that name what is asked in their place.
+# Kinds whose defaults would pick or hold nothing in a world this small.
 BUSY: dict[str, Table] = {
-    "callable": {"path": "groupwise.objective.trust.gaussian:Gaussian", "settings": {"sigma": 0.4}},
     "clip_cov": {"share": 0.3, "lower": -1.0},
     "kl_cov": {"share": 0.3},
     "dppo": {"threshold": 0.02},
@@ -331,7 +330,7 @@ def outcome(objective: Objective, given: World) -> Outcome:
 
 def prepared(objective: Objective, given: World, reduce: Reduce = alone) -> Batch:
     """The batch of these rollouts."""
-    shift = 0.5 if objective.advantage.kind in NON_NEGATIVE else 0.0
+    shift = 0.0 if objective.advantage.takes_negative else 0.5
     return objective.prepare(given.rollouts(shift=shift), objective.init(), reduce)
 
 

@@ -49,7 +49,6 @@ REGIONS = {
     "asymmetric_clip": "ratio",
     "dual_clip": "ratio",
     "gaussian": "ratio",
-    "callable": "ratio",
     "sapo": "ratio",
     "clip_cov": "ratio",
     "kl_cov": "ratio",
@@ -412,7 +411,7 @@ def _batches(given: World) -> list[laws.Prepared]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("smoothing", slot_tables("smoothing"), ids=str)
-@pytest.mark.parametrize("trust", [table for table in slot_tables("trust") if table["kind"] != "callable"], ids=str)
+@pytest.mark.parametrize("trust", slot_tables("trust"), ids=str)
 def test_law_8_full_product(smoothing: laws.Table, trust: laws.Table) -> None:
     """Every combination of the slots of the policy's term. Two factors are tested by themselves, because they reach
     this one in one way only: what `prepare` does, as a batch's tensors (reading the slots themselves is an error here),
