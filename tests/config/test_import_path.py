@@ -28,6 +28,7 @@ KEYS = {
     "CallableSmoothing.path",
     "CallableTrust.path",
     "CallableFixed.path",
+    "CallableReference.path",
     "CallableReward.path",
     "CallableSchedule.path",
     "Classifier.function",
