@@ -45,6 +45,8 @@ class Slot(Config):
     """
     reads: ClassVar[frozenset[str]] = frozenset()
     """The optional fields of `Rollouts` and `Scored` that the piece reads."""
+    uses: ClassVar[frozenset[str]] = frozenset()
+    """The optional fields that the piece reads where they were recorded, and does without otherwise."""
     discrete_only: ClassVar[str | None] = None
     """Where the piece needs probabilities of discrete decisions: what to write for densities. Else `None`."""
     neutral: ClassVar[bool] = False
@@ -217,6 +219,7 @@ class TrustSlot(Slot):
 class CreditSlot(Slot):
     """Spreads a member's advantage over its decisions: one link of the credit's chain."""
 
+    kind: ClassVar[str]
     scope: ClassVar[str] = "member"
     normalised: ClassVar[bool] = True
     """True where the weights have mean one over each member; a chain with a link that says False is left as it is."""

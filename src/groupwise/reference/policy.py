@@ -79,8 +79,8 @@ class ReferencePolicy:
             return alpha or ""
         if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
             raise ValueError(
-                f"reference {self._name}: follow() returned {alpha!r} at step {step}; return the policy's share, a number"
-                " from 0 to 1, or None where nothing is mixed"
+                f"reference {self._name}: follow() returned {alpha!r} at step {step}; return the policy's share, a"
+                " number from 0 to 1, or None where nothing is mixed"
             )
         self.mix(alpha)
         self.score = score

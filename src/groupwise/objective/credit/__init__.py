@@ -19,11 +19,10 @@ from groupwise.objective.credit.inverse_step import InverseStep
 from groupwise.objective.credit.log_decay import LogDecay
 from groupwise.objective.credit.temporal_decay import TemporalDecay
 from groupwise.objective.decisions import Decisions
+from groupwise.objective.slot import CreditSlot
 from groupwise.statistics import Statistic, as_float
 
 __all__ = ["CallableCredit", "Credit", "GradientAdaptive", "InverseStep", "LogDecay", "TemporalDecay"]
-
-AnyCredit = TemporalDecay | LogDecay | GradientAdaptive | InverseStep | CallableCredit
 
 
 @final
@@ -38,7 +37,7 @@ class Credit(Config):
     callable: CallableCredit | None = None
     """A link of your own."""
 
-    def links(self) -> list[AnyCredit]:
+    def links(self) -> list[CreditSlot]:
         """The credits of the chain, in order."""
         named = (getattr(self, name) for name in type(self).model_fields)
         return [credit for credit in named if credit is not None]

@@ -46,6 +46,7 @@ class Dppo(TrustSlot):
     """
 
     scope: ClassVar[str] = "decision"
+    uses: ClassVar[frozenset[str]] = frozenset({"behaviour_log_prob"})
     score_function: ClassVar[bool] = True
     per_decision: ClassVar[str | None] = "probability"
     weighs_behaviour: ClassVar[bool] = True
