@@ -20,13 +20,63 @@ from groupwise.objective import Batch, Objective
 from groupwise.objective.credit import Credit
 from groupwise.objective.refusals import refusals
 from groupwise.testing.laws import (
-    Gradients,
-    Together,
-    gradients_of,
-    prepared,
-    same,
+    Gradients as Gradients,
 )
-from groupwise.testing.world import World
+from groupwise.testing.laws import (
+    Outcome as Outcome,
+)
+from groupwise.testing.laws import (
+    Together as Together,
+)
+from groupwise.testing.laws import (
+    derivative as derivative,
+)
+from groupwise.testing.laws import (
+    finite as finite,
+)
+from groupwise.testing.laws import (
+    gradients_of as gradients_of,
+)
+from groupwise.testing.laws import (
+    invariances as invariances,
+)
+from groupwise.testing.laws import (
+    member_order as member_order,
+)
+from groupwise.testing.laws import (
+    micro_batches as micro_batches,
+)
+from groupwise.testing.laws import (
+    outcome as outcome,
+)
+from groupwise.testing.laws import (
+    padding as padding,
+)
+from groupwise.testing.laws import (
+    plan_of as plan_of,
+)
+from groupwise.testing.laws import (
+    prepared as prepared,
+)
+from groupwise.testing.laws import (
+    processes as processes,
+)
+from groupwise.testing.laws import (
+    same as same,
+)
+from groupwise.testing.laws import (
+    same_names as same_names,
+)
+from groupwise.testing.laws import (
+    same_outcome as same_outcome,
+)
+from groupwise.testing.laws import (
+    slices as slices,
+)
+from groupwise.testing.world import World as World
+from groupwise.testing.world import extremes as extremes
+from groupwise.testing.world import smallest as smallest
+from groupwise.testing.world import world as world
 
 Table = dict[str, Any]
 
