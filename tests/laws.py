@@ -1,33 +1,84 @@
 """The laws of the objective, stated once over any configuration of its slots.
 
 Kinds are read from the slots' discriminated unions, so a new file in a union is covered the moment it is there.
-`worlds` gives small batches with everything that has ever gone wrong in them: ragged masks with holes, an empty member,
-a member of one decision, a flat group, a missing reward.
+The laws that an author of a slot needs too are `groupwise.testing.laws`.
 """
 
 from __future__ import annotations
 
 import itertools
-import threading
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-import pytest
 import torch
 from torch import Tensor
 
-from groupwise.config import Config, ConfigError, validate
-from groupwise.objective import Batch, Objective, Plan
+from groupwise.config import Config, ConfigError, FromPath, validate
+from groupwise.objective import Batch, Objective
 from groupwise.objective.credit import Credit
 from groupwise.objective.refusals import refusals
-from groupwise.records import Rollouts, Scored
-from groupwise.statistics import Reduce, add, alone, finish
+from groupwise.testing.laws import (
+    Gradients as Gradients,
+)
+from groupwise.testing.laws import (
+    Outcome as Outcome,
+)
+from groupwise.testing.laws import (
+    Together as Together,
+)
+from groupwise.testing.laws import (
+    derivative as derivative,
+)
+from groupwise.testing.laws import (
+    finite as finite,
+)
+from groupwise.testing.laws import (
+    gradients_of as gradients_of,
+)
+from groupwise.testing.laws import (
+    invariances as invariances,
+)
+from groupwise.testing.laws import (
+    member_order as member_order,
+)
+from groupwise.testing.laws import (
+    micro_batches as micro_batches,
+)
+from groupwise.testing.laws import (
+    outcome as outcome,
+)
+from groupwise.testing.laws import (
+    padding as padding,
+)
+from groupwise.testing.laws import (
+    plan_of as plan_of,
+)
+from groupwise.testing.laws import (
+    prepared as prepared,
+)
+from groupwise.testing.laws import (
+    processes as processes,
+)
+from groupwise.testing.laws import (
+    same as same,
+)
+from groupwise.testing.laws import (
+    same_names as same_names,
+)
+from groupwise.testing.laws import (
+    same_outcome as same_outcome,
+)
+from groupwise.testing.laws import (
+    slices as slices,
+)
+from groupwise.testing.world import World as World
+from groupwise.testing.world import extremes as extremes
+from groupwise.testing.world import smallest as smallest
+from groupwise.testing.world import world as world
 
 Table = dict[str, Any]
-Gradients = dict[str, Tensor]
 
 SLOTS = ("advantage", "admission", "smoothing", "ratio", "trust", "credit", "correction", "aggregation", "divergence")
 
@@ -48,10 +99,10 @@ def kinds_of(annotation: Any) -> list[type[Config]]:
 
 
 def slot_kinds(slot: str) -> list[type[Config]]:
-    """The kinds of a slot, from its union; for credit, the links of the chain."""
-    if slot == "credit":
-        return [kind for field in Credit.model_fields.values() for kind in kinds_of(field.annotation)]
-    return kinds_of(Objective.model_fields[slot].annotation)
+    """The shipped kinds of a slot, from its union; for credit, the links of the chain. `callable` is what it names."""
+    fields = Credit.model_fields.values() if slot == "credit" else [Objective.model_fields[slot]]
+    kinds = [kind for field in fields for kind in kinds_of(field.annotation)]
+    return [kind for kind in kinds if not issubclass(kind, FromPath)]
 
 
 def name_of(kind: type[Config]) -> str:
@@ -78,9 +129,8 @@ def _options(kind: type[Config]) -> Iterator[Table]:
                 yield {key: value}
 
 
-# Kinds whose defaults would pick or hold nothing in a world this small, or that name what is asked in their place.
+# Kinds whose defaults would pick or hold nothing in a world this small.
 BUSY: dict[str, Table] = {
-    "callable": {"path": "groupwise.objective.trust.gaussian:Gaussian", "settings": {"sigma": 0.4}},
     "clip_cov": {"share": 0.3, "lower": -1.0},
     "kl_cov": {"share": 0.3},
     "dppo": {"threshold": 0.02},
@@ -174,319 +224,6 @@ def sample(count: int, seed: int) -> Iterator[tuple[str, Objective]]:
         if objective is not None:
             count -= 1
             yield str(chosen), objective
-
-
-@dataclass(frozen=True)
-class World:
-    """A batch and its scores as plain tensors, `[B, T]` in `wide`, `[B]` in `tall`; a NaN reward is missing."""
-
-    mask: Tensor
-    group: Tensor
-    wide: Mapping[str, Tensor]
-    tall: Mapping[str, Tensor]
-
-    def members(self, rows: Tensor) -> World:
-        return World(
-            self.mask[rows],
-            self.group[rows],
-            {k: v[rows] for k, v in self.wide.items()},
-            {k: v[rows] for k, v in self.tall.items()},
-        )
-
-    def padded(self, width: int) -> World:
-        """More masked decisions, holding NaN and infinity."""
-
-        def pad(value: Tensor) -> Tensor:
-            rest = value.new_full((value.shape[0], width), float("nan"))
-            rest[:, ::2] = float("inf")
-            return torch.cat([value, rest], 1)
-
-        mask = torch.cat([self.mask, self.mask.new_zeros(self.mask.shape[0], width)], 1)
-        return replace(self, mask=mask, wide={name: pad(value) for name, value in self.wide.items()})
-
-    def to(self, dtype: torch.dtype) -> World:
-        return replace(
-            self,
-            wide={k: v.to(dtype) for k, v in self.wide.items()},
-            tall={k: v.to(dtype) for k, v in self.tall.items()},
-        )
-
-    def rollouts(self, density: bool = False, shift: float = 0.0) -> Rollouts:
-        tall = {"correct": self.tall["correct"] + shift, "format": self.tall["format"]}
-        rewards: dict[str, Any] = {
-            name: [None if value != value else value for value in given.tolist()] if given.isnan().any() else given
-            for name, given in tall.items()
-        }
-        if "map" in self.wide:
-            rewards["map"] = self.wide["map"]
-        return Rollouts(
-            group=self.group,
-            mask=self.mask,
-            old_log_prob=self.wide["old"],
-            rewards=rewards,
-            reward_weights={"format": 0.3},
-            behaviour_log_prob=self.wide["behaviour"],
-            reference_log_prob=self.wide["reference"],
-            step_size=self.wide["step_size"],
-            member=self.tall["member"].long(),
-            density=density,
-            auxiliary_count={"supervised": self.tall["count"]},
-        )
-
-    def with_map(self, values: Tensor) -> World:
-        """The same with a reward of every decision beside the others, `[B, T]`."""
-        return replace(self, wide={**self.wide, "map": values})
-
-    def scored(self, gradient: bool = True) -> Scored:
-        """The scores as leaves."""
-        fields = ("log_prob", "entropy", "exact_divergence", "score_norm", "mean_shift")
-        leaves = {name: self.wide[name].clone().requires_grad_(gradient) for name in fields}
-        return Scored(**leaves, auxiliary={"supervised": self.tall["supervised"].clone().requires_grad_(gradient)})
-
-
-def world(seed: int = 0, spread: float = 0.5, width: int = 5) -> World:
-    """Three groups of 3, 2 and 2 members; the second is flat, member 4 is empty, member 5 has one decision, one reward
-    is missing.
-
-    Args:
-        seed: of everything.
-        spread: the largest log-ratio, in nats.
-        width: decisions.
-    """
-    generator = torch.Generator().manual_seed(seed)
-
-    def draw(*shape: int) -> Tensor:
-        return torch.rand(*shape, dtype=torch.float64, generator=generator)
-
-    def signed(scale: float) -> Tensor:
-        return scale * (2 * draw(members, width) - 1)
-
-    members = 7
-    mask = draw(members, width) < 0.7
-    mask[0] = True
-    mask[1] = torch.arange(width) % 2 == 0
-    mask[4] = False
-    mask[5] = torch.arange(width) == 2
-    log_prob = -4 * draw(members, width) - 0.1
-    old = log_prob - signed(spread)
-    old[2] = log_prob[2]
-    behaviour, reference = old + signed(0.5), log_prob + signed(0.5)
-    # All of a decision's log-probs move down together until none is above zero.
-    above = torch.stack([log_prob, old, behaviour, reference]).amax(0) + 0.01
-    log_prob, old, behaviour, reference = (
-        value - above.clamp(min=0) for value in (log_prob, old, behaviour, reference)
-    )
-    wide = {
-        "log_prob": log_prob,
-        "old": old,
-        "behaviour": behaviour,
-        "reference": reference,
-        "step_size": 0.5 + draw(members, width),
-        "entropy": 3 * draw(members, width),
-        "exact_divergence": draw(members, width),
-        "score_norm": draw(members, width),
-        "mean_shift": signed(0.1),
-    }
-    correct = torch.tensor([0.0, 1.0, 1.0, 0.3, 0.3, 1.0, -0.5], dtype=torch.float64)
-    form = torch.tensor([0.5, 0.25, float("nan"), 0.5, 0.5, 0.75, 0.0], dtype=torch.float64)
-    tall = {
-        "correct": correct,
-        "format": form,
-        "count": torch.tensor([0.0, 3.0, 0, 2, 0, 5, 0], dtype=torch.float64),
-        "supervised": draw(members),
-        "member": torch.tensor([11.0, 3, 7, 20, 2, 5, 8], dtype=torch.float64),
-    }
-    broken = torch.where(draw(members, width) < 0.5, float("nan"), float("inf")).double()
-    masked = {name: torch.where(mask, value, broken) for name, value in wide.items()}
-    return World(mask, torch.tensor([4, 4, 4, 9, 9, 2, 2]), masked, tall)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A loss, its gradients by scored field, and its metrics."""
-
-    value: Tensor
-    gradients: Gradients
-    metrics: Mapping[str, float]
-
-
-def gradients_of(total: Tensor, scored: Scored) -> Gradients:
-    leaves = scored.tensors()
-    given = (
-        torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
-        if total.requires_grad
-        else [None] * len(leaves)
-    )
-    return {
-        name: torch.zeros_like(leaf) if g is None else g for (name, leaf), g in zip(leaves.items(), given, strict=True)
-    }
-
-
-def outcome(objective: Objective, given: World) -> Outcome:
-    """Prepare, plan and loss of the whole batch at once."""
-    scored = given.scored()
-    loss = objective.loss(scored, plan_of(objective, given))
-    return Outcome(loss.total.detach(), gradients_of(loss.total, scored), finish(loss.statistics))
-
-
-def prepared(objective: Objective, given: World, reduce: Reduce = alone) -> Batch:
-    """The batch of these rollouts."""
-    shift = 0.5 if objective.advantage.kind in NON_NEGATIVE else 0.0
-    return objective.prepare(given.rollouts(shift=shift), objective.init(), reduce)
-
-
-def plan_of(objective: Objective, given: World) -> Plan:
-    """The plan of one step on the whole batch."""
-    return objective.plan(prepared(objective, given))
-
-
-def same(actual: Tensor, expected: Tensor, what: str, within: float = 1e-12) -> None:
-    """Equal to fp64 rounding, relative to the largest entry."""
-    scale = max(1.0, float(expected.abs().max()) if expected.numel() else 0.0)
-    worst = float((actual - expected).abs().max()) if expected.numel() else 0.0
-    assert worst <= within * scale, f"{what}: off by {worst}"
-
-
-def same_outcome(actual: Outcome, expected: Outcome, what: str, metrics: bool = True) -> None:
-    same(actual.value, expected.value, f"{what}: loss")
-    for name, gradient in expected.gradients.items():
-        same(actual.gradients[name], gradient, f"{what}: gradient by {name}")
-    if metrics:
-        assert actual.metrics.keys() == expected.metrics.keys(), what
-        for name, number in expected.metrics.items():
-            assert abs(actual.metrics[name] - number) <= 1e-9 * max(1.0, abs(number)), (
-                f"{what}: {name} is {actual.metrics[name]}, not {number}"
-            )
-
-
-def padding(objective: Objective, given: World, whole: Outcome) -> None:
-    """Law 2 (and 4): masked decisions, whatever they hold, change nothing."""
-    wider = outcome(objective, given.padded(3))
-    width = given.mask.shape[1]
-    for name, gradient in wider.gradients.items():
-        assert gradient.dim() < 2 or not gradient[:, width:].any(), f"padding: gradient by {name} on padding"
-    trimmed = {
-        name: gradient[:, :width] if gradient.dim() == 2 else gradient for name, gradient in wider.gradients.items()
-    }
-    same_outcome(replace(wider, gradients=trimmed), whole, "padding")
-
-
-def member_order(objective: Objective, given: World, whole: Outcome) -> None:
-    """Law 2: the order of members changes nothing."""
-    order = torch.tensor([5, 0, 3, 6, 2, 4, 1])
-    shuffled = outcome(objective, given.members(order))
-    same_outcome(
-        replace(shuffled, gradients={k: v[order.argsort()] for k, v in shuffled.gradients.items()}),
-        whole,
-        "member order",
-    )
-
-
-def micro_batches(objective: Objective, given: World, whole: Outcome, size: int) -> None:
-    """Law 2: micro-batches, the last filled with filler rows, sum to the whole; so do their metrics."""
-    if objective.scope == "batch":
-        return
-    plan, scored = plan_of(objective, given), given.scored()
-    members = given.mask.shape[0]
-    rows = torch.arange(members + (-members) % size)
-    rows[members:] = -1
-    parts = [objective.loss(scored.select(part), plan.select(part)) for part in rows.split(size)]
-    total = torch.stack([part.total for part in parts]).sum()
-    found = Outcome(total.detach(), gradients_of(total, scored), finish(add(part.statistics for part in parts)))
-    same_outcome(found, whole, f"micro-batches of {size}")
-
-
-def slices(objective: Objective, given: World, whole: Outcome) -> None:
-    """Law 2: cotangents are the gradient of the whole, so slices sum to it; scope `decision` also takes slices in
-    `loss`.
-    """
-    plan, scored = plan_of(objective, given), given.scored(gradient=False)
-    cotangents = objective.cotangents(scored, plan)
-    found = Outcome(cotangents.loss.total, cotangents.scored.tensors(), finish(cotangents.loss.statistics))
-    same_outcome(found, whole, "cotangents")
-    everyone = torch.arange(given.mask.shape[0])
-    if objective.scope != "decision" or objective.auxiliary:
-        with pytest.raises(ValueError, match="cotangents"):
-            objective.loss(_slice(scored, slice(0, 2), auxiliary=True), plan.select(everyone, slice(0, 2)))
-    if objective.scope != "decision":
-        return
-    # An auxiliary sum belongs to whole members: the other terms are what a slice can have.
-    bare = objective.model_copy(update={"auxiliary": {}})
-    leaf, bare_plan = given.scored(), plan_of(bare, given)
-    cuts = (slice(0, 2), slice(2, given.mask.shape[1]))
-    total = torch.stack([bare.loss(_slice(leaf, cut), bare_plan.select(everyone, cut)).total for cut in cuts]).sum()
-    same_outcome(Outcome(total.detach(), gradients_of(total, leaf), {}), outcome(bare, given), "slices", metrics=False)
-
-
-def _slice(scored: Scored, cut: slice, auxiliary: bool = False) -> Scored:
-    return Scored.from_tensors(
-        {
-            name: value if name.startswith("auxiliary.") else value[:, cut]
-            for name, value in scored.tensors().items()
-            if auxiliary or not name.startswith("auxiliary.")
-        }
-    )
-
-
-_POOL = ThreadPoolExecutor(2)
-
-
-class Together:
-    """Threads that play processes: `reduce(rank)` waits for all and returns the sum."""
-
-    def __init__(self, size: int) -> None:
-        self._barrier = threading.Barrier(size, timeout=120)
-        self._parts: list[Tensor | None] = [None] * size
-
-    def reduce(self, rank: int) -> Reduce:
-        def total(part: Tensor) -> Tensor:
-            self._parts[rank] = part
-            self._barrier.wait()
-            result = torch.stack([piece for piece in self._parts if piece is not None]).sum(0)
-            self._barrier.wait()
-            return result
-
-        return total
-
-    def run(self, work: Callable[[int], Any]) -> list[Any]:
-        """`work(rank)` on every rank at once."""
-
-        def guarded(rank: int) -> Any:
-            try:
-                return work(rank)
-            except BaseException:
-                self._barrier.abort()
-                raise
-
-        return [future.result() for future in [_POOL.submit(guarded, rank) for rank in range(len(self._parts))]]
-
-
-def processes(objective: Objective, given: World, whole: Outcome) -> None:
-    """Law 2: two processes, one with five members and one with a flat group that admission may drop, sum to one."""
-    rows = [torch.tensor([0, 1, 2, 5, 6]), torch.tensor([3, 4])]
-    together = Together(2)
-
-    def work(rank: int) -> tuple[Tensor, Gradients]:
-        mine = given.members(rows[rank])
-        reduce = together.reduce(rank)
-        scored = mine.scored()
-        loss = objective.loss(scored, objective.plan(prepared(objective, mine, reduce), reduce=reduce))
-        return loss.total.detach(), gradients_of(loss.total, scored)
-
-    parts = together.run(work)
-    back = torch.cat(rows).argsort()
-    gradients = {name: torch.cat([part[1][name] for part in parts])[back] for name in whole.gradients}
-    same_outcome(Outcome(parts[0][0] + parts[1][0], gradients, {}), whole, "processes", metrics=False)
-
-
-def invariances(objective: Objective, given: World) -> None:
-    """Law 2, all of it."""
-    whole = outcome(objective, given)
-    padding(objective, given, whole)
-    member_order(objective, given, whole)
-    micro_batches(objective, given, whole, 3)
-    slices(objective, given, whole)
-    processes(objective, given, whole)
 
 
 class Unread:
@@ -615,40 +352,3 @@ def finite_at(objective: Objective, given: World, batch: Batch) -> None:
         [found.loss.total.reshape(1), *(gradient.flatten() for gradient in found.scored.tensors().values())]
     )
     assert bool(numbers.isfinite().all()), "loss or gradient is not finite"
-
-
-def finite(objective: Objective, given: World) -> None:
-    """Law 4: value, gradients and metrics are finite."""
-    found = outcome(objective, given)
-    assert found.value.isfinite(), f"loss is {float(found.value)}"
-    for name, gradient in found.gradients.items():
-        assert gradient.isfinite().all(), f"gradient by {name} is not finite"
-    for name, number in found.metrics.items():
-        assert abs(number) < float("inf"), f"{name} is {number}"
-
-
-def same_names(objective: Objective, given: World, other: World) -> None:
-    """Law 2: metrics are reduced over processes by name, so what a process holds must not decide which there are."""
-    together, worlds = Together(2), (given, other)
-
-    def names(rank: int) -> tuple[set[str], set[str]]:
-        reduce = together.reduce(rank)
-        batch = prepared(objective, worlds[rank], reduce)
-        return set(batch.statistics), set(
-            objective.loss(worlds[rank].scored(), objective.plan(batch, reduce=reduce)).statistics
-        )
-
-    one, two = together.run(names)
-    assert one == two
-
-
-def extremes() -> list[World]:
-    """Law 4's batches: log-ratios up to 20 nats in fp32 and up to 80 in fp64, and as far as a policy that has left its
-    samples goes.
-    """
-    return [world(1, spread=20.0).to(torch.float32), world(2, spread=80.0), world(3, spread=700.0).to(torch.float32)]
-
-
-def smallest() -> list[World]:
-    """No member at all, as on a process that sampled nothing, and one member alone in its group."""
-    return [world().members(torch.arange(count)) for count in (0, 1)]

@@ -133,6 +133,8 @@ def test_the_command_exists(command: str) -> None:
     changes = [
         argument for argument in arguments[1:] if re.match(r"[a-z_.]+=[^,]*$", argument) and "lora" not in argument
     ]
+    # A method's file that the page writes; the page's own test runs it.
+    changes = [argument for argument in changes if not re.match(r"method=\w+\.toml", argument)]
     if (
         verb in ("train", "check", "compare")
         and not arguments[0].startswith("runs/")

@@ -20,7 +20,7 @@ from groupwise.records import Rollouts, Scored
 from groupwise.schedule import Constant
 from groupwise.statistics import add, finish
 
-SMOOTH = {"gaussian", "sapo", "vespo", "callable"}
+SMOOTH = {"gaussian", "sapo", "vespo"}
 
 
 def rows(values: Tensor, mask: Tensor) -> list[list[float]]:

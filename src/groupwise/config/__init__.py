@@ -7,6 +7,7 @@ from groupwise.config.defaults import fill_kinds
 from groupwise.config.difference import difference, flatten
 from groupwise.config.emptied import without_emptied
 from groupwise.config.errors import ConfigError, Problem, nearest
+from groupwise.config.from_path import FromPath, same_kind
 from groupwise.config.import_path import ImportPath, InModule, Named, import_paths
 from groupwise.config.json_lines import read_json_lines
 from groupwise.config.layers import merge
@@ -21,6 +22,7 @@ from groupwise.config.validation import validate
 __all__ = [
     "Config",
     "ConfigError",
+    "FromPath",
     "ImportPath",
     "InModule",
     "Named",
@@ -43,6 +45,7 @@ __all__ = [
     "read_json_lines",
     "read_toml",
     "require_open",
+    "same_kind",
     "user_class",
     "user_module",
     "validate",

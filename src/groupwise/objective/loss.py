@@ -201,12 +201,12 @@ def _reached(
         counted: terms that no factor sets to 0.
         decisions: without gradient.
     """
-    if getattr(objective.trust, "whole_member", False):
+    if objective.trust.whole_member:
         # One surrogate a member, made of the decisions that are alive in it.
         return both(alive, whole_member(counted, decisions))
     terms = both(alive, counted)
-    level_is_constant = objective.compat is None and getattr(objective.ratio, "gradient", "sequence") == "token"
-    if level_is_constant or getattr(objective.trust, "score_function", False):
+    level_is_constant = objective.compat is None and objective.ratio.constant_level
+    if level_is_constant or objective.trust.score_function:
         return terms
     through = terms if direct is None else both(terms, ~direct)
     if objective.compat is None:
@@ -218,11 +218,11 @@ def _reached(
 
 
 def _divergence(objective: Objective, decisions: Decisions, scored: Scored) -> Float[Tensor, "B T"] | None:
-    if objective.divergence.kind == "none":
+    if objective.divergence.neutral:
         return None
     acted = decisions.acted
     reference = acted.old_log_prob if objective.divergence.against == "behaviour" else acted.reference_log_prob
-    if objective.divergence.kind != "exact" and reference is None:
+    if not objective.divergence.needs_reference and reference is None:
         return None
     exact = (
         None

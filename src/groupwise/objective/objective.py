@@ -18,7 +18,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from groupwise.config import Config
+from groupwise.config import Config, same_kind
 from groupwise.objective.acted import OPTIONAL, Acted
 from groupwise.objective.admission import Admission, Everything
 from groupwise.objective.advantage import Advantage, ZScore
@@ -37,11 +37,11 @@ from groupwise.objective.prepare import (
     check_size,
     grouped_rewards,
     measure_rewards,
-    weighted_summands,
 )
 from groupwise.objective.ratio import Ratio, Token
 from groupwise.objective.refusals import refusals
 from groupwise.objective.running import Running
+from groupwise.objective.slot import SCOPES, Slot
 from groupwise.objective.smoothing import Identity, Smoothing
 from groupwise.objective.state import ObjectiveState
 from groupwise.objective.trust import Clip, Trust
@@ -49,7 +49,6 @@ from groupwise.records import Cotangents, Loss, Rollouts, Scored
 from groupwise.schedule import Constant, Schedule
 from groupwise.statistics import Reduce, alone, both
 
-_SCOPES = ("decision", "member", "batch")
 _LOSS_SLOTS = ("smoothing", "ratio", "trust", "correction", "divergence")
 
 
@@ -142,46 +141,42 @@ class Objective(Config):
     @property
     def requires_rollouts(self) -> frozenset[str]:
         """The optional fields of `Rollouts` that the objective reads."""
-        return self._reads() & OPTIONAL | frozenset(getattr(self.advantage, "reads", ()))
+        return self._reads() & OPTIONAL | self.advantage.reads
 
-    def _stages(self) -> dict[str, Any]:
+    def _stages(self) -> dict[str, Slot]:
         """The stages of the loss by what a configuration calls them. One that reads more than log-probs and advantages
         names the fields in `reads`.
         """
-        slots = {f"{slot}.kind = {getattr(self, slot).kind!r}": getattr(self, slot) for slot in _LOSS_SLOTS}
+        slots: dict[str, Slot] = {
+            f"{slot}.kind = {getattr(self, slot).kind!r}": getattr(self, slot) for slot in _LOSS_SLOTS
+        }
         return slots | {f"credit.{link.kind}": link for link in self.credit.links()}
 
     def _reads(self) -> frozenset[str]:
-        return frozenset().union(*(getattr(stage, "reads", ()) for stage in self._stages().values()))
+        return frozenset().union(*(stage.reads for stage in self._stages().values()))
 
     @property
     def needs_reference(self) -> bool:
         """True when a reference policy takes part."""
         return "reference_log_prob" in self.requires_rollouts or (
-            self.divergence.kind == "exact" and self.divergence.beta.may_be_positive()
+            self.divergence.needs_reference and self.divergence.beta.may_be_positive()
         )
 
     @property
     def discrete_only(self) -> str | None:
         """Why densities cannot be served, and what to write; `None` where they can."""
         for called, stage in self._stages().items():
-            instead = getattr(stage, "discrete_only", None)
-            if instead is not None:
-                return f"{called} needs the probabilities of discrete decisions; {instead}"
+            if stage.discrete_only is not None:
+                return f"{called} needs the probabilities of discrete decisions; {stage.discrete_only}"
         return None
 
     @property
     def scope(self) -> str:
         """How much of an update one term of the loss reads: `decision`, `member` or `batch`."""
-        slots = [
-            self.smoothing.scope,
-            self.ratio.scope,
-            self.trust.scope,
-            "decision" if self.credit.uniform else "member",
-        ]
+        scopes = [stage.scope for stage in self._stages().values()]
         if self.compat is not None:
-            slots.append("member")
-        return max(slots, key=_SCOPES.index)
+            scopes.append("member")
+        return max(scopes, key=SCOPES.index)
 
     def init(self) -> ObjectiveState:
         """The state before the first update."""
@@ -191,8 +186,8 @@ class Objective(Config):
         """The state at the start of a stage: schedules begin anew; the adaptive beta and running statistics survive
         unless their kind changed.
         """
-        same_beta = self.divergence.beta.kind == previous.divergence.beta.kind
-        same_running = self.advantage.kind == previous.advantage.kind
+        same_beta = same_kind(self.divergence.beta, previous.divergence.beta)
+        same_running = same_kind(self.advantage, previous.advantage)
         fresh = self.init()
         return ObjectiveState(
             beta=state.beta if same_beta else fresh.beta, running=state.running if same_running else fresh.running
@@ -237,7 +232,7 @@ class Objective(Config):
         given = grouped_rewards(rollouts, self.partial_rewards, reduce)
         penalty = self._reward_penalty(rollouts, state)
         rewards = given if penalty is None else given.with_value(given.value - penalty[:, None])
-        if rewards.value.shape[1] > 1 and getattr(self.trust, "whole_member", False):
+        if rewards.value.shape[1] > 1 and self.trust.whole_member:
             raise ValueError(
                 f"trust.kind = {self.trust.kind!r} takes one advantage a member, and a reward is a map [B, T]; "
                 "pass one number a member, or write another trust.kind"
@@ -246,8 +241,8 @@ class Objective(Config):
         check_size(advantage, f"advantage.kind = {self.advantage.kind!r}")
         groups = self.admission(rewards)
         members = groups[rewards.index]
-        summands = getattr(self.advantage, "summands", weighted_summands)
-        statistics = measure_rewards(given, advantage, groups, rollouts, summands(given)) if rollouts.rewards else {}
+        summands = self.advantage.summands(given) if rollouts.rewards else {}
+        statistics = measure_rewards(given, advantage, groups, rollouts, summands) if rollouts.rewards else {}
         return Batch(
             acted=Acted.of(rollouts),
             advantage=advantage,
@@ -261,7 +256,7 @@ class Objective(Config):
 
     def _check_rollouts(self, rollouts: Rollouts) -> None:
         for called, stage in self._stages().items():
-            for name in sorted(OPTIONAL & frozenset(getattr(stage, "reads", ()))):
+            for name in sorted(OPTIONAL & stage.reads):
                 if getattr(rollouts, name) is None:
                     raise ValueError(
                         f"Rollouts.{name} is missing, and {called} reads it; pass Rollouts(..., {name}=...)"
@@ -308,7 +303,7 @@ class Objective(Config):
         real = torch.ones_like(update.admitted)
         counts = Counts(acted.mask, update.admitted, real, update.prompt, update.num_prompts, reduce)
         correction = None
-        if self.correction.kind != "none":
+        if not self.correction.neutral:
             assert acted.behaviour_log_prob is not None
             gap = torch.where(acted.mask, acted.old_log_prob - acted.behaviour_log_prob, 0.0)
             correction = self.correction(gap.double(), acted.mask)

@@ -97,20 +97,6 @@ def check_size(advantage: Float[Tensor, "B K"], called: str) -> None:
         )
 
 
-def weighted_summands(rewards: Grouped) -> dict[str, Float[Tensor, "B K"]]:
-    """Returns what each reward adds to a member's distance from its group where advantages compare the weighted sum,
-    `weight_k (R_ik - mean_k)`.
-
-    Args:
-        rewards: with their parts.
-    """
-    counted = {name: part for name, part in rewards.parts.items() if rewards.weights[name] != 0}
-    return {
-        name: (rewards.weights[name] * torch.where(part.present, part.value - part.mean, 0.0)).expand_as(rewards.value)
-        for name, part in counted.items()
-    }
-
-
 def measure_rewards(
     rewards: Grouped,
     advantage: Float[Tensor, "B K"],

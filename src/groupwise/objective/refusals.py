@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from groupwise.objective.objective import Objective
 
+PIECES = (*("advantage", "admission", "smoothing", "ratio", "trust", "correction", "aggregation", "divergence"),)
+"""The slots that hold one piece each; the credit is a chain."""
+
 
 def refusals(objective: Objective) -> Iterator[str]:
     """Why this objective is refused, one sentence each; nothing when it is sound.
@@ -23,51 +26,19 @@ def refusals(objective: Objective) -> Iterator[str]:
         []
     """
     ratio, credit, trust = objective.ratio, objective.credit, objective.trust
-    sequence_gradient = getattr(ratio, "gradient", "token") == "sequence"
     # A score function times a detached ratio keeps each decision's own gradient at every level.
-    score_function = getattr(trust, "score_function", False)
-    if not credit.uniform and sequence_gradient and not score_function:
+    if not credit.uniform and ratio.shared_gradient and not trust.score_function:
         names = ", ".join(link.kind for link in credit.links())
         yield (
             f"credit ({names}) is ineffective under ratio.kind = {ratio.kind!r} with ratio.gradient = 'sequence': all"
             " decisions of a member share one gradient, so a credit of mean one cancels; write ratio.gradient ="
             " 'token', or leave the credit out"
         )
-    if trust.kind == "unbounded" and trust.form == "log_prob" and objective.smoothing.kind != "identity":
-        yield (
-            f"smoothing.kind = {objective.smoothing.kind!r} is ineffective with trust.form = 'log_prob', which ignores"
-            " the ratio; write trust.form = 'ratio', or smoothing.kind = 'identity'"
-        )
-    if trust.kind == "unbounded" and trust.form == "log_prob" and ratio.kind in ("geometric", "arithmetic"):
-        yield (
-            f"ratio.kind = {ratio.kind!r} is ineffective with trust.form = 'log_prob', which ignores the ratio; "
-            "write trust.form = 'ratio', or ratio.kind = 'token'"
-        )
     yield from _trust_refusals(objective)
-    divergence = objective.divergence
-    if divergence.kind != "none":
-        if divergence.place == "reward" and divergence.kind != "k1":
-            yield (
-                f"divergence.place = 'reward' takes the k1 estimator, and divergence.kind is {divergence.kind!r}; "
-                "write divergence.kind = 'k1', or divergence.place = 'loss'"
-            )
-        if divergence.place == "reward" and objective.advantage.kind == "mean_scaled":
-            yield (
-                "advantage.kind = 'mean_scaled' takes no negative reward, and divergence.place = 'reward' makes rewards"
-                " negative; write divergence.place = 'loss', or advantage.kind = 'centred'"
-            )
-        if divergence.place == "reward" and divergence.against == "behaviour":
-            yield (
-                "divergence.against = 'behaviour' is ineffective in the reward, where it is 0; write divergence.against"
-                " = 'reference'"
-            )
-        if divergence.kind == "exact" and divergence.against == "behaviour":
-            yield (
-                "divergence.kind = 'exact' is measured against the reference; write divergence.against = 'reference',"
-                " or another divergence.kind"
-            )
-        if (lowest := divergence.beta.extremes()[0]) < 0:
-            yield f"divergence.beta comes down to {lowest:g}, and a penalty is not negative; write numbers from 0 up"
+    for name in PIECES:
+        yield from getattr(objective, name).refuses(objective)
+    for link in credit.links():
+        yield from link.refuses(objective)
     coefficients = {
         "entropy": objective.entropy,
         "policy_weight": objective.policy_weight,
@@ -84,30 +55,29 @@ def refusals(objective: Objective) -> Iterator[str]:
 
 def _trust_refusals(objective: Objective) -> Iterator[str]:
     trust, ratio, smoothing = objective.trust, objective.ratio, objective.smoothing
-    reads = {"gmpo": "log-ratio", "dppo": "probability"}.get(trust.kind)
-    if reads is not None and smoothing.kind != "identity":
+    if trust.per_decision is not None and not smoothing.neutral:
         yield (
-            f"trust.kind = {trust.kind!r} reads each decision's own {reads}, which smoothing.kind = {smoothing.kind!r}"
-            " would replace; write smoothing.kind = 'identity'"
+            f"trust.kind = {trust.kind!r} reads each decision's own {trust.per_decision}, which smoothing.kind ="
+            f" {smoothing.kind!r} would replace; write smoothing.kind = 'identity'"
         )
-    if reads is not None and ratio.kind != "token":
+    if trust.per_decision is not None and not ratio.plain:
         yield (
-            f"trust.kind = {trust.kind!r} reads each decision's own {reads}, and ratio.kind is {ratio.kind!r}; write"
-            " ratio.kind = 'token'"
+            f"trust.kind = {trust.kind!r} reads each decision's own {trust.per_decision}, and ratio.kind is"
+            f" {ratio.kind!r}; write ratio.kind = 'token'"
         )
-    if trust.kind == "gmpo" and not objective.credit.uniform:
+    if trust.whole_member and not objective.credit.uniform:
         yield (
-            "credit is ineffective under trust.kind = 'gmpo': all decisions of a member share one gradient, so a credit"
-            " of mean one cancels; leave the credit out"
+            f"credit is ineffective under trust.kind = {trust.kind!r}: all decisions of a member share one gradient, so"
+            " a credit of mean one cancels; leave the credit out"
         )
-    if trust.kind == "dppo" and objective.correction.kind != "none":
+    if trust.weighs_behaviour and not objective.correction.neutral:
         yield (
-            "trust.kind = 'dppo' weighs by the sampler's own probabilities, so correction.kind ="
+            f"trust.kind = {trust.kind!r} weighs by the sampler's own probabilities, so correction.kind ="
             f" {objective.correction.kind!r} would count the mismatch twice; write correction.kind = 'none'"
         )
-    if ratio.kind == "transition" and smoothing.kind != "identity":
+    if ratio.ignores_smoothing and not smoothing.neutral:
         yield (
-            f"smoothing.kind = {smoothing.kind!r} is ineffective under ratio.kind = 'transition', which does not read"
+            f"smoothing.kind = {smoothing.kind!r} is ineffective under ratio.kind = {ratio.kind!r}, which does not read"
             " log-ratios; write smoothing.kind = 'identity'"
         )
 
@@ -125,14 +95,5 @@ def warnings(objective: Objective, updates_per_batch: int, chosen: frozenset[str
             f"trust.kind = {objective.trust.kind!r} was set, but every batch of rollouts gets one update, on-policy:"
             " the ratio is always 1 and no trust region can act; set train.updates_per_batch above 1 to see it"
         )
-    if objective.advantage.kind == "rank":
-        yield "advantage.kind = 'rank' discards the size of differences between rewards"
-    divergence = objective.divergence
-    if divergence.kind == "k1" and divergence.place == "loss":
-        against = divergence.against
-        yield (
-            f"divergence.kind = 'k1' in the loss against the {against} policy: its mean gradient on-policy is exactly"
-            " 0, so it only adds variance; write divergence.kind = 'k3_unbiased', or divergence.place = 'reward'"
-        )
-    if getattr(objective.advantage, "baseline", None) == "running":
-        yield "advantage.baseline = 'running' replaces the comparison inside a group by the difficulty of its prompt"
+    for name in PIECES:
+        yield from getattr(objective, name).advises(objective)

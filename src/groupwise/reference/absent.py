@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
-from groupwise.config import Config
+from groupwise.reference.rule import ReferenceRule
 
 
 @final
-class AbsentReference(Config):
+class AbsentReference(ReferenceRule):
     """There is no reference policy.
 
     Example:
@@ -16,4 +16,6 @@ class AbsentReference(Config):
         'absent'
     """
 
+    present: ClassVar[bool] = False
+    mixes: ClassVar[bool] = False
     kind: Literal["absent"] = "absent"

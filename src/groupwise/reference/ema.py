@@ -6,11 +6,11 @@ from typing import Literal, final
 
 from pydantic import Field
 
-from groupwise.config import Config
+from groupwise.reference.rule import ReferenceRule
 
 
 @final
-class EmaReference(Config):
+class EmaReference(ReferenceRule):
     """After every step: `ref <- decay ref + (1 - decay) theta`.
 
     Args:
@@ -23,3 +23,7 @@ class EmaReference(Config):
 
     kind: Literal["ema"] = "ema"
     decay: float = Field(default=0.99, ge=0, le=1)
+
+    def follow(self, step: int, score: float | None, reference_score: float | None) -> float:
+        """Returns `1 - decay`, at every step."""
+        return 1 - self.decay

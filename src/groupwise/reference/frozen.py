@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
-from groupwise.config import Config
+from groupwise.reference.rule import ReferenceRule
 
 
 @final
-class FrozenReference(Config):
+class FrozenReference(ReferenceRule):
     """`ref = theta_0`, for the whole run.
 
     Args:
@@ -21,5 +21,11 @@ class FrozenReference(Config):
         'off'
     """
 
+    mixes: ClassVar[bool] = False
     kind: Literal["frozen"] = "frozen"
     adapter: Literal["off", "copy"] = "off"
+
+    @property
+    def adapter_off(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """True with `adapter = "off"`."""
+        return self.adapter == "off"

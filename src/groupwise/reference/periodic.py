@@ -8,9 +8,9 @@ from typing import Any, Literal, final
 
 from pydantic import ConfigDict, Field, model_validator
 
-from groupwise.config import Config
 from groupwise.config.numbers import Positive
 from groupwise.processes import is_first_process
+from groupwise.reference.rule import ReferenceRule
 
 log = logging.getLogger("groupwise")
 
@@ -82,7 +82,7 @@ def show_source_names(schema: dict[str, Any]) -> None:
 
 
 @final
-class PeriodicReference(Config):
+class PeriodicReference(ReferenceRule):
     """Every `sync_steps` steps of the loop: `ref <- alpha theta + (1 - alpha) ref`.
 
     Args:
@@ -106,3 +106,7 @@ class PeriodicReference(Config):
     alpha: float = Field(default=0.6, ge=0, le=1)
 
     _from_source = model_validator(mode="before")(convert_source_names)
+
+    def follow(self, step: int, score: float | None, reference_score: float | None) -> float | None:
+        """Returns `alpha` at every `sync_steps`-th step."""
+        return None if step % self.sync_steps else self.alpha

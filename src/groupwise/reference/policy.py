@@ -8,10 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, final
 
+from groupwise.config import FromPath
 from groupwise.learner.protocol import Learner
-from groupwise.reference.absent import AbsentReference
-from groupwise.reference.ema import EmaReference
-from groupwise.reference.frozen import FrozenReference
 
 
 @final
@@ -44,9 +42,7 @@ class ReferencePolicy:
     def __init__(self, config: Any, learner: Learner) -> None:
         self.config = config
         self.score: float | None = None
-        self._copy = (
-            None if isinstance(config, AbsentReference) else learner.copy(adapter_off=switches_off(config, learner))
-        )
+        self._copy = learner.copy(adapter_off=switches_off(config, learner)) if config.present else None
 
     @property
     def present(self) -> bool:
@@ -78,18 +74,21 @@ class ReferencePolicy:
         """
         if self.score is None:
             self.score = score
-        if isinstance(self.config, AbsentReference | FrozenReference):
-            return ""
-        if isinstance(self.config, EmaReference):
-            self.mix(1 - self.config.decay)
-            return "mixed"
-        if step % self.config.sync_steps:
-            return ""
-        if self.config.kind == "quality_gate" and self.config.refuses(self.score, score):
-            return "refused"
-        self.mix(self.config.alpha)
+        alpha = self.config.follow(step, score, self.score)
+        if alpha is None or alpha == "refused":
+            return alpha or ""
+        if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
+            raise ValueError(
+                f"reference {self._name}: follow() returned {alpha!r} at step {step}; return the policy's share, a"
+                " number from 0 to 1, or None where nothing is mixed"
+            )
+        self.mix(alpha)
         self.score = score
         return "mixed"
+
+    @property
+    def _name(self) -> str:
+        return self.config.path if isinstance(self.config, FromPath) else self.config.kind
 
     @property
     def holds_weights(self) -> bool:
@@ -145,7 +144,8 @@ def switches_off(config: Any, learner: Learner) -> bool:
     Example:
         >>> from torch import nn
         >>> from groupwise.learner.local import LocalLearner
+        >>> from groupwise.reference import FrozenReference
         >>> switches_off(FrozenReference(), LocalLearner(nn.Linear(1, 1)))
         False
     """
-    return isinstance(config, FrozenReference) and config.adapter == "off" and "adapter" in learner.offers
+    return config.adapter_off and "adapter" in learner.offers

@@ -6,13 +6,13 @@ from typing import Literal, final
 
 from pydantic import ConfigDict, Field, model_validator
 
-from groupwise.config import Config
 from groupwise.config.numbers import Positive
 from groupwise.reference.periodic import convert_source_names, show_source_names
+from groupwise.reference.rule import ReferenceRule
 
 
 @final
-class QualityGateReference(Config):
+class QualityGateReference(ReferenceRule):
     """As `periodic`, but a mixing is refused when `score(theta) < score(ref) - margin`.
 
     `score(ref)` is the score of the policy that the reference was last mixed with (at first: of the policy it started
@@ -47,3 +47,11 @@ class QualityGateReference(Config):
             policy_score: the newest.
         """
         return reference_score is not None and policy_score is not None and policy_score < reference_score - self.margin
+
+    def follow(
+        self, step: int, score: float | None, reference_score: float | None
+    ) -> float | Literal["refused"] | None:
+        """Returns `alpha` at every `sync_steps`-th step, unless the policy has fallen too far."""
+        if step % self.sync_steps:
+            return None
+        return "refused" if self.refuses(reference_score, score) else self.alpha

@@ -28,7 +28,7 @@ def resolve_reference(config: Any | None, *, required: bool) -> Any:
     """
     if config is None:
         return FrozenReference() if required else AbsentReference()
-    absent = isinstance(config, AbsentReference)
+    absent = not config.present
     if required and absent:
         raise ConfigError(
             'reference.kind = "absent": the divergence compares with a reference; write reference.kind = "frozen", or'

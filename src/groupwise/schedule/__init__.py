@@ -11,12 +11,24 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from groupwise.schedule.adaptive import Adaptive
+from groupwise.schedule.callable import CallableFixed, CallableSchedule
 from groupwise.schedule.constant import Constant
 from groupwise.schedule.cosine import Cosine
 from groupwise.schedule.linear import Linear
 from groupwise.schedule.multiplicative import Multiplicative
 
-__all__ = ["Adaptive", "AnySchedule", "Constant", "Cosine", "Linear", "Multiplicative", "NotNegative", "Schedule"]
+__all__ = [
+    "Adaptive",
+    "AnySchedule",
+    "CallableFixed",
+    "CallableSchedule",
+    "Constant",
+    "Cosine",
+    "Linear",
+    "Multiplicative",
+    "NotNegative",
+    "Schedule",
+]
 
 
 def _number(value: Any) -> Any:
@@ -32,8 +44,8 @@ def _number(value: Any) -> Any:
     return Constant(value=float(value))
 
 
-_Fixed = Constant | Linear | Cosine
-_Any = _Fixed | Adaptive | Multiplicative
+_Fixed = Constant | Linear | Cosine | CallableFixed
+_Any = Constant | Linear | Cosine | Adaptive | Multiplicative | CallableSchedule
 
 
 def _not_negative(schedule: Any) -> Any:

@@ -10,38 +10,50 @@ from groupwise.config import Config
 from groupwise.config.numbers import Positive
 
 
-class Fixed(Config):
-    """A value that depends on the step alone: nothing is remembered, and no measurement is read."""
+class Value(Config):
+    """A number that is asked for at every step. A kind that follows a measurement keeps one number of state."""
 
+    @abstractmethod
     def init(self) -> float | None:
-        """The state before the first step: none."""
-        return None
+        """Returns the state before the first step, `None` where there is none."""
 
     @abstractmethod
     def at(self, step: int, state: float | None = None) -> float:
-        """The value at a step, counted from 0.
+        """Returns the value at a step.
 
         Args:
-            step: from 0.
-            state: not read.
+            step: counted from 0.
+            state: what `observe` returned last.
         """
 
+    @abstractmethod
     def observe(self, state: float | None, measured: float | None) -> float | None:
-        """The state after an update: as it was.
+        """Returns the state after an update.
 
         Args:
             state: before.
-            measured: not read.
+            measured: the newest value of what is followed, or `None`.
         """
-        return state
 
     @abstractmethod
     def extremes(self) -> tuple[float, float]:
-        """The least and the greatest value it ever has."""
+        """Returns the least and the greatest value that there ever is."""
 
     def may_be_positive(self) -> bool:
-        """Whether it is above 0 at any step."""
+        """Tells whether the value is above 0 at any step."""
         return self.extremes()[1] > 0
+
+
+class Fixed(Value):
+    """A value that depends on the step alone: nothing is remembered, and no measurement is read."""
+
+    def init(self) -> float | None:
+        """Returns `None`: nothing is remembered."""
+        return None
+
+    def observe(self, state: float | None, measured: float | None) -> float | None:
+        """Returns the state as it was."""
+        return state
 
 
 class Ramp(Fixed):
@@ -79,7 +91,7 @@ class Ramp(Fixed):
         return min(self.start, self.end), max(self.start, self.end)
 
 
-class Measured(Config):
+class Measured(Value):
     """A positive value that is multiplied by what was measured. Its one number of state is the value itself.
 
     Args:
@@ -118,7 +130,3 @@ class Measured(Config):
             value: before.
             measured: the newest value of what is followed.
         """
-
-    def may_be_positive(self) -> bool:
-        """Always: it is multiplied, and starts above 0."""
-        return True

@@ -42,7 +42,7 @@ def refusals(objective: Objective, args: GRPOConfig, own_sampler: bool) -> Itera
         )
     for name in sorted(objective.auxiliary):
         yield f"auxiliary.{name} needs data that TRL's trainer does not draw; leave it out, or train with groupwise"
-    if getattr(objective.admission, "resamples", False):
+    if objective.admission.resamples:
         yield (
             f"admission.kind = {objective.admission.kind!r} draws further prompts until the batch is full, and TRL's"
             " sampler draws a fixed number; write admission.kind = 'informative' (flat groups do not train, the batch"

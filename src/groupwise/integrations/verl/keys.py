@@ -46,7 +46,7 @@ def keys(objective: Objective) -> dict[str, Any]:
             f"{algorithm}kl_ctrl.type": "fixed",
             f"{algorithm}kl_ctrl.kl_coef": divergence.beta.at(0),
         }
-    if getattr(objective.admission, "resamples", False):
+    if objective.admission.resamples:
         table[f"{algorithm}filter_groups.enable"] = True
     return table
 

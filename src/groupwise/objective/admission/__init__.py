@@ -8,11 +8,14 @@ from typing import Annotated
 
 from pydantic import Field
 
+from groupwise.objective.admission.callable import CallableAdmission
 from groupwise.objective.admission.everything import Everything
 from groupwise.objective.admission.informative import Informative
 from groupwise.objective.admission.positive_share import PositiveShare
 from groupwise.objective.admission.resample import Resample
 
-__all__ = ["Admission", "Everything", "Informative", "PositiveShare", "Resample"]
+__all__ = ["Admission", "CallableAdmission", "Everything", "Informative", "PositiveShare", "Resample"]
 
-Admission = Annotated[Everything | Informative | PositiveShare | Resample, Field(discriminator="kind")]
+Admission = Annotated[
+    Everything | Informative | PositiveShare | Resample | CallableAdmission, Field(discriminator="kind")
+]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 import torch
 from jaxtyping import Bool
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.grouped import Grouped
+from groupwise.objective.slot import AdmissionSlot
 
 
 @final
-class Everything(Config):
+class Everything(AdmissionSlot):
     """All groups: flat ones have advantage 0 and still count in every divisor.
 
     Example:
@@ -21,7 +21,6 @@ class Everything(Config):
         [True, True]
     """
 
-    resamples: ClassVar[bool] = False
     kind: Literal["all"] = "all"
 
     def __call__(self, rewards: Grouped) -> Bool[Tensor, " P"]:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 from jaxtyping import Bool
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.grouped import Grouped
+from groupwise.objective.slot import AdmissionSlot
 
 
 @final
-class Informative(Config):
+class Informative(AdmissionSlot):
     """Groups that are not flat (at any place, for reward maps). Dropped groups leave the divisor of token means.
 
     Example:
@@ -20,7 +20,6 @@ class Informative(Config):
         [True, False]
     """
 
-    resamples: ClassVar[bool] = False
     kind: Literal["informative"] = "informative"
 
     def __call__(self, rewards: Grouped) -> Bool[Tensor, " P"]:

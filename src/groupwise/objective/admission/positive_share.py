@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 from jaxtyping import Bool
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.grouped import Grouped
+from groupwise.objective.slot import AdmissionSlot
 
 
 @final
-class PositiveShare(Config):
+class PositiveShare(AdmissionSlot):
     """Groups that are not flat and in which at least `min_positive_ratio` of the rewards exceed `threshold`.
 
     Example:
@@ -25,7 +25,6 @@ class PositiveShare(Config):
     Source: `min_positive_ratio` of source 004.
     """
 
-    resamples: ClassVar[bool] = False
     kind: Literal["positive_share"] = "positive_share"
     threshold: float = 0.0
     """A reward above it is a success."""

@@ -7,13 +7,13 @@ from typing import ClassVar, Literal, final
 from jaxtyping import Bool
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.config.numbers import Length
 from groupwise.objective.grouped import Grouped
+from groupwise.objective.slot import AdmissionSlot
 
 
 @final
-class Resample(Config):
+class Resample(AdmissionSlot):
     """Admits groups that are not flat. The trainer draws further prompts until the batch is full, at most `max_rounds`
     times.
 
@@ -30,6 +30,11 @@ class Resample(Config):
     kind: Literal["resample"] = "resample"
     max_rounds: Length = 4
     """How many times sampling is tried for one batch, the first included."""
+
+    @property
+    def rounds(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """How many times sampling is tried for one batch."""
+        return self.max_rounds
 
     def __call__(self, rewards: Grouped) -> Bool[Tensor, " P"]:
         """`[num_groups]` bool."""

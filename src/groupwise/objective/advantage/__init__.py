@@ -12,6 +12,7 @@ from pydantic import Field
 
 from groupwise.objective.advantage.accepted import Accepted
 from groupwise.objective.advantage.batch_std import BatchStd
+from groupwise.objective.advantage.callable import CallableAdvantage
 from groupwise.objective.advantage.centred import Centred
 from groupwise.objective.advantage.constant import ConstantBaseline
 from groupwise.objective.advantage.leave_one_out import LeaveOneOut
@@ -29,6 +30,7 @@ __all__ = [
     "Accepted",
     "Advantage",
     "BatchStd",
+    "CallableAdvantage",
     "Centred",
     "ConstantBaseline",
     "LeaveOneOut",
@@ -57,6 +59,7 @@ Advantage = Annotated[
     | WinRate
     | PerPrompt
     | ConstantBaseline
-    | Accepted,
+    | Accepted
+    | CallableAdvantage,
     Field(discriminator="kind"),
 ]

@@ -7,13 +7,13 @@ from typing import ClassVar, Literal, final
 from jaxtyping import Float
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.grouped import Grouped
 from groupwise.objective.running import Running
+from groupwise.objective.slot import AdvantageSlot
 
 
 @final
-class Accepted(Config):
+class Accepted(AdvantageSlot):
     """`A_i = 1[R_i > threshold]`, no comparison inside the group: with `S = A lp` this is supervised training on
     accepted samples.
 

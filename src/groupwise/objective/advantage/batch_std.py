@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.bounded import bounded
 from groupwise.objective.grouped import Grouped
 from groupwise.objective.running import Running
+from groupwise.objective.slot import AdvantageSlot
 
 
 @final
-class BatchStd(Config):
+class BatchStd(AdvantageSlot):
     """`A_i = (R_i - mean(R)) / max(std_batch(R), min_std)`: the group's mean, the standard deviation of all rewards of
     the batch.
 
@@ -32,7 +32,6 @@ class BatchStd(Config):
     Source: Lite PPO, arXiv 2508.08221, section 4.
     """
 
-    group_baseline: ClassVar[bool] = True
     kind: Literal["batch_std"] = "batch_std"
     of: Literal["reward", "advantage"] = "reward"
     """Whose standard deviation: the rewards', or the centred rewards'."""

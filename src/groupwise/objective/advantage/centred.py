@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.bounded import bounded
 from groupwise.objective.grouped import Grouped
 from groupwise.objective.running import Running
+from groupwise.objective.slot import AdvantageSlot
 
 
 @final
-class Centred(Config):
+class Centred(AdvantageSlot):
     """`A_i = R_i - mean(R)` over the member's group: no division, so groups with little spread weigh little.
 
     A flat group gives exactly 0. Shift-invariant, and proportional to the scale of the reward.
@@ -28,7 +28,6 @@ class Centred(Config):
     Source: Dr. GRPO, arXiv 2503.20783, equation 1.
     """
 
-    group_baseline: ClassVar[bool] = True
     kind: Literal["centred"] = "centred"
     clip: float | None = Field(default=None, gt=0)
     """Largest absolute advantage."""

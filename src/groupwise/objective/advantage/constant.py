@@ -8,14 +8,14 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.bounded import bounded
 from groupwise.objective.grouped import Grouped
 from groupwise.objective.running import Running
+from groupwise.objective.slot import AdvantageSlot
 
 
 @final
-class ConstantBaseline(Config):
+class ConstantBaseline(AdvantageSlot):
     """`A_i = R_i - value`: no comparison inside the group, so a flat group keeps its advantage and neither shift nor
     scale is forgiven.
 

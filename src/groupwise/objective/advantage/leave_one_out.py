@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.bounded import bounded
 from groupwise.objective.grouped import Grouped
 from groupwise.objective.running import Running
+from groupwise.objective.slot import AdvantageSlot
 
 
 @final
-class LeaveOneOut(Config):
+class LeaveOneOut(AdvantageSlot):
     """`A_i = R_i - mean_{j != i} R_j = n / (n - 1) (R_i - mean(R))`: an unbiased baseline.
 
     A flat group gives exactly 0. Shift-invariant, and proportional to the scale of the reward.
@@ -30,7 +30,6 @@ class LeaveOneOut(Config):
     Source: RLOO, arXiv 2402.14740, equation 5.
     """
 
-    group_baseline: ClassVar[bool] = True
     kind: Literal["leave_one_out"] = "leave_one_out"
     clip: float | None = Field(default=None, gt=0)
     """Largest absolute advantage."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.bounded import bounded
 from groupwise.objective.grouped import Grouped
 from groupwise.objective.running import Running
+from groupwise.objective.slot import AdvantageSlot
 
 
 @final
-class LengthWeighted(Config):
+class LengthWeighted(AdvantageSlot):
     """`A_i = R_i - sum_j n_j R_j / sum_j n_j` over the member's group, `n` the valid decisions.
 
     Longer members have noisier gradients and weigh more in the baseline; members without a decision do not enter it. A
@@ -24,7 +24,6 @@ class LengthWeighted(Config):
     Source: OPO, arXiv 2505.23585, equation 7. Right for exactly on-policy updates.
     """
 
-    group_baseline: ClassVar[bool] = True
     kind: Literal["length_weighted"] = "length_weighted"
     clip: float | None = Field(default=None, gt=0)
     """Largest absolute advantage."""

@@ -9,14 +9,14 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.bounded import bounded
 from groupwise.objective.grouped import Grouped
 from groupwise.objective.running import Running
+from groupwise.objective.slot import AdvantageSlot
 
 
 @final
-class MeanScaled(Config):
+class MeanScaled(AdvantageSlot):
     """`A_i = (R_i - mean(R)) / mean(R)` over the member's group: with 0/1 rewards, the rarer a success the more it
     weighs (the gradient of log success).
 
@@ -33,7 +33,7 @@ class MeanScaled(Config):
     Source: MaxRL, arXiv 2602.02710, section 3.
     """
 
-    group_baseline: ClassVar[bool] = True
+    takes_negative: ClassVar[bool] = False
     kind: Literal["mean_scaled"] = "mean_scaled"
     clip: float | None = Field(default=None, gt=0)
     """Largest absolute advantage, after scaling."""

@@ -9,15 +9,15 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.config.numbers import PerStep
 from groupwise.objective.bounded import bounded
 from groupwise.objective.grouped import Grouped
 from groupwise.objective.running import Running
+from groupwise.objective.slot import AdvantageSlot
 
 
 @final
-class PerPrompt(Config):
+class PerPrompt(AdvantageSlot):
     """`A_i = (R_i - mean(H)) / max(std(H), min_std)`, `H` the last `buffer_size` rewards of the member's prompt, those
     of its own group included.
 
@@ -53,7 +53,12 @@ class PerPrompt(Config):
     """Largest absolute advantage, after scaling (5.0 in DDPO's code)."""
 
     @property
-    def group_baseline(self) -> bool:
+    def history_size(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Rewards remembered of each prompt."""
+        return self.buffer_size
+
+    @property
+    def group_baseline(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """True when members are compared inside their group."""
         return self.baseline == "group"
 

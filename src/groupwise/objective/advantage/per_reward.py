@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.bounded import bounded
 from groupwise.objective.grouped import Grouped
 from groupwise.objective.running import Running
+from groupwise.objective.slot import AdvantageSlot
 
 
 @final
-class PerReward(Config):
+class PerReward(AdvantageSlot):
     """`x_i = sum_k weight_k (R_ik - mean_k) / max(std_k, min_std)` inside the group, then `A = (x - mean(x)) /
     max(std(x), min_std)` over the batch.
 
@@ -31,7 +31,6 @@ class PerReward(Config):
     Source: GDPO, arXiv 2601.05242, equations 4 to 6.
     """
 
-    group_baseline: ClassVar[bool] = True
     kind: Literal["per_reward"] = "per_reward"
     ddof: Literal[0, 1] = 1
     min_std: float = Field(default=1e-6, gt=0)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.grouped import Grouped
 from groupwise.objective.running import Running
+from groupwise.objective.slot import AdvantageSlot
+
+if TYPE_CHECKING:
+    from groupwise.objective.objective import Objective
 
 
 @final
-class Rank(Config):
+class Rank(AdvantageSlot):
     """`A_i = 1 - 2 rank_i / (n - 1)`, rank 0 the best, average ranks on ties: from 1 for the best to -1 for the worst.
 
     A flat group gives exactly 0. Invariant under every increasing map of the reward; it discards the size of
@@ -28,10 +32,13 @@ class Rank(Config):
         0, -1.
     """
 
-    group_baseline: ClassVar[bool] = True
     kind: Literal["rank"] = "rank"
     ties: Literal["average", "order"] = "average"
     """Equal rewards get their average rank, or ranks in the order of the members."""
+
+    def advises(self, objective: Objective) -> Iterator[str]:
+        """Yields what ranks leave out."""
+        yield "advantage.kind = 'rank' discards the size of differences between rewards"
 
     def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         columns = range(rewards.value.shape[1])

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, final
 
 from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.bounded import bounded
 from groupwise.objective.grouped import Grouped
 from groupwise.objective.running import Running
+from groupwise.objective.slot import AdvantageSlot
+
+if TYPE_CHECKING:
+    from groupwise.objective.objective import Objective
 
 
 @final
-class RunningStd(Config):
+class RunningStd(AdvantageSlot):
     """`A_i = (R_i - mean(R)) / max(s, min_std)`, `s` a bias-corrected exponential average of the batch's standard
     deviation.
 
@@ -39,7 +43,6 @@ class RunningStd(Config):
     Source: `--grpo_global_norm` of source 001, whose average never forgets its initial values.
     """
 
-    group_baseline: ClassVar[bool] = True
     kind: Literal["running_std"] = "running_std"
     decay: float = Field(default=0.99, ge=0, lt=1)
     """Weight of the past, per batch of rollouts."""
@@ -59,6 +62,13 @@ class RunningStd(Config):
                 ' one; write baseline = "group"'
             )
         return self
+
+    def advises(self, objective: Objective) -> Iterator[str]:
+        """Yields what a running baseline compares with."""
+        if self.baseline == "running":
+            yield (
+                "advantage.baseline = 'running' replaces the comparison inside a group by the difficulty of its prompt"
+            )
 
     def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
         centred = rewards.value - rewards.mean

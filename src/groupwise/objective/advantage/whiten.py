@@ -8,14 +8,14 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.bounded import bounded
 from groupwise.objective.grouped import Grouped
 from groupwise.objective.running import Running
+from groupwise.objective.slot import AdvantageSlot
 
 
 @final
-class Whiten(Config):
+class Whiten(AdvantageSlot):
     """`A_i = (x_i - mean(x)) / max(std(x), min_std)` over all members of the batch, `x = R`, or `x = R - mean_group(R)`
     with `baseline = "group"`.
 
@@ -40,7 +40,7 @@ class Whiten(Config):
     """Largest absolute advantage, after scaling."""
 
     @property
-    def group_baseline(self) -> bool:
+    def group_baseline(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """True when members are compared inside their group first."""
         return self.baseline == "group"
 

@@ -4,21 +4,21 @@ one by one).
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.bounded import bounded
 from groupwise.objective.grouped import Grouped
 from groupwise.objective.running import Running
+from groupwise.objective.slot import AdvantageSlot
 
 
 @final
-class WinRate(Config):
+class WinRate(AdvantageSlot):
     """`A_i = (x_i - mean(x)) / max(std(x), min_std)` inside the group, `x_i = sum_k weight_k w_ik`.
 
     `w_ik` is the share of the others that member i beats in reward k.
@@ -34,7 +34,6 @@ class WinRate(Config):
     `groupwise.reward.models.win_rate`.
     """
 
-    group_baseline: ClassVar[bool] = True
     kind: Literal["win_rate"] = "win_rate"
     margin: float = Field(default=0.0, ge=0)
     """Differences of a reward up to this, in its own unit, are draws."""

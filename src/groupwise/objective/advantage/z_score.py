@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.bounded import bounded
 from groupwise.objective.grouped import Grouped
 from groupwise.objective.running import Running
+from groupwise.objective.slot import AdvantageSlot
 
 
 @final
-class ZScore(Config):
+class ZScore(AdvantageSlot):
     """`A_i = (R_i - mean(R)) / max(std(R), min_std)` over the member's group.
 
     A flat group gives exactly 0. Shift-invariant; scale-invariant while the standard deviation is above `min_std`.
@@ -27,7 +27,6 @@ class ZScore(Config):
     Source: GRPO, arXiv 2402.03300, section 4.1.2.
     """
 
-    group_baseline: ClassVar[bool] = True
     kind: Literal["z_score"] = "z_score"
     ddof: Literal[0, 1] = 1
     """1 for the unbiased standard deviation, 0 for the population's (source 003)."""

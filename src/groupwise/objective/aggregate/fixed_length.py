@@ -7,13 +7,13 @@ from typing import Literal, final
 from jaxtyping import Float
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.config.numbers import Positive
 from groupwise.objective.counts import Counts
+from groupwise.objective.slot import AggregationSlot
 
 
 @final
-class FixedLength(Config):
+class FixedLength(AggregationSlot):
     """`w = 1 / (B L)` with `L = length` and `B` every member that was sampled, dropped groups included: the divisor is
     fixed.
 

@@ -7,12 +7,12 @@ from typing import Literal, final
 from jaxtyping import Float
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.counts import Counts
+from groupwise.objective.slot import AggregationSlot
 
 
 @final
-class MemberMean(Config):
+class MemberMean(AggregationSlot):
     """`w = 1 / (B n_b)`: the mean over members of the mean over their decisions.
 
     `B` counts every admitted member of the update, also one whose decisions are all masked.

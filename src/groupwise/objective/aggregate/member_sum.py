@@ -7,12 +7,12 @@ from typing import Literal, final
 from jaxtyping import Float
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.counts import Counts
+from groupwise.objective.slot import AggregationSlot
 
 
 @final
-class MemberSum(Config):
+class MemberSum(AggregationSlot):
     """`w = 1 / B`, with `B` the admitted members of the update, also those whose decisions are all masked.
 
     Example:

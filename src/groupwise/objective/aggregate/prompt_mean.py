@@ -7,12 +7,12 @@ from typing import Literal, final
 from jaxtyping import Float
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.counts import Counts
+from groupwise.objective.slot import AggregationSlot
 
 
 @final
-class PromptMean(Config):
+class PromptMean(AggregationSlot):
     """`w = 1 / (P N_p)`: the mean over admitted prompts of the mean over all decisions of the prompt's members.
 
     A prompt is counted on the process that holds its group.

@@ -7,12 +7,12 @@ from typing import Literal, final
 from jaxtyping import Float
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.counts import Counts
+from groupwise.objective.slot import AggregationSlot
 
 
 @final
-class TokenMean(Config):
+class TokenMean(AggregationSlot):
     """`w = 1 / N` with `N` the valid decisions of admitted members in the whole update; the weights sum to 1.
 
     Example:

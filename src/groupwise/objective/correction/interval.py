@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 import torch
 from jaxtyping import Bool, Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from groupwise.config import Config
+from groupwise.objective.slot import CorrectionSlot
 
 
 @final
-class Interval(Config):
+class Interval(CorrectionSlot):
     """`k = w 1[lower <= w <= upper]` with `w = exp(lp_old - lp_behaviour)` per decision; survivors keep `w`.
 
     Example:
@@ -28,7 +28,6 @@ class Interval(Config):
     Source: IcePop, Ling team 2025, arXiv 2510.18855.
     """
 
-    reads: ClassVar[frozenset[str]] = frozenset({"behaviour_log_prob"})
     kind: Literal["interval"] = "interval"
     lower: float = Field(default=0.5, gt=0)
     upper: float = Field(default=5.0, gt=0)

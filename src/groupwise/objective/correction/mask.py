@@ -4,19 +4,19 @@ geometric rejection (Geo-RS).
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 import torch
 from jaxtyping import Bool, Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.behaviour_weight import decision_weight, mean_weight, member_weight
+from groupwise.objective.slot import CorrectionSlot
 
 
 @final
-class Mask(Config):
+class Mask(CorrectionSlot):
     """`k_t = v_t 1[minimum <= m <= maximum]`: a member is kept or dropped whole, by `m`, the product of its `w_t =
     exp(lp_old - lp_behaviour)` or their mean.
 
@@ -44,7 +44,6 @@ class Mask(Config):
     rollout correction (Geo-RS).
     """
 
-    reads: ClassVar[frozenset[str]] = frozenset({"behaviour_log_prob"})
     kind: Literal["mask"] = "mask"
     maximum: float = Field(default=2.0, gt=0)
     """The largest `m` that still trains."""

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from groupwise.config import Config
+from groupwise.objective.slot import CorrectionSlot
 
 
 @final
-class NoCorrection(Config):
+class NoCorrection(CorrectionSlot):
     """`k = 1`.
 
     Example:
@@ -25,6 +25,8 @@ class NoCorrection(Config):
         [[1.0, 1.0], [1.0, 1.0]]
     """
 
+    reads: ClassVar[frozenset[str]] = frozenset()
+    neutral: ClassVar[bool] = True
     kind: Literal["none"] = "none"
 
     def __call__(self, log_weight: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:

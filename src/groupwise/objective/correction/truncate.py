@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
 from jaxtyping import Bool, Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.behaviour_weight import decision_weight, member_weight
+from groupwise.objective.slot import CorrectionSlot
 
 
 @final
-class Truncate(Config):
+class Truncate(CorrectionSlot):
     """`k = min(max(w, minimum), maximum)` with `w = exp(lp_old - lp_behaviour)` of each decision, or their product over
     the member: no decision is lost.
 
@@ -32,7 +32,6 @@ class Truncate(Config):
     Liu et al. 2025 (Seq-TIS).
     """
 
-    reads: ClassVar[frozenset[str]] = frozenset({"behaviour_log_prob"})
     kind: Literal["truncate"] = "truncate"
     maximum: float = Field(default=2.0, gt=0)
     minimum: float = Field(default=0.0, ge=0)

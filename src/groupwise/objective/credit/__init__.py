@@ -13,16 +13,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.config import Config
+from groupwise.objective.credit.callable import CallableCredit
 from groupwise.objective.credit.gradient_adaptive import GradientAdaptive
 from groupwise.objective.credit.inverse_step import InverseStep
 from groupwise.objective.credit.log_decay import LogDecay
 from groupwise.objective.credit.temporal_decay import TemporalDecay
 from groupwise.objective.decisions import Decisions
+from groupwise.objective.slot import CreditSlot
 from groupwise.statistics import Statistic, as_float
 
-__all__ = ["Credit", "GradientAdaptive", "InverseStep", "LogDecay", "TemporalDecay"]
-
-AnyCredit = TemporalDecay | LogDecay | GradientAdaptive | InverseStep
+__all__ = ["CallableCredit", "Credit", "GradientAdaptive", "InverseStep", "LogDecay", "TemporalDecay"]
 
 
 @final
@@ -34,8 +34,10 @@ class Credit(Config):
     log_decay: LogDecay | None = None
     gradient_adaptive: GradientAdaptive | None = None
     inverse_step: InverseStep | None = None
+    callable: CallableCredit | None = None
+    """A link of your own."""
 
-    def links(self) -> list[AnyCredit]:
+    def links(self) -> list[CreditSlot]:
         """The credits of the chain, in order."""
         named = (getattr(self, name) for name in type(self).model_fields)
         return [credit for credit in named if credit is not None]
@@ -48,7 +50,7 @@ class Credit(Config):
     @property
     def raw(self) -> bool:
         """True when a credit of the chain asked to be left unnormalised."""
-        return any(getattr(credit, "raw", False) for credit in self.links())
+        return not all(credit.normalised for credit in self.links())
 
     def parts(self, decisions: Decisions) -> list[Float[Tensor, "B T"]]:
         """The credits of the chain by themselves, each `[B, T]`, detached, 0 where the mask is false."""

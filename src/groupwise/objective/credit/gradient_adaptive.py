@@ -9,14 +9,14 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.decisions import Decisions
+from groupwise.objective.slot import CreditSlot
 from groupwise.objective.stop_gradient import stop_gradient
 from groupwise.statistics import Statistic, Variance
 
 
 @final
-class GradientAdaptive(Config):
+class GradientAdaptive(CreditSlot):
     """`c_t = n softmax_t(g_t / T)` over a member's valid decisions, detached; a member of at most one decision has
     credit 1.
 
@@ -45,12 +45,12 @@ class GradientAdaptive(Config):
     """`T`, in the unit of the signal; infinity is uniform."""
 
     @property
-    def reads(self) -> frozenset[str]:
+    def reads(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Fields of `Scored` beyond the log-prob."""
         return frozenset({"score_norm"} if self.signal == "score_norm" else ())
 
     @property
-    def discrete_only(self) -> str | None:
+    def discrete_only(self) -> str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
         """What to write for densities, where this cannot serve them."""
         if self.signal == "score_norm":
             return None

@@ -8,13 +8,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.decisions import Decisions
+from groupwise.objective.slot import CreditSlot
 from groupwise.statistics import Statistic
 
 
 @final
-class InverseStep(Config):
+class InverseStep(CreditSlot):
     """`c_t ~ 1 / dt_t` over a member's valid decisions, normalised to mean one, or as it is with `raw`.
 
     The mean of a denoising transition moves by the model's output times its step `dt`, so does its gradient; divided by
@@ -37,6 +37,11 @@ class InverseStep(Config):
     reads: ClassVar[frozenset[str]] = frozenset({"step_size"})
     raw: bool = False
     """Leave the weights unnormalised."""
+
+    @property
+    def normalised(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """True unless `raw`."""
+        return not self.raw
 
     def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
         assert decisions.acted.step_size is not None

@@ -9,13 +9,13 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.decisions import Decisions
+from groupwise.objective.slot import CreditSlot
 from groupwise.statistics import Statistic
 
 
 @final
-class LogDecay(Config):
+class LogDecay(CreditSlot):
     """`c_t ~ exp(-a ln(1 + (t-1)/tau) / ln(1 + (n-1)/tau))` over a member's valid decisions, normalised to mean one.
 
     The last decision weighs `exp(-a)` of the first at every length. A member of one decision has credit 1.

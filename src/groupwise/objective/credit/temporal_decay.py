@@ -9,13 +9,13 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.decisions import Decisions
+from groupwise.objective.slot import CreditSlot
 from groupwise.statistics import Mean, Statistic
 
 
 @final
-class TemporalDecay(Config):
+class TemporalDecay(CreditSlot):
     """`c_t = n gamma^(t-1) / sum_s gamma^(s-1)` over a member's valid decisions; with `raw`, `c_t = gamma^(t-1)` (the
     source's `normalize = false`).
 
@@ -37,6 +37,11 @@ class TemporalDecay(Config):
     """Credit of a decision as a share of the one before it; 1 is uniform."""
     raw: bool = False
     """Leave the weights as they are: their mean is below one."""
+
+    @property
+    def normalised(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """True unless `raw`."""
+        return not self.raw
 
     def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
         power = (decisions.position.to(decisions.log_prob.dtype) * math.log(self.gamma)).exp()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
 from jaxtyping import Float
 from torch import Tensor
@@ -19,10 +19,11 @@ class Exact(Penalty):
     A domain that cannot supply it is refused before the first step.
     """
 
+    needs_reference: ClassVar[bool] = True
     kind: Literal["exact"] = "exact"
 
     @property
-    def reads(self) -> frozenset[str]:
+    def reads(self) -> frozenset[str]:  # pyright: ignore[reportIncompatibleVariableOverride]
         return frozenset({"exact_divergence"} if self.beta.may_be_positive() else ())
 
     def __call__(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal, final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 from jaxtyping import Float
 from torch import Tensor
 
 from groupwise.objective.decisions import Decisions
 from groupwise.objective.penalty import Penalty
+
+if TYPE_CHECKING:
+    from groupwise.objective.objective import Objective
 
 
 @final
@@ -31,7 +35,17 @@ class K1(Penalty):
     Source: Schulman 2020, "Approximating KL divergence".
     """
 
+    fits_reward: ClassVar[bool] = True
     kind: Literal["k1"] = "k1"
+
+    def advises(self, objective: Objective) -> Iterator[str]:
+        """Yields that the estimator has no gradient on average in the loss."""
+        if self.place == "loss":
+            yield (
+                f"divergence.kind = 'k1' in the loss against the {self.against} policy: its mean gradient on-policy is"
+                " exactly 0, so it only adds variance; write divergence.kind = 'k3_unbiased', or divergence.place ="
+                " 'reward'"
+            )
 
     def __call__(
         self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None

@@ -7,18 +7,19 @@ from typing import ClassVar, Literal, final
 from jaxtyping import Float
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.decisions import Decisions
+from groupwise.objective.slot import DivergenceSlot
 from groupwise.schedule import AnySchedule, Constant
 
 
 @final
-class NoDivergence(Config):
+class NoDivergence(DivergenceSlot):
     """`D = 0`: no reference is needed and none is forwarded."""
 
     beta: ClassVar[AnySchedule] = Constant(value=0.0)
     against: ClassVar[str] = "nothing"
     place: ClassVar[str] = "loss"
+    neutral: ClassVar[bool] = True
     kind: Literal["none"] = "none"
 
     def __call__(

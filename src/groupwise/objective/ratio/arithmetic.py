@@ -6,17 +6,16 @@ from collections.abc import Mapping
 from typing import ClassVar, Literal, final
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.decisions import Decisions
-from groupwise.objective.token_gradient import token_gradient, whole_member
+from groupwise.objective.member_ratio import MemberRatio
 from groupwise.statistics import Mean, Statistic, Variance
 
 
 @final
-class Arithmetic(Config):
+class Arithmetic(MemberRatio):
     """`rho = (1/n) sum_t r'_t` over a member's valid decisions, broadcast; 1 for a member without any.
 
     With `gradient = "sequence"` decision `t` gets the share `r'_t / (n rho)` of the member's gradient; with `"token"`
@@ -33,19 +32,12 @@ class Arithmetic(Config):
     Source: innovation 2.3 of source 000.
     """
 
-    scope: ClassVar[str] = "member"
+    averages: ClassVar[bool] = True
     kind: Literal["arithmetic"] = "arithmetic"
-    gradient: Literal["sequence", "token"] = "sequence"
 
-    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B T"]:
-        """`log rho [B, T]`."""
+    def level(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B 1"]:
         mean = decisions.mean(log_ratio.exp())
-        level = torch.where(decisions.occupied, mean, torch.ones_like(mean)).log()
-        return token_gradient(level, decisions) if self.gradient == "token" else level.expand_as(log_ratio)
-
-    def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
-        """The decisions that the gradient of these terms reaches with `gradient = "sequence"`: all of their member."""
-        return whole_member(terms, decisions)
+        return torch.where(decisions.occupied, mean, torch.ones_like(mean)).log()
 
     def measure(self, log_level: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
         """`amic/sequence_weights_variance` over members, `amic/avg_sequence_length` in decisions."""

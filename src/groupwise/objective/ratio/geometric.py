@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Literal, final
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.decisions import Decisions
-from groupwise.objective.token_gradient import token_gradient, whole_member
-from groupwise.statistics import Statistic
+from groupwise.objective.member_ratio import MemberRatio
 
 
 @final
-class Geometric(Config):
+class Geometric(MemberRatio):
     """`rho = exp((1/n) sum_t log r'_t)` over a member's valid decisions, broadcast; 1 for a member without any.
 
     With `gradient = "sequence"` the gradient goes through the mean, so all decisions share it and a credit weight would
@@ -33,18 +30,8 @@ class Geometric(Config):
     Source: arXiv 2507.18071, equations 7 and 14.
     """
 
-    scope: ClassVar[str] = "member"
+    averages: ClassVar[bool] = True
     kind: Literal["geometric"] = "geometric"
-    gradient: Literal["sequence", "token"] = "sequence"
 
-    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B T"]:
-        """`log rho [B, T]`."""
-        level = decisions.mean(log_ratio)
-        return token_gradient(level, decisions) if self.gradient == "token" else level.expand_as(log_ratio)
-
-    def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
-        """The decisions that the gradient of these terms reaches with `gradient = "sequence"`: all of their member."""
-        return whole_member(terms, decisions)
-
-    def measure(self, log_level: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
-        return {}
+    def level(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B 1"]:
+        return decisions.mean(log_ratio)

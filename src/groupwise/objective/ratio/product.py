@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Literal, final
+from typing import Literal, final
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.decisions import LOG_LIMIT, Decisions
-from groupwise.objective.token_gradient import token_gradient, whole_member
-from groupwise.statistics import Statistic
+from groupwise.objective.member_ratio import MemberRatio
 
 
 @final
-class Product(Config):
+class Product(MemberRatio):
     """`rho = prod_t r'_t` over a member's valid decisions, clamped to `exp(+-80)` (no gradient beyond), broadcast; 1
     for a member without any.
 
@@ -30,18 +27,7 @@ class Product(Config):
         [2.0, 2.0, 2.0]
     """
 
-    scope: ClassVar[str] = "member"
     kind: Literal["product"] = "product"
-    gradient: Literal["sequence", "token"] = "sequence"
 
-    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B T"]:
-        """`log rho [B, T]`."""
-        level = decisions.masked(log_ratio).sum(1, keepdim=True).clamp(-LOG_LIMIT, LOG_LIMIT)
-        return token_gradient(level, decisions) if self.gradient == "token" else level.expand_as(log_ratio)
-
-    def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
-        """The decisions that the gradient of these terms reaches with `gradient = "sequence"`: all of their member."""
-        return whole_member(terms, decisions)
-
-    def measure(self, log_level: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
-        return {}
+    def level(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B 1"]:
+        return decisions.masked(log_ratio).sum(1, keepdim=True).clamp(-LOG_LIMIT, LOG_LIMIT)

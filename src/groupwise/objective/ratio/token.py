@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Literal, final
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.decisions import Decisions
-from groupwise.statistics import Statistic
+from groupwise.objective.slot import RatioSlot
 
 
 @final
-class Token(Config):
+class Token(RatioSlot):
     """`rho_t = r'_t`: importance sampling of each decision by itself (PPO, GRPO).
 
     Example:
@@ -26,15 +24,9 @@ class Token(Config):
     """
 
     scope: ClassVar[str] = "decision"
+    plain: ClassVar[bool] = True
     kind: Literal["token"] = "token"
 
     def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B T"]:
         """`log rho [B, T]`."""
         return log_ratio
-
-    def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
-        """The decisions that the gradient of these terms reaches: their own."""
-        return terms
-
-    def measure(self, log_level: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
-        return {}

@@ -4,19 +4,17 @@ steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar, Literal, final
 
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.decisions import Decisions
-from groupwise.statistics import Statistic
+from groupwise.objective.slot import RatioSlot
 
 
 @final
-class Transition(Config):
+class Transition(RatioSlot):
     """`log rho = mean(eps (mu - mu_old))`, the mean over dimensions: how far the transition's mean moved along the
     noise that was drawn.
 
@@ -33,16 +31,10 @@ class Transition(Config):
 
     scope: ClassVar[str] = "decision"
     reads: ClassVar[frozenset[str]] = frozenset({"mean_shift"})
+    ignores_smoothing: ClassVar[bool] = True
     kind: Literal["transition"] = "transition"
 
     def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B T"]:
         """`log rho [B, T]`."""
         assert decisions.mean_shift is not None
         return decisions.mean_shift
-
-    def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
-        """The decisions that the gradient of these terms reaches: their own."""
-        return terms
-
-    def measure(self, log_level: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
-        return {}

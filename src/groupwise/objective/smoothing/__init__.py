@@ -8,9 +8,13 @@ from typing import Annotated
 
 from pydantic import Field
 
+from groupwise.objective.smoothing.callable import CallableSmoothing
 from groupwise.objective.smoothing.ema import Ema
 from groupwise.objective.smoothing.identity import Identity
 
-__all__ = ["Ema", "Identity", "Smoothing"]
+__all__ = ["CallableSmoothing", "Ema", "Identity", "Smoothing"]
 
-Smoothing = Annotated[Identity | Ema, Field(discriminator="kind")]
+Smoothing = Annotated[
+    Identity | Ema | CallableSmoothing,
+    Field(discriminator="kind"),
+]

@@ -13,14 +13,14 @@ from pydantic import Field
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from groupwise.config import Config
 from groupwise.objective.decisions import Decisions
+from groupwise.objective.slot import SmoothingSlot
 from groupwise.objective.stop_gradient import stop_gradient
 from groupwise.statistics import Statistic, VarianceReduction, as_float, both
 
 
 @final
-class Ema(Config):
+class Ema(SmoothingSlot):
     """Over the valid decisions of one member: `r'_1 = r_1`, `r'_t = beta r_t + (1 - beta) r'_{t-1}`.
 
     On-policy every `r' = 1`, and the gradient of a decision's surrogate is spread back over the decisions before it

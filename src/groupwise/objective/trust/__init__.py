@@ -8,7 +8,7 @@ from pydantic import Field
 
 from groupwise.objective.trust.aspo import Aspo
 from groupwise.objective.trust.asymmetric_clip import AsymmetricClip
-from groupwise.objective.trust.callable import CallableRegion
+from groupwise.objective.trust.callable import CallableTrust
 from groupwise.objective.trust.cispo import Cispo
 from groupwise.objective.trust.clip import Clip
 from groupwise.objective.trust.clip_cov import ClipCov
@@ -25,7 +25,7 @@ from groupwise.objective.trust.vespo import Vespo
 __all__ = [
     "Aspo",
     "AsymmetricClip",
-    "CallableRegion",
+    "CallableTrust",
     "Cispo",
     "Clip",
     "ClipCov",
@@ -56,6 +56,6 @@ Trust = Annotated[
     | Aspo
     | ClipCov
     | KlCov
-    | CallableRegion,
+    | CallableTrust,
     Field(discriminator="kind"),
 ]

@@ -10,16 +10,16 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.clipping import clip_shares
 from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.slot import TrustSlot
 from groupwise.objective.stop_gradient import stop_gradient
 
 _SMALLEST = 1e-300
 
 
 @final
-class Aspo(Config):
+class Aspo(TrustSlot):
     """For `A > 0`: `S = sg(min(1 / rho, bound)) A pi / sg(pi)` where `rho <= 1 + high`, the constant `A / (1 + high)`
     beyond.
 

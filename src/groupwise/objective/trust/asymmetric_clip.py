@@ -8,13 +8,13 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.clipping import clip_shares, clipped
 from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.slot import TrustSlot
 
 
 @final
-class AsymmetricClip(Config):
+class AsymmetricClip(TrustSlot):
     """`eps = eps_pos if A > 0 else eps_neg`, `S = min(rho A, clip(rho, 1 - eps, 1 + eps) A)`.
 
     Because of the `min`, only the upper bound acts for good decisions and only the lower one for bad ones: this is

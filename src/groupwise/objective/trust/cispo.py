@@ -9,13 +9,13 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.slot import TrustSlot
 from groupwise.objective.stop_gradient import stop_gradient
 
 
 @final
-class Cispo(Config):
+class Cispo(TrustSlot):
     """`S = sg(min(rho, maximum)) A lp`.
 
     The weight is bounded, the gradient never zero. `maximum` is absolute: 5.0 as in TRL (verl writes `1 + eps`).

@@ -8,13 +8,13 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.clipping import clip_shares, clipped
 from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.slot import TrustSlot
 
 
 @final
-class Clip(Config):
+class Clip(TrustSlot):
     """`S = min(rho A, clip(rho, 1 - low, 1 + high) A)`.
 
     The gradient is 0 where `A > 0` and `rho > 1 + high`, and where `A < 0` and `rho < 1 - low`; a bad decision that

@@ -8,15 +8,15 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.clipping import clip_shares, clipped
 from groupwise.objective.covariance import covariance, largest, lots_of, share_of
 from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.slot import TrustSlot
 from groupwise.statistics import as_float
 
 
 @final
-class ClipCov(Config):
+class ClipCov(TrustSlot):
     """`S` of `clip`, set to 0 at `max(1, floor(share N))` decisions drawn among those whose covariance of log-prob and
     advantage lies in `(lower, upper)`.
 

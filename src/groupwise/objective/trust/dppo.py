@@ -9,16 +9,16 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.clipping import clip_shares
 from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.slot import TrustSlot
 from groupwise.objective.stop_gradient import stop_gradient
 
 _SMALLEST = 1e-12
 
 
 @final
-class Dppo(Config):
+class Dppo(TrustSlot):
     """`S = M sg(min(pi / mu, maximum)) A lp`, where `M` is 0 for decisions that move on, away from the sampler `mu`,
     beyond `threshold`.
 
@@ -46,8 +46,11 @@ class Dppo(Config):
     """
 
     scope: ClassVar[str] = "decision"
+    uses: ClassVar[frozenset[str]] = frozenset({"behaviour_log_prob"})
     score_function: ClassVar[bool] = True
-    discrete_only: ClassVar[str] = (
+    per_decision: ClassVar[str | None] = "probability"
+    weighs_behaviour: ClassVar[bool] = True
+    discrete_only: ClassVar[str | None] = (
         "a density has none to compare with all other decisions'; write trust.kind = 'clip', or another that reads"
         " ratios"
     )

@@ -10,13 +10,13 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.clipping import clip_shares, clipped
 from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.slot import TrustSlot
 
 
 @final
-class DualClip(Config):
+class DualClip(TrustSlot):
     """`clip`, and for `A < 0` at least `bound A`: `S = max(min(rho A, clip(rho) A), bound A)`.
 
     The gradient is 0 where the clip's is, and for bad decisions whose ratio grew beyond `bound`. At exactly `bound` it

@@ -8,15 +8,15 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.slot import TrustSlot
 from groupwise.objective.stop_gradient import stop_gradient
 
 _DEAD_BELOW = 0.01
 
 
 @final
-class Gaussian(Config):
+class Gaussian(TrustSlot):
     """`S = sg(phi) rho A` with `phi = exp(-(rho - 1)^2 / (2 sigma^2))`.
 
     The gate is not differentiated: with it, `d(phi rho) / d rho` changes sign at `rho = (1 + sqrt(1 + 4 sigma^2)) / 2`,

@@ -9,13 +9,13 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.clipping import clip_shares
 from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.slot import TrustSlot
 
 
 @final
-class Gmpo(Config):
+class Gmpo(TrustSlot):
     """`S = exp((1/n) sum_t d'_t) A`, with `d' = min(d, high)` for `A > 0` and `max(d, -low)` for `A < 0`.
 
     A one-sided clip of each log-ratio, then the geometric mean: a clipped decision carries no gradient, the others
@@ -26,6 +26,7 @@ class Gmpo(Config):
 
     scope: ClassVar[str] = "member"
     whole_member: ClassVar[bool] = True
+    per_decision: ClassVar[str | None] = "log-ratio"
     kind: Literal["gmpo"] = "gmpo"
     low: float = Field(default=0.4, gt=0)
     """Nats that a bad decision's log-prob may fall."""

@@ -9,13 +9,13 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.covariance import covariance, largest, lots_of, share_of
 from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.slot import TrustSlot
 
 
 @final
-class KlCov(Config):
+class KlCov(TrustSlot):
     """`S = rho A`, less `coefficient |lp - lp_old|` at the `max(1, floor(share N))` decisions whose covariance of
     log-prob and advantage is highest.
 

@@ -9,14 +9,14 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.slot import TrustSlot
 
 _DEAD_BELOW = 0.01
 
 
 @final
-class Sapo(Config):
+class Sapo(TrustSlot):
     """`S = (4 / tau) sigmoid(tau (rho - 1)) A`, with `tau` by the advantage's sign.
 
     The gradient weight by `rho` is `4 p (1 - p)` with `p = sigmoid(tau (rho - 1))`: one at `rho = 1`, falling smoothly

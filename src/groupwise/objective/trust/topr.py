@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.slot import TrustSlot
 from groupwise.objective.stop_gradient import stop_gradient
 from groupwise.statistics import Mean
 
 
 @final
-class Topr(Config):
+class Topr(TrustSlot):
     """`S = A lp` for `A >= 0`, `S = sg(min(rho, 1)) A lp` for `A < 0`. The paper's `rho` is the member's product
     (`ratio.kind = "product"`).
 

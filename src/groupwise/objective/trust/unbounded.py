@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar, Literal, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.slot import TrustSlot
+
+if TYPE_CHECKING:
+    from groupwise.objective.objective import Objective
 
 
 @final
-class Unbounded(Config):
+class Unbounded(TrustSlot):
     """`S = rho A`, or with `form = "log_prob"` the score-function form `S = A lp`, which ignores the ratio (REINFORCE,
     exactly on-policy).
 
@@ -36,9 +40,25 @@ class Unbounded(Config):
     form: Literal["ratio", "log_prob"] = "ratio"
 
     @property
-    def score_function(self) -> bool:
+    def score_function(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """True when each decision keeps its own gradient at every ratio level."""
         return self.form == "log_prob"
+
+    def refuses(self, objective: Objective) -> Iterator[str]:
+        """Yields what is ineffective beside a region that ignores the ratio."""
+        if self.form == "ratio":
+            return
+        smoothing, ratio = objective.smoothing, objective.ratio
+        if not smoothing.neutral:
+            yield (
+                f"smoothing.kind = {smoothing.kind!r} is ineffective with trust.form = 'log_prob', which ignores the"
+                " ratio; write trust.form = 'ratio', or smoothing.kind = 'identity'"
+            )
+        if ratio.averages:
+            yield (
+                f"ratio.kind = {ratio.kind!r} is ineffective with trust.form = 'log_prob', which ignores the ratio;"
+                " write trust.form = 'ratio', or ratio.kind = 'token'"
+            )
 
     def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
         factor = log_ratio.exp() if self.form == "ratio" else decisions.log_prob

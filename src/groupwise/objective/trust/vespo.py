@@ -9,15 +9,15 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor
 
-from groupwise.config import Config
 from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.slot import TrustSlot
 from groupwise.objective.stop_gradient import stop_gradient
 
 _DEAD_BELOW = 0.01
 
 
 @final
-class Vespo(Config):
+class Vespo(TrustSlot):
     """`S = sg(phi(w)) A lp`, `phi(w) = exp(lambda + k ln w - lambda w)`, with `(k, lambda)` by the advantage's sign;
     `w` is the member's product.
 

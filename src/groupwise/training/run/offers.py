@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from groupwise.config import ConfigError
 from groupwise.learner.protocol import OFFERS, Learner
-from groupwise.reference import AbsentReference, FrozenReference, resolve_reference
+from groupwise.reference import resolve_reference
 from groupwise.reference.policy import switches_off
 from groupwise.training.distributed import World
 from groupwise.training.job import Recipe
@@ -35,9 +35,9 @@ def _needs(learner: Learner, recipe: Recipe, world: World) -> dict[str, tuple[st
     if recipe.samples:
         reference = resolve_reference(recipe.reference, required=recipe.needs_reference)
         key = f"reference.kind = {reference.kind!r}"
-        if not isinstance(reference, AbsentReference) and not switches_off(reference, learner):
+        if reference.present and not switches_off(reference, learner):
             needs["copies"] = key, "write a method without a reference, for example divergence.kind = none"
-        if not isinstance(reference, AbsentReference | FrozenReference):
+        if reference.mixes:
             needs["mixing"] = key, "write reference.kind = frozen"
         if train.l2_to_reference > 0:
             needs["pull"] = f"train.l2_to_reference = {train.l2_to_reference}", "write 0"

@@ -32,7 +32,7 @@ def check_configuration(job: Job) -> None:
         if recipe.samples:
             resolve_reference(recipe.reference, required=recipe.needs_reference)
         load_callbacks(train.callbacks)
-        if recipe.samples and getattr(objective.advantage, "group_baseline", True) and train.group_size < 2:
+        if recipe.samples and objective.advantage.group_baseline and train.group_size < 2:
             raise ConfigError(
                 f"train.group_size = {train.group_size}: an advantage that compares inside a group needs at least 2"
                 " members; write train.group_size = 8"
@@ -100,7 +100,7 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
             f"the objective reads {missing}, and this domain supplies {sorted(domain.supplies)}; choose a method that"
             " needs only those"
         )
-    whole = [slot for slot in ("trust", "advantage") if getattr(getattr(objective, slot), "whole_member", False)]
+    whole = [slot for slot in ("trust", "advantage") if getattr(objective, slot).whole_member]
     if whole and isinstance(domain, RewardsDecisions) and (key := domain.rewards_decisions):
         raise ConfigError(
             f"{whole[0]}.kind = {getattr(objective, whole[0]).kind!r} takes one reward a member, and {key} rewards"

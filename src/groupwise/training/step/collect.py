@@ -91,7 +91,7 @@ def collect(step: Step) -> Collected:
     rounds: list[_Round] = []
     admitted: list[int] = []
     num_drawn = 0
-    for number in range(getattr(admission, "max_rounds", 1)):
+    for number in range(admission.rounds):
         count = _ask(wanted, len(admitted), num_drawn)
         rounds.append(_round(step, number, num_drawn, count))
         num_drawn += count

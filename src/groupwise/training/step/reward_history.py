@@ -40,7 +40,7 @@ class RewardHistory:
         """
         sizes = [0]
         if "reward_history" in recipe.objective.requires_rollouts:
-            sizes.append(getattr(recipe.objective.advantage, "buffer_size", 0))
+            sizes.append(recipe.objective.advantage.history_size)
         if recipe.train.adaptive_sampling is not None:
             sizes.append(recipe.train.adaptive_sampling.memory)
         return max(sizes)

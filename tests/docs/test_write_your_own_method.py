@@ -17,7 +17,7 @@ import pytest
 from tests.docs.test_pages import ROOT, files
 from tests.experiment.tiny import TINY
 
-PAGE = ROOT / "docs" / "guide" / "write_your_own_trust_region.md"
+PAGE = ROOT / "docs" / "guide" / "write_your_own_method.md"
 FILES = files(PAGE)
 
 
@@ -56,7 +56,7 @@ def test_the_docstring_example_of_the_region(folder: Path) -> None:
 
 def test_its_own_tests_and_the_laws_hold(folder: Path) -> None:
     module = importlib.import_module("test_soft_clip")
-    assert len(cases(module)) == 7
+    assert len(cases(module)) == 6
     for name, arguments in cases(module):
         getattr(module, name)(*arguments)
 
@@ -69,7 +69,7 @@ def test_the_laws_notice_a_wrong_region(folder: Path) -> None:
     )
     module = importlib.import_module("test_soft_clip")
     with pytest.raises(AssertionError):
-        module.test_law_2_padding_order_micro_batches_slices_and_processes_change_nothing()
+        module.test_the_laws()
 
 
 def test_a_wrong_setting_is_refused_with_its_name(folder: Path) -> None:
@@ -87,15 +87,15 @@ def test_the_run_of_the_page(folder: Path) -> None:
     from groupwise.experiment.runner import run
     from groupwise.track import read_metrics
 
-    assert load_experiment("soft.toml").objective.trust.kind == "callable"
-    # The same file on an experiment that a test can afford.
+    assert load_experiment("language", ["method=soft.toml"]).objective.trust.kind == "callable"
+    # The same method on an experiment that a test can afford.
     reward = (
         '[domain.rewards.digits]\nkind = "callable"\npath = "tests.golden_runs.language:digits"\n\n[domain.sampling]'
     )
     tiny = TINY.replace("[trust]\nhigh = 0.3\n", "").replace("[domain.sampling]", reward)
     (folder / "tiny.toml").write_text(tiny, encoding="utf-8")
-    (folder / "soft.toml").write_text(FILES["soft.toml"].replace('"language"', '"tiny.toml"'), encoding="utf-8")
-    result = run(load_experiment("soft.toml", ["train.updates_per_batch=2"]), folder / "run", controls=False)
+    experiment = load_experiment("tiny.toml", ["method=soft.toml", "train.updates_per_batch=2"])
+    result = run(experiment, folder / "run", controls=False)
     slopes = [
         row["soft_clip/slope_mean"] for row in read_metrics(result.folder.metrics) if "soft_clip/slope_mean" in row
     ]
@@ -109,7 +109,9 @@ def test_a_new_kind_is_covered_the_moment_it_is_in_the_union(tmp_path: Path) -> 
     shutil.copytree(ROOT / "tests", tmp_path / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     slot = tmp_path / "src" / "groupwise" / "objective" / "trust"
-    (slot / "soft_clip.py").write_text(FILES["soft_clip.py"], encoding="utf-8")
+    kind = '    kind: Literal["soft_clip"] = "soft_clip"\n    width'
+    file = FILES["soft_clip.py"].replace("    width", kind, 1).replace("import ClassVar,", "import ClassVar, Literal,")
+    (slot / "soft_clip.py").write_text(file, encoding="utf-8")
     union = (slot / "__init__.py").read_text(encoding="utf-8")
     union = union.replace("\n__all__", "from groupwise.objective.trust.soft_clip import SoftClip\n\n__all__")
     union = union.replace("    Unbounded\n    | Clip", "    SoftClip\n    | Unbounded\n    | Clip")

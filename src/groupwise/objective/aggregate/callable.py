@@ -1,0 +1,22 @@
+"""A class of your own that weighs the terms of the loss, by import path."""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+from groupwise.config import FromPath
+from groupwise.objective.slot import AggregationSlot
+
+
+@final
+class CallableAggregation(FromPath, AggregationSlot):
+    """What the class at `path` does, configured by `settings`.
+
+    The class extends `AggregationSlot`, which lists what it may state.
+
+    Example:
+        >>> CallableAggregation(path="groupwise.objective.aggregate.token_mean:TokenMean").piece
+        TokenMean(kind='token_mean')
+    """
+
+    base: ClassVar[type[AggregationSlot]] = AggregationSlot

@@ -1,0 +1,26 @@
+"""A class of your own that weighs decisions for what the sampler did, by import path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, final
+
+from groupwise.config import FromPath
+from groupwise.objective.slot import CorrectionSlot
+
+
+@final
+class CallableCorrection(FromPath, CorrectionSlot):
+    """What the class at `path` does, configured by `settings`.
+
+    The class extends `CorrectionSlot`, which lists what it may state.
+
+    Example:
+        >>> CallableCorrection(
+        ...     path="groupwise.objective.correction.truncate:Truncate", settings={"maximum": 3.0}
+        ... ).piece.maximum
+        3.0
+    """
+
+    base: ClassVar[type[CorrectionSlot]] = CorrectionSlot
+    unread: ClassVar[Mapping[str, Any]] = {"reads": frozenset()}

@@ -1,0 +1,25 @@
+"""A class of your own that makes a level of log-ratios, by import path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, final
+
+from groupwise.config import FromPath
+from groupwise.objective.slot import SCOPES, RatioSlot
+
+
+@final
+class CallableRatio(FromPath, RatioSlot):
+    """What the class at `path` does, configured by `settings`.
+
+    The class extends `RatioSlot`, which lists what it may state.
+
+    Example:
+        >>> CallableRatio(path="groupwise.objective.ratio.token:Token").piece
+        Token(kind='token')
+    """
+
+    base: ClassVar[type[RatioSlot]] = RatioSlot
+    stated: ClassVar[Mapping[str, tuple[str, ...]]] = {"scope": SCOPES}
+    unread: ClassVar[Mapping[str, Any]] = {"scope": "decision"}

@@ -1,0 +1,286 @@
+"""What a piece of the objective may say about itself: one base for all slots, and one base a slot.
+
+A piece of one's own extends the base of its slot and is named by `kind = "callable"`, `path = "module:Class"`. What it
+does not say has the default written here, so that nobody asks a piece for something it does not know.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from groupwise.config import Config
+from groupwise.objective.counts import Counts
+from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.grouped import Grouped
+from groupwise.objective.running import Running
+from groupwise.objective.token_gradient import whole_member
+from groupwise.statistics import Statistic
+
+if TYPE_CHECKING:
+    from groupwise.objective.objective import Objective
+
+SCOPES = ("decision", "member", "batch")
+
+
+class Slot(Config):
+    """A piece of the objective that can be exchanged for another of the same slot.
+
+    A class variable may be a property, where it depends on the settings of the piece.
+
+    Example:
+        >>> from groupwise.objective.trust import Clip
+        >>> Clip().scope, sorted(Clip().reads), Clip().discrete_only
+        ('decision', [], None)
+    """
+
+    scope: ClassVar[str] = "decision"
+    """How much of an update one term of the loss reads: `decision`, `member` or `batch`. It decides what a micro-batch
+    may be cut into. Smoothings, ratios, trust regions and credits have to state it.
+    """
+    reads: ClassVar[frozenset[str]] = frozenset()
+    """The optional fields of `Rollouts` and `Scored` that the piece reads."""
+    uses: ClassVar[frozenset[str]] = frozenset()
+    """The optional fields that the piece reads where they were recorded, and does without otherwise."""
+    discrete_only: ClassVar[str | None] = None
+    """Where the piece needs probabilities of discrete decisions: what to write for densities. Else `None`."""
+    neutral: ClassVar[bool] = False
+    """True of the kind that leaves everything as it is (`identity`, `none`)."""
+
+    def refuses(self, objective: Objective) -> Iterator[str]:
+        """Yields why the piece does not go with the others, one sentence each.
+
+        Args:
+            objective: all pieces, valid one by one.
+        """
+        return iter(())
+
+    def advises(self, objective: Objective) -> Iterator[str]:
+        """Yields what is legal and rarely meant, one sentence each. It is said once, at the start of a run.
+
+        Args:
+            objective: a sound objective.
+        """
+        return iter(())
+
+
+class AdvantageSlot(Slot):
+    """Compares rewards inside groups, once per batch of rollouts, in fp64 and without gradient."""
+
+    group_baseline: ClassVar[bool] = True
+    """True where members are compared inside their group: groups of one member are refused then."""
+    whole_member: ClassVar[bool] = False
+    """True where a member has one reward: reward maps `[B, T]` are refused then."""
+    takes_negative: ClassVar[bool] = True
+    """False where rewards have to be positive or 0."""
+    history_size: ClassVar[int] = 0
+    """How many earlier rewards of each prompt the trainer keeps for the piece (`Rollouts.reward_history`)."""
+
+    @abstractmethod
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Float[Tensor, "B K"], Running]:
+        """Returns `A [B, 1]` (or `[B, T]` for reward maps) and the running statistics after this batch.
+
+        Args:
+            rewards: of whole groups.
+            running: statistics of earlier batches.
+        """
+
+    def summands(self, rewards: Grouped) -> Mapping[str, Float[Tensor, "B K"]]:
+        """Returns what each reward adds to the comparison, `weight_k (R_ik - mean_k)` unless the piece says otherwise.
+
+        Args:
+            rewards: with their parts.
+        """
+        counted = {name: part for name, part in rewards.parts.items() if rewards.weights[name] != 0}
+        return {
+            name: (rewards.weights[name] * torch.where(part.present, part.value - part.mean, 0.0)).expand_as(
+                rewards.value
+            )
+            for name, part in counted.items()
+        }
+
+
+class AdmissionSlot(Slot):
+    """Says which groups train."""
+
+    resamples: ClassVar[bool] = False
+    """True where the trainer draws further prompts until the batch is full."""
+    rounds: ClassVar[int] = 1
+    """How many times sampling is tried for one batch, the first included."""
+
+    @abstractmethod
+    def __call__(self, rewards: Grouped) -> Bool[Tensor, " P"]:
+        """Returns `[num_groups]` bool, true for the groups that train.
+
+        Args:
+            rewards: of whole groups.
+        """
+
+
+class SmoothingSlot(Slot):
+    """Maps the log-ratios of a member to smoothed ones, with gradient."""
+
+    scope: ClassVar[str]
+
+    @abstractmethod
+    def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
+        """Returns `log r' [B, T]`, finite where the mask is false."""
+
+    def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
+        """Returns the decisions that the gradient of these terms reaches: their own, or all of their member.
+
+        Args:
+            terms: those that carry gradient.
+            decisions: without gradient.
+        """
+        return terms if self.scope == "decision" else whole_member(terms, decisions)
+
+    def measure(self, decisions: Decisions, smoothed: Float[Tensor, "B T"]) -> Mapping[str, Statistic]:
+        """Returns the metrics of the piece.
+
+        Args:
+            decisions: as `__call__` took them.
+            smoothed: what it returned.
+        """
+        return {}
+
+
+class RatioSlot(Slot):
+    """Turns log-ratios into one level a decision, or one a member broadcast over its decisions."""
+
+    scope: ClassVar[str]
+    shared_gradient: ClassVar[bool] = False
+    """True where all decisions of a member share one gradient, so that a credit of mean one would cancel."""
+    constant_level: ClassVar[bool] = False
+    """True where the level is a constant and each decision keeps the gradient of its own log-prob."""
+    averages: ClassVar[bool] = False
+    """True where the level is a mean over the member."""
+    plain: ClassVar[bool] = False
+    """True of the ratio of each decision by itself, as it is."""
+    ignores_smoothing: ClassVar[bool] = False
+    """True where the level is made of something else than log-ratios."""
+
+    @abstractmethod
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Float[Tensor, "B T"]:
+        """Returns `log rho [B, T]`.
+
+        Args:
+            log_ratio: smoothed.
+            decisions: of the same shape.
+        """
+
+    def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
+        """Returns the decisions that the gradient of these terms reaches: their own, or all of their member.
+
+        Args:
+            terms: those that carry gradient.
+            decisions: without gradient.
+        """
+        return terms if self.scope == "decision" else whole_member(terms, decisions)
+
+    def measure(self, log_level: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
+        """Returns the metrics of the piece.
+
+        Args:
+            log_level: what `__call__` returned.
+            decisions: as it took them.
+        """
+        return {}
+
+
+class TrustSlot(Slot):
+    """Says how far one update may go: `(rho, A) -> S`, and which decisions still carry gradient."""
+
+    scope: ClassVar[str]
+    score_function: ClassVar[bool] = False
+    """True where `S` is a detached weight times the decision's own log-prob: the ratio carries no gradient."""
+    whole_member: ClassVar[bool] = False
+    """True where a member has one surrogate: one advantage a member, a uniform credit."""
+    per_decision: ClassVar[str | None] = None
+    """What the region reads of each decision by itself (`probability`): it takes token ratios and no smoothing."""
+    weighs_behaviour: ClassVar[bool] = False
+    """True where the region weighs by the sampler's own probabilities, so that a correction would count twice."""
+
+    @abstractmethod
+    def __call__(self, log_ratio: Float[Tensor, "B T"], decisions: Decisions) -> Surrogate:
+        """Returns `S [B, T]` and which decisions are alive.
+
+        Args:
+            log_ratio: `log rho`, of the ratio's level.
+            decisions: of the same shape.
+        """
+
+
+class CreditSlot(Slot):
+    """Spreads a member's advantage over its decisions: one link of the credit's chain."""
+
+    kind: ClassVar[str]
+    scope: ClassVar[str] = "member"
+    normalised: ClassVar[bool] = True
+    """True where the weights have mean one over each member; a chain with a link that says False is left as it is."""
+
+    @abstractmethod
+    def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
+        """Returns `c [B, T]`, detached, 0 where the mask is false, of mean one over each member if `normalised`."""
+
+    def measure(self, weight: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
+        """Returns the metrics of the piece.
+
+        Args:
+            weight: what `__call__` returned.
+            decisions: as it took them.
+        """
+        return {}
+
+
+class CorrectionSlot(Slot):
+    """Weighs decisions for what the sampler really did."""
+
+    reads: ClassVar[frozenset[str]] = frozenset({"behaviour_log_prob"})
+
+    @abstractmethod
+    def __call__(self, log_weight: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+        """Returns `k [B, T]`, detached.
+
+        Args:
+            log_weight: `lp_old - lp_behaviour`, fp64, 0 where the mask is false.
+            mask: true where a decision counts.
+        """
+
+
+class AggregationSlot(Slot):
+    """Weighs the terms of the loss."""
+
+    @abstractmethod
+    def __call__(self, counts: Counts) -> Float[Tensor, "B T"]:
+        """Returns `w [B, T]`, 0 where the mask is false.
+
+        Args:
+            counts: of decisions, members and prompts, over all processes.
+        """
+
+
+class DivergenceSlot(Slot):
+    """Estimates how far the policy is from the reference, in nats. One of one's own extends `Penalty`."""
+
+    fits_reward: ClassVar[bool] = False
+    """True where `place = "reward"` may subtract it from rewards, as `lp_old - lp_ref` (k1)."""
+    needs_reference: ClassVar[bool] = False
+    """True where the domain compares with the reference itself (`Scored.exact_divergence`), whatever else is read."""
+
+    @abstractmethod
+    def __call__(
+        self, decisions: Decisions, reference_log_prob: Float[Tensor, "B T"], exact: Float[Tensor, "B T"] | None
+    ) -> Float[Tensor, "B T"]:
+        """Returns `D [B, T]`, 0 where both log-probs are 0.
+
+        Args:
+            decisions: with gradient.
+            reference_log_prob: of the policy that is compared with, 0 where the mask is false.
+            exact: the domain's own value, where the piece reads `exact_divergence`.
+        """

@@ -1,0 +1,25 @@
+"""A class of your own that smooths log-ratios, by import path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, final
+
+from groupwise.config import FromPath
+from groupwise.objective.slot import SCOPES, SmoothingSlot
+
+
+@final
+class CallableSmoothing(FromPath, SmoothingSlot):
+    """What the class at `path` does, configured by `settings`.
+
+    The class extends `SmoothingSlot`, which lists what it may state.
+
+    Example:
+        >>> CallableSmoothing(path="groupwise.objective.smoothing.ema:Ema", settings={"beta": 0.5}).piece
+        Ema(kind='ema', beta=0.5, init='first', detach=False)
+    """
+
+    base: ClassVar[type[SmoothingSlot]] = SmoothingSlot
+    stated: ClassVar[Mapping[str, tuple[str, ...]]] = {"scope": SCOPES}
+    unread: ClassVar[Mapping[str, Any]] = {"scope": "decision"}

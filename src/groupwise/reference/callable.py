@@ -1,0 +1,21 @@
+"""A reference of your own, by import path."""
+
+from __future__ import annotations
+
+from typing import ClassVar, final
+
+from groupwise.config import FromPath
+from groupwise.reference.rule import ReferenceRule
+
+
+@final
+class CallableReference(FromPath, ReferenceRule):
+    """What the class at `path` does, configured by `settings`. The class extends `ReferenceRule`.
+
+    Example:
+        >>> rule = CallableReference(path="groupwise.reference.ema:EmaReference", settings={"decay": 0.75})
+        >>> rule.follow(1, None, None)
+        0.25
+    """
+
+    base: ClassVar[type[ReferenceRule]] = ReferenceRule

@@ -1,0 +1,271 @@
+"""The laws of an objective, each an assertion about any objective and any small batch.
+
+A loss is a sum over decisions of the whole update. So masked decisions, the order of members, micro-batches, slices and
+processes change nothing, its gradient is its derivative, and everything is finite.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from groupwise.objective import Batch, Objective, Plan
+from groupwise.objective.stop_gradient import recording, replaying
+from groupwise.records import Scored
+from groupwise.statistics import Reduce, add, alone, finish
+from groupwise.testing.world import World
+
+Gradients = dict[str, Tensor]
+_WIDTH = 1e-6
+"""Half of the distance of a central difference: in fp64 its error is about 1e-10."""
+
+
+@final
+@dataclass(frozen=True)
+class Outcome:
+    """A loss, its gradients by scored field, and its metrics."""
+
+    value: Tensor
+    gradients: Gradients
+    metrics: Mapping[str, float]
+
+
+def gradients_of(total: Tensor, scored: Scored) -> Gradients:
+    """Returns the gradient of a number by every scored field, 0 where it does not reach."""
+    leaves = scored.tensors()
+    gradients = (
+        torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+        if total.requires_grad
+        else [None] * len(leaves)
+    )
+    return {
+        name: torch.zeros_like(leaf) if g is None else g
+        for (name, leaf), g in zip(leaves.items(), gradients, strict=True)
+    }
+
+
+def outcome(objective: Objective, world: World) -> Outcome:
+    """Returns the loss of the whole batch at once, through prepare and plan."""
+    scored = world.scored()
+    loss = objective.loss(scored, plan_of(objective, world))
+    return Outcome(loss.total.detach(), gradients_of(loss.total, scored), finish(loss.statistics))
+
+
+def prepared(objective: Objective, world: World, reduce: Reduce = alone) -> Batch:
+    """Returns the prepared batch."""
+    shift = 0.0 if objective.advantage.takes_negative else 0.5
+    return objective.prepare(world.rollouts(shift=shift), objective.init(), reduce)
+
+
+def plan_of(objective: Objective, world: World) -> Plan:
+    """Returns the plan of one step on the whole batch."""
+    return objective.plan(prepared(objective, world))
+
+
+def same(actual: Tensor, expected: Tensor, place: str, within: float = 1e-12) -> None:
+    """Asserts that two tensors are equal to fp64 rounding, relative to the largest entry."""
+    scale = max(1.0, float(expected.abs().max()) if expected.numel() else 0.0)
+    worst = float((actual - expected).abs().max()) if expected.numel() else 0.0
+    assert worst <= within * scale, f"{place}: off by {worst}"
+
+
+def same_outcome(actual: Outcome, expected: Outcome, place: str, metrics: bool = True) -> None:
+    """Asserts that loss, gradients and, unless they are left out, metrics are equal."""
+    same(actual.value, expected.value, f"{place}: loss")
+    for name, gradient in expected.gradients.items():
+        same(actual.gradients[name], gradient, f"{place}: gradient by {name}")
+    if metrics:
+        assert actual.metrics.keys() == expected.metrics.keys(), place
+        for name, number in expected.metrics.items():
+            assert abs(actual.metrics[name] - number) <= 1e-9 * max(1.0, abs(number)), (
+                f"{place}: {name} is {actual.metrics[name]}, not {number}"
+            )
+
+
+def padding(objective: Objective, world: World, whole: Outcome) -> None:
+    """Asserts that masked decisions, whatever they hold, change nothing."""
+    wider = outcome(objective, world.padded(3))
+    width = world.mask.shape[1]
+    for name, gradient in wider.gradients.items():
+        assert gradient.dim() < 2 or not gradient[:, width:].any(), f"padding: gradient by {name} on padding"
+    trimmed = {
+        name: gradient[:, :width] if gradient.dim() == 2 else gradient for name, gradient in wider.gradients.items()
+    }
+    same_outcome(replace(wider, gradients=trimmed), whole, "padding")
+
+
+def member_order(objective: Objective, world: World, whole: Outcome) -> None:
+    """Asserts that the order of members changes nothing."""
+    order = torch.tensor([5, 0, 3, 6, 2, 4, 1])
+    shuffled = outcome(objective, world.members(order))
+    same_outcome(
+        replace(shuffled, gradients={name: gradient[order.argsort()] for name, gradient in shuffled.gradients.items()}),
+        whole,
+        "member order",
+    )
+
+
+def micro_batches(objective: Objective, world: World, whole: Outcome, size: int) -> None:
+    """Asserts that micro-batches, the last filled with filler rows, sum to the whole; so do their metrics."""
+    if objective.scope == "batch":
+        return
+    plan, scored = plan_of(objective, world), world.scored()
+    members = world.mask.shape[0]
+    rows = torch.arange(members + (-members) % size)
+    rows[members:] = -1
+    parts = [objective.loss(scored.select(part), plan.select(part)) for part in rows.split(size)]
+    total = torch.stack([part.total for part in parts]).sum()
+    parts_sum = Outcome(total.detach(), gradients_of(total, scored), finish(add(part.statistics for part in parts)))
+    same_outcome(parts_sum, whole, f"micro-batches of {size}")
+
+
+def slices(objective: Objective, world: World, whole: Outcome) -> None:
+    """Asserts that cotangents are the gradient of the whole, and that slices sum to it with the scope `decision`."""
+    plan, scored = plan_of(objective, world), world.scored(gradient=False)
+    cotangents = objective.cotangents(scored, plan)
+    by_fields = Outcome(cotangents.loss.total, cotangents.scored.tensors(), finish(cotangents.loss.statistics))
+    same_outcome(by_fields, whole, "cotangents")
+    everyone = torch.arange(world.mask.shape[0])
+    if objective.scope != "decision" or objective.auxiliary:
+        with suppress(ValueError):
+            objective.loss(_slice(scored, slice(0, 2), auxiliary=True), plan.select(everyone, slice(0, 2)))
+            raise AssertionError("slices: a slice was taken where whole members are needed")
+    if objective.scope != "decision":
+        return
+    # An auxiliary sum belongs to whole members: the other terms are what a slice can have.
+    bare = objective.model_copy(update={"auxiliary": {}})
+    leaf, bare_plan = world.scored(), plan_of(bare, world)
+    cuts = (slice(0, 2), slice(2, world.mask.shape[1]))
+    total = torch.stack([bare.loss(_slice(leaf, cut), bare_plan.select(everyone, cut)).total for cut in cuts]).sum()
+    same_outcome(Outcome(total.detach(), gradients_of(total, leaf), {}), outcome(bare, world), "slices", metrics=False)
+
+
+def _slice(scored: Scored, cut: slice, auxiliary: bool = False) -> Scored:
+    return Scored.from_tensors(
+        {
+            name: value if name.startswith("auxiliary.") else value[:, cut]
+            for name, value in scored.tensors().items()
+            if auxiliary or not name.startswith("auxiliary.")
+        }
+    )
+
+
+_POOL = ThreadPoolExecutor(2)
+
+
+@final
+class Together:
+    """Threads that play processes: `reduce(rank)` waits for all and returns the sum."""
+
+    def __init__(self, size: int) -> None:
+        self._barrier = threading.Barrier(size, timeout=120)
+        self._parts: list[Tensor | None] = [None] * size
+
+    def reduce(self, rank: int) -> Reduce:
+        """Returns the sum over processes as this rank calls it."""
+
+        def total(part: Tensor) -> Tensor:
+            self._parts[rank] = part
+            self._barrier.wait()
+            result = torch.stack([piece for piece in self._parts if piece is not None]).sum(0)
+            self._barrier.wait()
+            return result
+
+        return total
+
+    def run(self, work: Callable[[int], Any]) -> list[Any]:
+        """Runs `work(rank)` on every rank at once and returns the results."""
+
+        def guarded(rank: int) -> Any:
+            try:
+                return work(rank)
+            except BaseException:
+                self._barrier.abort()
+                raise
+
+        return [future.result() for future in [_POOL.submit(guarded, rank) for rank in range(len(self._parts))]]
+
+
+def processes(objective: Objective, world: World, whole: Outcome) -> None:
+    """Asserts that two processes sum to one; one of them holds a flat group alone, which admission may drop."""
+    rows = [torch.tensor([0, 1, 2, 5, 6]), torch.tensor([3, 4])]
+    together = Together(2)
+
+    def work(rank: int) -> tuple[Tensor, Gradients]:
+        mine = world.members(rows[rank])
+        reduce = together.reduce(rank)
+        scored = mine.scored()
+        loss = objective.loss(scored, objective.plan(prepared(objective, mine, reduce), reduce=reduce))
+        return loss.total.detach(), gradients_of(loss.total, scored)
+
+    parts = together.run(work)
+    back = torch.cat(rows).argsort()
+    gradients = {name: torch.cat([part[1][name] for part in parts])[back] for name in whole.gradients}
+    same_outcome(Outcome(parts[0][0] + parts[1][0], gradients, {}), whole, "processes", metrics=False)
+
+
+def invariances(objective: Objective, world: World) -> None:
+    """Asserts that padding, order, micro-batches, slices and processes change nothing."""
+    whole = outcome(objective, world)
+    padding(objective, world, whole)
+    member_order(objective, world, whole)
+    micro_batches(objective, world, whole, 3)
+    slices(objective, world, whole)
+    processes(objective, world, whole)
+
+
+def finite(objective: Objective, world: World) -> None:
+    """Asserts that value, gradients and metrics are finite."""
+    at_world = outcome(objective, world)
+    assert at_world.value.isfinite(), f"loss is {float(at_world.value)}"
+    for name, gradient in at_world.gradients.items():
+        assert gradient.isfinite().all(), f"gradient by {name} is not finite"
+    for name, number in at_world.metrics.items():
+        assert abs(number) < float("inf"), f"{name} is {number}"
+
+
+def same_names(objective: Objective, world: World, second: World) -> None:
+    """Asserts that what a process holds does not decide which metrics there are: processes reduce them by name."""
+    together, worlds = Together(2), (world, second)
+
+    def names(rank: int) -> tuple[set[str], set[str]]:
+        reduce = together.reduce(rank)
+        batch = prepared(objective, worlds[rank], reduce)
+        return set(batch.statistics), set(
+            objective.loss(worlds[rank].scored(), objective.plan(batch, reduce=reduce)).statistics
+        )
+
+    first_names, second_names = together.run(names)
+    assert first_names == second_names, f"metrics differ by what a process holds: {first_names ^ second_names}"
+
+
+def derivative(objective: Objective, world: World) -> None:
+    """Asserts that the gradient is the central difference of the loss along a random direction, with what
+    `stop_gradient` holds constant held constant.
+    """
+    plan, base = plan_of(objective, world), world.scored()
+    with recording() as stopped:
+        loss = objective.loss(base, plan).total
+    gradients = gradients_of(loss, base)
+    generator = torch.Generator().manual_seed(0)
+    steps = {
+        name: torch.randn(leaf.shape, dtype=leaf.dtype, generator=generator) for name, leaf in base.tensors().items()
+    }
+    slope = sum(float((gradients[name] * step)[gradients[name] != 0].sum()) for name, step in steps.items())
+
+    def at(distance: float) -> float:
+        moved = {name: leaf.detach() + distance * steps[name] for name, leaf in base.tensors().items()}
+        with replaying(list(stopped)):
+            return float(objective.loss(Scored.from_tensors(moved), plan).total)
+
+    difference = (at(_WIDTH) - at(-_WIDTH)) / (2 * _WIDTH)
+    assert abs(difference - slope) <= max(1e-6 * abs(slope), 1e-7), (
+        f"the gradient along a direction is {slope:.9g}, and the loss changes by {difference:.9g}"
+    )

@@ -1,0 +1,208 @@
+"""`check_slot` on faults that authors make, each named; the shipped pieces pass it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import pytest
+import torch
+from pydantic import Field
+from tests import laws
+from torch import Tensor
+
+from groupwise.objective.counts import Counts
+from groupwise.objective.decisions import Decisions, Surrogate
+from groupwise.objective.grouped import Grouped
+from groupwise.objective.penalty import Penalty
+from groupwise.objective.running import Running
+from groupwise.objective.slot import (
+    AdmissionSlot,
+    AdvantageSlot,
+    AggregationSlot,
+    CorrectionSlot,
+    CreditSlot,
+    RatioSlot,
+    Slot,
+    SmoothingSlot,
+    TrustSlot,
+)
+from groupwise.testing import BrokenLaws, check_slot
+
+SHIPPED = [(slot, kind) for slot in laws.SLOTS for kind in laws.slot_kinds(slot)]
+
+
+@pytest.mark.parametrize(("slot", "kind"), SHIPPED, ids=[f"{slot}-{kind.__name__}" for slot, kind in SHIPPED])
+def test_a_shipped_piece_passes(slot: str, kind: type[Slot]) -> None:
+    check_slot(kind(**laws.BUSY.get(laws.name_of(kind), {})))
+
+
+def straight(log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+    return Surrogate(log_ratio.exp() * decisions.advantage, torch.ones_like(decisions.mask))
+
+
+class Sound(TrustSlot):
+    scope: ClassVar[str] = "decision"
+    slope: float = Field(default=1.0, gt=0)
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+        return straight(log_ratio, decisions)
+
+
+class Undeclared(TrustSlot):
+    """Reads what it does not name."""
+
+    scope: ClassVar[str] = "decision"
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+        weight = decisions.acted.behaviour_log_prob.exp().clamp(max=2)
+        return Surrogate(weight * log_ratio.exp() * decisions.advantage, torch.ones_like(decisions.mask))
+
+
+class WrongSign(TrustSlot):
+    """Punishes what was good."""
+
+    scope: ClassVar[str] = "decision"
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+        return Surrogate(-log_ratio.exp() * decisions.advantage, torch.ones_like(decisions.mask))
+
+
+class WholeBatch(TrustSlot):
+    """Is centred over the batch, and says that it reads one decision."""
+
+    scope: ClassVar[str] = "decision"
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+        value = log_ratio.exp() * decisions.advantage
+        return Surrogate(value * (1 + value.detach().std()), torch.ones_like(decisions.mask))
+
+
+class Detached(TrustSlot):
+    """Holds a part constant without saying so."""
+
+    scope: ClassVar[str] = "decision"
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+        ratio = log_ratio.exp()
+        return Surrogate(ratio * ratio.detach() * decisions.advantage, torch.ones_like(decisions.mask))
+
+
+class Overflows(TrustSlot):
+    """Squares the exponential of an exponential."""
+
+    scope: ClassVar[str] = "decision"
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Surrogate:
+        return Surrogate(log_ratio.exp().exp() * decisions.advantage, torch.ones_like(decisions.mask))
+
+
+class BatchMean(RatioSlot):
+    """Takes a level that the neighbours make."""
+
+    scope: ClassVar[str] = "member"
+
+    def __call__(self, log_ratio: Tensor, decisions: Decisions) -> Tensor:
+        return log_ratio - log_ratio.mean()
+
+
+class Unmasked(SmoothingSlot):
+    """Averages with what was padded."""
+
+    scope: ClassVar[str] = "member"
+
+    def __call__(self, decisions: Decisions) -> Tensor:
+        return 0.5 * (decisions.log_ratio + decisions.log_ratio.mean(1, keepdim=True))
+
+
+class FirstMember(AdvantageSlot):
+    """Compares with the first row of the batch."""
+
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+        return rewards.compared(rewards.value - rewards.value[:1].sum()), running
+
+
+class NotFlat(AdvantageSlot):
+    """Gives a group of equal rewards advantages."""
+
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+        return torch.where(rewards.present, rewards.value, 0.0), running
+
+
+class OneProcess(AdvantageSlot):
+    """Scales by the members of this process alone."""
+
+    def __call__(self, rewards: Grouped, running: Running) -> tuple[Tensor, Running]:
+        spread = torch.where(rewards.present, rewards.value, 0.0).abs().sum() + 1
+        return rewards.compared((rewards.value - rewards.mean) / spread), running
+
+
+class NotTheLast(AdmissionSlot):
+    """Admits by the place of a group in the batch."""
+
+    def __call__(self, rewards: Grouped) -> Tensor:
+        return torch.arange(rewards.num_groups) < rewards.num_groups - 1
+
+
+class Backwards(CreditSlot):
+    """Falls over the row, padding included."""
+
+    def __call__(self, decisions: Decisions) -> Tensor:
+        width = decisions.mask.shape[1]
+        return torch.linspace(1, 0, width, dtype=decisions.log_prob.dtype) * decisions.mask
+
+
+class LocalMean(AggregationSlot):
+    """Divides by the decisions of this process."""
+
+    def __call__(self, counts: Counts) -> Tensor:
+        return counts.mask.double() / counts.mask.sum().clamp(min=1)
+
+
+class NoLimit(CorrectionSlot):
+    """Gives what is nowhere a number."""
+
+    def __call__(self, log_weight: Tensor, mask: Tensor) -> Tensor:
+        return (10 * log_weight).exp()
+
+
+class LogOfAPadding(Penalty):
+    """Is NaN where nothing was decided."""
+
+    def __call__(self, decisions: Decisions, reference_log_prob: Tensor, exact: Tensor | None) -> Tensor:
+        return (-decisions.log_prob).log().square()
+
+
+FAULTS = [
+    (Undeclared, "reads: it fails without the fields that it does not declare"),
+    (WrongSign, "push: at ratio one a good decision is pushed down"),
+    (WholeBatch, "sums: micro-batches change the loss"),
+    (Detached, "gradient: the gradient along a direction is"),
+    (Overflows, "finite: far out, "),
+    (BatchMean, "sums: micro-batches change the loss"),
+    (Unmasked, "sums: masked decisions change the loss"),
+    (FirstMember, "sums: rows in another order change the loss"),
+    (NotFlat, "flat: members of equal rewards have the advantages [0.5, 0.5, 0.5]"),
+    (OneProcess, "sums: two processes change the loss"),
+    (NotTheLast, "sums: two processes change the loss"),
+    (Backwards, "sums: masked decisions change the loss"),
+    (LocalMean, "sums: two processes change the loss"),
+    (NoLimit, "finite: far out, "),
+    (LogOfAPadding, "finite: "),
+]
+
+
+@pytest.mark.parametrize(("fault", "sentence"), FAULTS, ids=[fault.__name__ for fault, _ in FAULTS])
+def test_a_planted_fault_is_named(fault: type[Slot], sentence: str) -> None:
+    with pytest.raises(BrokenLaws) as caught:
+        check_slot(fault())
+    assert sentence in str(caught.value)
+    assert "docs/guide/write_your_own_method.md" in str(caught.value)
+
+
+def test_a_sound_piece_of_ones_own_passes() -> None:
+    check_slot(Sound())
+
+
+def test_what_is_no_slot_is_refused() -> None:
+    with pytest.raises(ValueError, match="is no slot; pass an object whose class extends one of"):
+        check_slot(Counts)  # type: ignore[arg-type]
