@@ -32,6 +32,7 @@ from groupwise.experiment.variants import Variant
 from groupwise.processes import PARENT
 from groupwise.runs import read_run
 from groupwise.runs.find import is_run
+from groupwise.runs.folder import RunFolder
 
 Command = Sequence[str]
 
@@ -63,7 +64,7 @@ class Cell:
     @property
     def finished(self) -> bool:
         """Whether the run reached its end."""
-        return (self.folder / "summary.json").is_file()
+        return RunFolder(self.folder).has_ended
 
     @property
     def place(self) -> str:
@@ -80,7 +81,7 @@ class Cell:
         # Without the working directory in front of every library, as the command `groupwise` has it.
         head = [sys.executable, "-P", "-m", "groupwise"]
         experiment = self.folder.parent / "experiment.json"
-        if any((self.folder / "checkpoints").glob("step-*")):
+        if any(RunFolder(self.folder).checkpoints.glob("step-*")):
             return [*head, "resume", str(self.folder), *(["--run-code"] if self._as_laid_out(experiment) else [])]
         # What the comparison has laid out was asked about as it was read, perhaps on another machine.
         return [*head, "train", str(experiment), "--seed", str(self.seed), "--out", str(self.folder), "--run-code"]
@@ -88,7 +89,7 @@ class Cell:
     def _as_laid_out(self, experiment: Path) -> bool:
         """Whether the run's configuration is the one that was laid out, and not another one that lay in its folder."""
         try:
-            return read_json(self.folder / "config.json") == {**read_json(experiment), "seed": self.seed}
+            return read_json(RunFolder(self.folder).config) == {**read_json(experiment), "seed": self.seed}
         except ConfigError:
             return False
 

@@ -15,6 +15,7 @@ from groupwise.config import difference, merge
 from groupwise.experiment.asked import asks, remember
 from groupwise.experiment.loading import edits, load_experiment
 from groupwise.experiment.schema import Experiment, read
+from groupwise.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     import torch
@@ -122,10 +123,10 @@ def _forget(folder: Path) -> None:
 
     if not is_first_process() or not folder.is_dir():
         return
-    metrics = folder / "metrics.jsonl"
-    computed = metrics.is_file() and metrics.stat().st_size > 0
+    run = RunFolder(folder)
+    computed = run.metrics.is_file() and run.metrics.stat().st_size > 0
     names = {path.name for path in set(folder.iterdir()) - set(torn(folder))}
-    if not computed and names <= {"config.json", "environment.json", "metrics.jsonl", "tensorboard", "wandb"}:
+    if not computed and names <= {run.config.name, run.environment.name, run.metrics.name, "tensorboard", "wandb"}:
         shutil.rmtree(folder)
 
 

@@ -24,9 +24,10 @@ from groupwise.config import ConfigError
 from groupwise.processor import processor
 from groupwise.reference import QualityGateReference
 from groupwise.reward.scoring.table import RewardEvent
+from groupwise.runs import RunFolder
 from groupwise.track import MetricsFile, TrackConfig, read_metrics
 from groupwise.training import EarlyStopping, resume, train
-from groupwise.training.run.run_folder import RunFolder, alone
+from groupwise.training.run.run_folder import alone
 
 
 @pytest.fixture(autouse=True)

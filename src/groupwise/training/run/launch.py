@@ -19,7 +19,7 @@ from groupwise.diagnosis import Watch
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Tabulates
 from groupwise.processes import is_first_process
-from groupwise.runs import EvaluatedOn
+from groupwise.runs import EvaluatedOn, RunFolder
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import MetricsFile, Trackers, open_trackers
 from groupwise.training.device import device_of_process, exactly
@@ -38,7 +38,7 @@ from groupwise.training.run.preflight import (
     precision_remarks,
 )
 from groupwise.training.run.restart import recall, take_back
-from groupwise.training.run.run_folder import RunFolder, alone, append_environment, check_new, open_existing, write_json
+from groupwise.training.run.run_folder import alone, append_environment, check_new, open_existing, write_json
 from groupwise.training.run.stages import START, run_stages
 from groupwise.training.run.summary import summarise
 from groupwise.training.run.tables import write_tables
