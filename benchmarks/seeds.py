@@ -5,9 +5,10 @@
     python benchmarks/seeds.py --table                                    # the tables again, from what is there
 
 A run is `groupwise train NAME seed=S` with its controls, in a process and with a cache of its own, so that its CPU
-seconds hold the warm-up. Each one that ended, well or badly, is a line of `results/seeds.jsonl`, with what `groupwise
-doctor` says of it; the same command leaves it out and goes on with the next. A line counts for the configuration that
-it was measured with: where the experiment's file says something else by now, its runs are made again.
+seconds hold the training of a task model. Each one that ended, well or badly, is a line of `results/seeds.jsonl`,
+with what `groupwise doctor` says of it; the same command leaves it out and goes on with the next. A line counts for
+the configuration that it was measured with: where the experiment's file says something else by now, its runs are made
+again.
 """
 
 from __future__ import annotations

@@ -7,16 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.checkpoint import Cache, cache_folder, code_version, content_key
+from groupwise.checkpoint import Cache, cache_folder, content_key
 
 
 def test_a_key_depends_on_content_not_on_order() -> None:
     assert content_key({"a": 1, "b": [1.5, None]}) == content_key({"b": [1.5, None], "a": 1})
     assert content_key({"a": 1}) != content_key({"a": 2})
-
-
-def test_code_versions_differ_between_rooms_and_repeat() -> None:
-    assert code_version("checkpoint") == code_version("checkpoint") != code_version("config")
 
 
 def test_the_environment_names_the_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -21,16 +21,13 @@ def test_one_group_is_shown(groupwise, tiny_file: Path, tmp_path: Path):
 
 
 def test_a_model_before_its_warm_up_is_called_so_and_one_after_it_too(groupwise, tiny_file: Path, tmp_path: Path):
-    # A seed of its own: what another test's run kept serves this one as well.
-    assert (
-        "the model answers as it is before warm_up, which no earlier run left here"
-        in groupwise("check", tiny_file, "--seed", 604).out
-    )
-    assert groupwise("train", tiny_file, "--seed", 604, "--out", tmp_path / "run", "--no-controls").status == 0
-    assert (
-        "the model answers as it is after warm_up, kept from an earlier run"
-        in groupwise("check", tiny_file, "--seed", 604).out
-    )
+    assert "the model answers as it is before warm_up, which check does not run" in groupwise("check", tiny_file).out
+    assert groupwise("train", tiny_file, "--out", tmp_path / "run", "--no-controls").status == 0
+    start = f"start={tmp_path / 'run'}"
+    assert f"as it is after the warm-up of {tmp_path / 'run'}" in groupwise("check", tiny_file, start).out
+    refused = groupwise("check", tiny_file, start, "domain.model.shape.hidden_size=8")
+    assert refused.status == 2
+    assert "domain.model.shape.hidden_size is 16 there and 8 in this run" in " ".join(refused.err.split())
     assert (
         "the model answers as it is"
         not in groupwise("check", tiny_file, "stages=[]", "train.num_steps=2", "controls={}").out

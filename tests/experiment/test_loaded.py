@@ -24,7 +24,6 @@ CHANGES = [
     *(
         "train.prompts_per_step=2",
         "train.group_size=3",
-        "stages.warm_up.cache=false",
         "controls={}",
         "track.console=none",
     ),

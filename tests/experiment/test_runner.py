@@ -18,14 +18,12 @@ from groupwise.reward import RewardError
 
 
 def test_a_job_holds_every_stage_resolved(tiny: Path):
-    experiment = load_experiment(
-        tiny, ["stages.warm_up.cache=false", "stages.grpo.set.optimiser.learning_rate=2e-3", "seed=4"]
-    )
+    experiment = load_experiment(tiny, ["stages.grpo.set.optimiser.learning_rate=2e-3", "seed=4"])
     job = job_of(experiment)
     warm_up, grpo = job.recipes
     assert (job.name, job.seed, job.resolved) == ("tiny", 4, experiment.table())
-    assert (warm_up.name, warm_up.samples, warm_up.cache, warm_up.train.num_steps) == ("warm_up", False, False, 3)
-    assert (grpo.name, grpo.samples, grpo.cache, grpo.train.num_steps) == ("grpo", True, True, 2)
+    assert (warm_up.name, warm_up.samples, warm_up.train.num_steps) == ("warm_up", False, 3)
+    assert (grpo.name, grpo.samples, grpo.train.num_steps) == ("grpo", True, 2)
     assert (warm_up.optimiser.rate(0), grpo.optimiser.rate(0)) == (1e-3, 2e-3)
     assert [recipe.samples for recipe in job.controls["supervised"]] == [False]
     assert job.controls["supervised"][0].optimiser.rate(0) == 2e-3

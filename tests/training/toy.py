@@ -7,7 +7,6 @@ second.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -198,9 +197,6 @@ class ToyDomain(Domain):
             {"prompt": f"toy-{int(samples.payload['index'][row])}", "text": samples.payload["action"][row].tolist()}
             for row in rows
         ]
-
-    def fingerprint(self) -> str:
-        return json.dumps([self.num_prompts, self.num_decisions])
 
     def adapted(self, config: Any) -> ToyDomain:
         return self

@@ -1,7 +1,7 @@
-"""Results that depend only on their inputs, kept between runs under a name that is a hash of those inputs.
+"""Results that depend only on their inputs, stored between runs under a name that is a hash of those inputs.
 
-A supervised warm-up is the same every time its data, its settings, its seed and the code are; the second run reads the
-first one's result. Entries appear in one rename, so readers never see half of one, and two writers of the same entry
+A trained task model is the same every time its settings and the version of its training are; the second run reads the
+result of the first. Entries appear in one rename, so readers never see half of one, and two writers of the same entry
 leave one of the two.
 """
 
@@ -45,28 +45,6 @@ def content_key(inputs: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(inputs, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:32]
 
 
-def code_version(*rooms: str) -> str:
-    """Hash of the source files of the named rooms (folders or files of the package), so that changed code never meets
-    an old result.
-
-    Args:
-        rooms: names of folders or files of the package.
-
-    Returns:
-        32 hexadecimal digits.
-
-    Example:
-        >>> code_version("streams.py") == code_version("streams.py") != code_version("records.py")
-        True
-    """
-    package = Path(__file__).resolve().parents[1]
-    digest = hashlib.sha256()
-    for room in rooms:
-        for path in sorted((package / room).rglob("*.py")) if (package / room).is_dir() else [package / room]:
-            digest.update(str(path.relative_to(package)).encode() + path.read_bytes())
-    return digest.hexdigest()[:32]
-
-
 class Cache:
     """A folder of entries by kind and key.
 
@@ -76,10 +54,10 @@ class Cache:
     Example:
         >>> import tempfile
         >>> cache = Cache(Path(tempfile.mkdtemp()))
-        >>> cache.get("warm_up", "abc") is None
+        >>> cache.get("task_model", "abc") is None
         True
-        >>> _ = cache.put("warm_up", "abc", lambda folder: (folder / "note.txt").write_text("done"))
-        >>> (cache.get("warm_up", "abc") / "note.txt").read_text()
+        >>> _ = cache.put("task_model", "abc", lambda folder: (folder / "note.txt").write_text("done"))
+        >>> (cache.get("task_model", "abc") / "note.txt").read_text()
         'done'
     """
 

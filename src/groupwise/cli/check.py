@@ -9,13 +9,8 @@ import typer
 from groupwise.cli.arguments import ExperimentName, Model, Overrides, Prompts, RunCode, Seed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import torch
-
     from groupwise.domain.base import Domain
     from groupwise.experiment.one_group import OneGroup
-    from groupwise.training.job import Job, Recipe
 
 
 def check(
@@ -37,10 +32,13 @@ def check(
     from groupwise.domain.callable import UserDomainConfig
     from groupwise.experiment.one_group import one_group
     from groupwise.experiment.runner import job_of, open_domain
+    from groupwise.experiment.start import check_start
     from groupwise.streams import Streams
     from groupwise.training.distributed import World
     from groupwise.training.run.preflight import check_configuration, check_domain, check_memory, device_of
+    from groupwise.training.run.warm_up import load_weights
 
+    check_start(loaded)
     torch.set_num_threads(loaded.train.num_threads)
     span = next((stage for stage in loaded.spans if stage.samples), loaded.spans[-1])
     job = job_of(loaded)
@@ -74,13 +72,15 @@ def check(
         say(f"note        {remark}")
     sampling = next((recipe for recipe in job.recipes if recipe.samples), job.recipes[-1])
     before = [stage.name for stage in loaded.spans[: loaded.spans.index(span)]]
-    warmed = bool(before) and _warmed_up(job, domain, job.recipes[: len(before)], device)
-    if before:
-        called = ", ".join(before)
-        warm_note = f"the model answers as it is after {called}, kept from an earlier run"
-        missing = f"the model answers as it is before {called}, which no earlier run left here and check does not run"
-        say(f"note        {warm_note if warmed else missing}")
-    _show(one_group(span, sampling.adapt(domain), prompt), untrained=bool(before) and not warmed)
+    if loaded.start is not None:
+        load_weights(loaded.start, domain)
+        say(f"note        the model answers as it is after the warm-up of {loaded.start}")
+    elif before:
+        say(
+            f"note        the model answers as it is before {', '.join(before)}, which check does not run; write"
+            " start=RUN to see it after the warm-up of an earlier run"
+        )
+    _show(one_group(span, sampling.adapt(domain), prompt), untrained=bool(before) and loaded.start is None)
     say("Everything was read; nothing was trained.")
 
 
@@ -94,18 +94,6 @@ def _keep_laws(domain: Domain) -> None:
         check_laws(domain)
     except BrokenLaws as error:
         raise ConfigError(str(error)) from error
-
-
-def _warmed_up(job: Job, domain: Domain, before: Sequence[Recipe], device: torch.device) -> bool:
-    """Gives the model the weights that an earlier run kept of these stages, where there are any."""
-    from groupwise.training.distributed import World
-    from groupwise.training.run.warm_up import load_warm_up, warm_up_key
-
-    key = warm_up_key(domain, before, job.seed, device, World())
-    warm_up = None if key is None else load_warm_up(key)
-    if warm_up is not None:
-        domain.learner.restore(warm_up.record["learner"])
-    return warm_up is not None
 
 
 def _show(group: OneGroup, *, untrained: bool) -> None:

@@ -81,6 +81,8 @@ def compare(
     from groupwise.experiment.comparison import save
     from groupwise.experiment.grids import alone, lay_out
     from groupwise.experiment.page import write_page
+    from groupwise.experiment.shared_warm_up import share
+    from groupwise.experiment.start import check_start
     from groupwise.experiment.variants import variants
     from groupwise.extras import require
 
@@ -103,9 +105,13 @@ def compare(
     num_seeds = seeds or (shipped.seeds if shipped else 3)
     lowest_seed = first_seed if first_seed is not None else shipped.first_seed if shipped else 0
     told_seeds = counted(num_seeds, "seed") + (f" from {lowest_seed}" if lowest_seed else "")
-    configurations = {}
+    configurations, experiments = {}, {}
     for variant in grid_variants:
-        table = load(experiment, [*(overrides or ()), *variant.overrides], model=model, run_code=run_code).table()
+        experiments[variant] = load(
+            experiment, [*(overrides or ()), *variant.overrides], model=model, run_code=run_code
+        )
+        check_start(experiments[variant])
+        table = experiments[variant].table()
         # One process writes to the terminal; the seed belongs to the cell.
         configuration = {
             **table,
@@ -134,6 +140,11 @@ def compare(
             )
         )
         try:
+            warm_ups, cells = share(folder, experiments, cells)
+            if warm_ups:
+                out_.print(Text(f"First {counted(len(warm_ups), 'warm-up')} that the variants share, one a seed"))
+            for outcome in _outcomes(warm_ups, on, workers, address, gpus_per_run):
+                out_.print(Text(f"warm-up, seed {outcome.cell.seed}: {_ended(outcome)}"))
             for number, outcome in enumerate(_outcomes(cells, on, workers, address, gpus_per_run), start=1):
                 out_.print(
                     Text(

@@ -6,6 +6,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from groupwise.runs.folder import RunFolder
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
@@ -26,7 +28,7 @@ def ending(run: Path, steps: tuple[int, int]) -> None:
     from groupwise.experiment.held_out import evaluations, read_summary
 
     out = console()
-    if not (run / "summary.json").is_file():
+    if not RunFolder(run).has_ended:
         return
     summary = read_summary(run)
     config = run_config(run)
@@ -70,12 +72,12 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
         return ["No evaluation reported a metric."]
     over = gains({summary.get("seed", 0): run})
     controls = config.get("controls", {})
-    measured_controls = [name for name in controls if (run / "controls" / name / "summary.json").is_file()]
+    measured_controls = [name for name in controls if RunFolder(run).control(name).has_ended]
     before, after, *control_scores = same_decimals(
         [
             summary["before"],
             summary["after"],
-            *(read_summary(run / "controls" / name)["after"] for name in measured_controls),
+            *(read_summary(RunFolder(run).control(name).path)["after"] for name in measured_controls),
         ]
     )
     ends = dict(zip(measured_controls, control_scores, strict=True))
@@ -108,7 +110,7 @@ def tables(run: Path) -> list[RenderableType]:
     """
     from groupwise.config import read_json
 
-    return [part for path in sorted((run / "tables").glob("*.json")) for part in printed(read_json(path))]
+    return [part for path in sorted(RunFolder(run).tables.glob("*.json")) for part in printed(read_json(path))]
 
 
 def printed(domain_table: dict[str, Any]) -> list[RenderableType]:
@@ -166,7 +168,8 @@ def texts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str
 def pictures(run: Path, steps: tuple[int, int]) -> list[str]:
     """Where the pictures of the evaluations before and after are, by name."""
     before, after = (
-        {path.name: path for path in sorted((run / "rollouts" / f"evaluation-{step}").glob("*.png"))} for step in steps
+        {path.name: path for path in sorted(RunFolder(run).evaluation_at(step).with_suffix("").glob("*.png"))}
+        for step in steps
     )
     return [
         f"picture {Path(name).stem}:" + (f" before {before[name]}" if name in before else "") + f" after {after[name]}"
@@ -180,7 +183,7 @@ def findings(run: Path) -> list[str]:
     from groupwise.diagnosis import diagnose
     from groupwise.track.metrics import read_metrics
 
-    path = run / "metrics.jsonl"
+    path = RunFolder(run).metrics
     diagnosis_findings = diagnose(read_metrics(path), run_config(run)) if path.is_file() else []
     return [
         f"\nNoticed: {finding.rule}: {finding}"

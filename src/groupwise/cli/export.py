@@ -10,6 +10,7 @@ import typer
 
 from groupwise.cli.card_head import card_head
 from groupwise.runs import EvaluatedOn
+from groupwise.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from groupwise.domain.exported import Card
@@ -50,7 +51,7 @@ def export(
         raise ConfigError(f"{run}: domain.{error}") from error
     model = model_folder(run, which)
     require_new(out)
-    summary = read_json(run / "summary.json") if (run / "summary.json").is_file() else {}
+    summary = read_json(RunFolder(run).summary) if RunFolder(run).has_ended else {}
     with new_folder(out) as partial:
         ended = read_run(run)
         card = domain.export(

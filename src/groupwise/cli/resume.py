@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from groupwise.cli.arguments import RunCode
+from groupwise.runs.folder import RunFolder
 
 
 def resume(
@@ -22,7 +23,7 @@ def resume(
     from groupwise.experiment.runner import resume as go_on
 
     run_config(run)
-    had_ended = (run / "summary.json").is_file()
+    had_ended = RunFolder(run).has_ended
     result = go_on(run, run_code=run_code)
     if had_ended:
         console().print("This run has ended: nothing is left to do.")

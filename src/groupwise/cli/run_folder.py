@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import ConfigError, read_json
+from groupwise.runs.folder import RunFolder
 
 
 def require_run(folder: Path) -> None:
@@ -24,7 +25,7 @@ def require_run(folder: Path) -> None:
     """
     if not folder.is_dir():
         raise ConfigError(f"no such run folder: {folder}; runs lie in runs/ unless --out said otherwise")
-    if not (folder / "config.json").is_file():
+    if not RunFolder(folder).is_run:
         raise ConfigError(
             f"{folder} is not a run folder: it has no config.json; give the folder that `groupwise train` printed"
         )
@@ -40,11 +41,11 @@ def run_config(folder: Path) -> dict[str, Any]:
         ConfigError: it is no run folder, or its `config.json` is damaged or states not every key.
     """
     require_run(folder)
-    table = read_json(folder / "config.json")
+    table = read_json(RunFolder(folder).config)
     missing = [key for key in ("name", "method", "seed", "objective", "domain") if key not in table]
     if missing:
         raise ConfigError(
-            f"{folder / 'config.json'} lacks {', '.join(missing)}: it is not what `groupwise train` wrote; repeat the"
+            f"{RunFolder(folder).config} lacks {', '.join(missing)}: it is not what `groupwise train` wrote; repeat the"
             " run, or put the file back"
         )
     return table
@@ -81,8 +82,9 @@ def model_folder(run: Path, which: str = "final") -> Path:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: nowhere has no best model yet; finish it with `groupwise resume nowhere`
     """
-    places = {"final": run / "model", "best": run / "best"}
-    places |= {path.name.removeprefix("step-"): path for path in (run / "models").glob("step-*")}
+    folder = RunFolder(run)
+    places = {"final": folder.model, "best": folder.best}
+    places |= {path.name.removeprefix("step-"): path for path in folder.models.glob("step-*")}
     # A model's folder appears with everything in it, in whatever format its ecosystem has.
     existing_models = tuple(name for name, path in places.items() if path.is_dir())
     if which not in existing_models:

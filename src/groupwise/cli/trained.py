@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from groupwise.config import ConfigError
+from groupwise.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from groupwise.domain.base import Domain
@@ -107,7 +108,7 @@ def _parts(place: Path, experiment: str | None, which: str) -> tuple[str | Path,
 
     if not place.is_dir():
         raise ConfigError(f"no such folder: {place}; give a run folder, or a model folder with --experiment NAME")
-    if (place / "metrics.jsonl").is_file():
+    if RunFolder(place).metrics.is_file():
         return experiment or place, model_folder(place, which)
     if experiment is None:
         raise ConfigError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -205,11 +204,12 @@ class Domain(ABC):
         prompts = [samples.prompts[int(samples.group[row])] for row in rows.tolist()]
         return [{"prompt": prompt.key, "key": prompt.key, **prompt.columns} for prompt in prompts]
 
-    def fingerprint(self) -> str:
-        """Hashes everything that a supervised warm-up depends on, for its cache; by default the weights."""
-        return hashlib.blake2b(
-            f"{type(self).__module__}.{type(self).__qualname__} {self.learner.fingerprint()}".encode(), digest_size=16
-        ).hexdigest()
+    @property
+    def vocabulary(self) -> str:
+        """A hash of what the numbers that the policy reads and writes stand for, such as the words of a tokenizer: a
+        run refuses to start from weights of another vocabulary. Empty where the numbers need none.
+        """
+        return ""
 
     def save(self, folder: Path) -> None:
         """Writes the policy; by default its weights, as `model.safetensors`.

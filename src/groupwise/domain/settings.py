@@ -32,10 +32,6 @@ class DomainConfig(Config):
     whole_run: ClassVar[frozenset[str]] = frozenset()
     """Keys that no stage may change."""
 
-    only_sampled: ClassVar[frozenset[str]] = frozenset()
-    """Keys that a stage that samples nothing does not train by: they may change, and a kept warm-up stays what it was.
-    """
-
     extra: ClassVar[str] = ""
     """The extra of this package that the domain needs; empty where it needs none."""
 

@@ -21,7 +21,7 @@ from typing import Any, final
 
 import numpy as np
 
-from groupwise.checkpoint.cache import cache_folder, code_version, content_key
+from groupwise.checkpoint.cache import cache_folder, content_key
 from groupwise.config import merge
 from groupwise.estimate.machine import Measured
 from groupwise.estimate.shape import Shape
@@ -32,6 +32,11 @@ Train = Callable[[Mapping[str, Any], Path], None]
 
 _PROBE = resources.files("groupwise.presets") / "probe.toml"
 """The run that is measured, but for its sizes and prompts."""
+
+VERSION = 1
+"""The version of the calibration. Every change of the code that changes the rates that it measures raises
+it, and a stored one of an earlier version is not used.
+"""
 
 NUM_STEPS = 5
 PROMPT_WORDS, NEW_TOKENS = 16, 16
@@ -165,7 +170,7 @@ def calibrated(
         "versions": {name: metadata.version(name) for name in ("groupwise", "torch", "transformers")},
         "probes": [asdict(probe) for probe in PROBES],
         "run": _PROBE.read_text(encoding="utf-8"),
-        "code": code_version("estimate"),
+        "calibration": VERSION,
     }
     path = cache_folder() / "calibration" / f"{content_key(about)}.json"
     if path.is_file() and not again:

@@ -24,6 +24,7 @@ from groupwise.experiment.layers import lift
 from groupwise.experiment.schema import Experiment
 from groupwise.processes import is_first_process
 from groupwise.runs.find import is_run
+from groupwise.runs.folder import RunFolder
 from groupwise.runs.own import is_own, note_own
 
 log = logging.getLogger("groupwise")
@@ -210,7 +211,7 @@ def _works_inside(file: Path) -> bool:
 
 def _in_a_run(folder: Path) -> bool:
     absolute = folder.absolute()
-    return any((each / "config.json").is_file() and is_run(each) for each in (absolute, *absolute.parents))
+    return any(RunFolder(each).is_run and is_run(each) for each in (absolute, *absolute.parents))
 
 
 def _beside(value: Any) -> Iterator[tuple[Path, BaseModel]]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, final
 
 from groupwise.config import ConfigError, Problem, merge, nearest, read_json, read_toml
+from groupwise.runs.folder import RunFolder
 
 SHIPPED = Path(__file__).resolve().parents[1] / "presets" / "experiments"
 
@@ -89,8 +90,8 @@ def _locate(name: str, beside: Path) -> Path:
             f"{name[:200]!r} cannot be looked for as a file ({getattr(error, 'strerror', None) or error}); give a name"
             " or a path"
         ) from None
-    if written.is_dir() and (written / "config.json").is_file():
-        return written / "config.json"
+    if written.is_dir() and RunFolder(written).is_run:
+        return RunFolder(written).config
     if written.suffix in (".toml", ".json") or written.is_file():
         return written
     if (SHIPPED / f"{name}.toml").is_file() and "/" not in name:

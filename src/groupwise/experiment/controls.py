@@ -12,6 +12,7 @@ from groupwise.experiment.held_out import HeldOut, evaluations, read_summary
 from groupwise.experiment.statistics import Estimate, Scores, paired_difference
 from groupwise.processes import is_first_process
 from groupwise.runs import reward_weights
+from groupwise.runs.folder import RunFolder
 
 Gains = dict[str, dict[str, Estimate]]
 """control -> metric of the evaluation -> how much the run exceeds it."""
@@ -35,25 +36,22 @@ def gains(runs: Mapping[int, Path]) -> Gains:
         >>> gains({0: Path("nowhere")})
         {}
     """
-    names = dict.fromkeys(
-        path.parent.name for run in runs.values() for path in sorted((run / "controls").glob("*/summary.json"))
-    )
+    names = dict.fromkeys(name for run in runs.values() for name in RunFolder(run).ended_controls)
     found: Gains = {}
     for name in names:
         sides: dict[str, tuple[dict[int, Mapping[str, float]], dict[int, Mapping[str, float]]]] = {}
         for seed, run in runs.items():
-            if not all((folder / "summary.json").is_file() for folder in (run, run / "controls" / name)):
+            folder = RunFolder(run)
+            if not (folder.has_ended and folder.control(name).has_ended):
                 continue
-            own, other = _scores(run, run), _scores(run, run / "controls" / name)
+            own, other = _scores(run, run), _scores(run, folder.control(name).path)
             for metric in own.keys() & other.keys():
                 # A metric that is no mean over prompts has one score, and one score has no interval.
                 if len(own[metric].keys() & other[metric].keys()) > 1:
                     first, second = sides.setdefault(metric, ({}, {}))
                     first[seed], second[seed] = own[metric], other[metric]
-        config = next((read_json(run / "config.json") for run in runs.values() if (run / "config.json").is_file()), {})
-        first_metric = next(
-            (str(read_summary(run)["metric"]) for run in runs.values() if (run / "summary.json").is_file()), ""
-        )
+        config = next((read_json(folder.config) for folder in map(RunFolder, runs.values()) if folder.is_run), {})
+        first_metric = next((str(read_summary(run)["metric"]) for run in runs.values() if RunFolder(run).has_ended), "")
         listed = sorted(sides, key=lambda metric: (metric != first_metric, metric))
         estimates = {metric: _difference(config, metric, *sides[metric]) for metric in listed}
         found[name] = {metric: each for metric, each in estimates.items() if metric == first_metric or not each.is_zero}
@@ -97,7 +95,7 @@ def note(run: Path) -> dict[str, Any]:
     Args:
         run: the folder of a run that has ended.
     """
-    from groupwise.training.run.run_folder import RunFolder, write_json
+    from groupwise.training.run.run_folder import write_json
 
     summary = read_summary(run)
     found = gains({int(summary["seed"]): run})
@@ -122,7 +120,7 @@ def _scores(run: Path, folder: Path) -> dict[str, dict[str, float]]:
     names = dict.fromkeys(
         name for record in records if record.get("mode") == mode for name in record.get("rewards", {})
     )
-    weights = reward_weights(read_json(run / "config.json"))
+    weights = reward_weights(read_json(RunFolder(run).config))
     metrics = dict.fromkeys([metric, *(f"{mode}/{name}" for name in names)])
     return {
         each: HeldOut(each, step, records, summary["after"] if each == metric else None).scores(weights)

@@ -4,6 +4,7 @@
     OUT/comparison.lock                 held while the grid is laid out and runs
     OUT/<variant>/experiment.json       the variant's resolved configuration
     OUT/<variant>/seed-<n>/             a run folder
+    OUT/warm-up-<hash>/                 a warm-up that variants share (`shared_warm_up.py`)
     OUT/<variant>/seed-<n>.log          what its process printed
 
 A cell is finished when its run folder has a `summary.json`. One that was cut off is resumed from its checkpoint, or
@@ -32,6 +33,7 @@ from groupwise.experiment.variants import Variant
 from groupwise.processes import PARENT
 from groupwise.runs import read_run
 from groupwise.runs.find import is_run
+from groupwise.runs.folder import RunFolder
 
 Command = Sequence[str]
 
@@ -49,6 +51,7 @@ class Cell:
         variant: how the experiment is run.
         seed: of the run; equal seeds of two variants are a pair.
         folder: its run folder.
+        start: the run folder from whose warm-up it starts, where the experiment's own first stages are left out.
 
     Example:
         >>> cell = Cell(Variant(("method=dapo",)), 0, Path("runs/grid/method=dapo/seed-0"))
@@ -59,11 +62,12 @@ class Cell:
     variant: Variant
     seed: int
     folder: Path
+    start: Path | None = None
 
     @property
     def finished(self) -> bool:
         """Whether the run reached its end."""
-        return (self.folder / "summary.json").is_file()
+        return RunFolder(self.folder).has_ended
 
     @property
     def place(self) -> str:
@@ -80,15 +84,22 @@ class Cell:
         # Without the working directory in front of every library, as the command `groupwise` has it.
         head = [sys.executable, "-P", "-m", "groupwise"]
         experiment = self.folder.parent / "experiment.json"
-        if any((self.folder / "checkpoints").glob("step-*")):
+        if any(RunFolder(self.folder).checkpoints.glob("step-*")):
             return [*head, "resume", str(self.folder), *(["--run-code"] if self._as_laid_out(experiment) else [])]
         # What the comparison has laid out was asked about as it was read, perhaps on another machine.
-        return [*head, "train", str(experiment), "--seed", str(self.seed), "--out", str(self.folder), "--run-code"]
+        start = [] if self.start is None else [f"start={json.dumps(str(self.start))}"]
+        return [
+            *(*head, "train", str(experiment), *start),
+            *("--seed", str(self.seed), "--out", str(self.folder), "--run-code"),
+        ]
 
     def _as_laid_out(self, experiment: Path) -> bool:
         """Whether the run's configuration is the one that was laid out, and not another one that lay in its folder."""
         try:
-            return read_json(self.folder / "config.json") == {**read_json(experiment), "seed": self.seed}
+            begun = read_json(RunFolder(self.folder).config)
+            laid_out = {**read_json(experiment), "seed": self.seed}
+            # A grid may have begun with one variant, which had no warm-up to share then.
+            return begun in (laid_out, {**laid_out, "start": None if self.start is None else str(self.start)})
         except ConfigError:
             return False
 

@@ -10,6 +10,7 @@ from typing import Any, final
 
 from groupwise.config import ConfigError, read_json
 from groupwise.runs import read_lines, reward_weights, score
+from groupwise.runs.folder import RunFolder
 
 WHOLE = "all prompts"
 """The key of a score that exists only as a mean over prompts."""
@@ -74,7 +75,9 @@ def evaluations(run: Path) -> dict[int, list[dict[str, Any]]]:
         >>> evaluations(Path("nowhere"))
         {}
     """
-    numbered = {path.stem.removeprefix("evaluation-"): path for path in (run / "rollouts").glob("evaluation-*.jsonl")}
+    numbered = {
+        path.stem.removeprefix("evaluation-"): path for path in RunFolder(run).rollouts.glob("evaluation-*.jsonl")
+    }
     found = {int(step): path for step, path in numbered.items() if step.isdecimal()}
     return {step: read_lines(found[step]).rows for step in sorted(found)}
 
@@ -93,7 +96,7 @@ def read_summary(run: Path) -> dict[str, Any]:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: nowhere has no summary.json: the run has not ended; go on with `groupwise resume nowhere`
     """  # noqa: E501
-    path = run / "summary.json"
+    path = RunFolder(run).summary
     if not path.is_file():
         raise ConfigError(f"{run} has no summary.json: the run has not ended; go on with `groupwise resume {run}`")
     return read_json(path)
@@ -118,5 +121,5 @@ def final_scores(run: Path) -> dict[str, float]:
     if lost:
         raise ConfigError(f"{run}/summary.json has no {' and no '.join(lost)}; remove {run} and run it again")
     records = evaluations(run).get(summary["steps"], [])
-    config = read_json(run / "config.json")
+    config = read_json(RunFolder(run).config)
     return HeldOut(summary["metric"], summary["steps"], records, summary["after"]).scores(reward_weights(config))

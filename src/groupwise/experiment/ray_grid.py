@@ -115,7 +115,8 @@ def _task(cell: Cell, command: Callable[[Cell], Command], here: str) -> str:
 
 
 def _absolute(cell: Cell) -> Cell:
-    return Cell(cell.variant, cell.seed, Path(cell.folder).resolve())
+    start = None if cell.start is None else Path(cell.start).resolve()
+    return Cell(cell.variant, cell.seed, Path(cell.folder).resolve(), start)
 
 
 def _address_is_set() -> bool:

@@ -15,6 +15,8 @@ from groupwise.config import difference, merge
 from groupwise.experiment.asked import asks, remember
 from groupwise.experiment.loading import edits, load_experiment
 from groupwise.experiment.schema import Experiment, read
+from groupwise.experiment.start import check_start
+from groupwise.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     import torch
@@ -56,6 +58,7 @@ def run(
     if not controls:
         # Written into the run's configuration too, so that a resumed run leaves them out as well.
         experiment = experiment.model_copy(update={"controls": {}})
+    check_start(experiment)
     folder = Path(out) if out is not None else default_run_folder(experiment)
     existed = folder.exists()
     empty = folder.is_dir() and is_empty(folder)
@@ -122,10 +125,10 @@ def _forget(folder: Path) -> None:
 
     if not is_first_process() or not folder.is_dir():
         return
-    metrics = folder / "metrics.jsonl"
-    computed = metrics.is_file() and metrics.stat().st_size > 0
+    run = RunFolder(folder)
+    computed = run.metrics.is_file() and run.metrics.stat().st_size > 0
     names = {path.name for path in set(folder.iterdir()) - set(torn(folder))}
-    if not computed and names <= {"config.json", "environment.json", "metrics.jsonl", "tensorboard", "wandb"}:
+    if not computed and names <= {run.config.name, run.environment.name, run.metrics.name, "tensorboard", "wandb"}:
         shutil.rmtree(folder)
 
 
@@ -177,14 +180,10 @@ def job_of(experiment: Experiment) -> Job:
     """
     from groupwise.training.job import Job
 
-    stages = experiment.stages
-    spans = experiment.spans
     return Job(
         name=experiment.name,
         seed=experiment.seed,
-        recipes=[
-            _recipe(span, experiment, cache=stages[index].cache if stages else True) for index, span in enumerate(spans)
-        ],
+        recipes=[_recipe(span, experiment) for span in experiment.spans],
         build_domain=lambda device: open_domain(experiment, device),
         resolved=experiment.table(),
         checkpoint=experiment.checkpoint,
@@ -192,6 +191,7 @@ def job_of(experiment: Experiment) -> Job:
         controls={
             name: [_recipe(span, experiment) for span in experiment.control(name)] for name in experiment.controls
         },
+        start=experiment.start,
         remarks=remarks(experiment),
         note=remember if asks(experiment) else None,
     )
@@ -242,7 +242,7 @@ def remarks(experiment: Experiment) -> list[str]:
     return list(said)
 
 
-def _recipe(span: Experiment, whole: Experiment, *, cache: bool = True) -> Recipe:
+def _recipe(span: Experiment, whole: Experiment) -> Recipe:
     from groupwise.training.job import Recipe
 
     return Recipe(
@@ -253,8 +253,6 @@ def _recipe(span: Experiment, whole: Experiment, *, cache: bool = True) -> Recip
         reference=span.reference,
         sampling=dict(span.domain.sampling_schedule),
         adapt=_adapter(span, whole),
-        cache=cache,
-        identity={"domain": span.domain.model_dump(mode="json", exclude=set(span.domain.only_sampled))},
         measures={"domain": span.domain.model_dump(mode="json")},
     )
 

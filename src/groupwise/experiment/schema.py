@@ -36,7 +36,7 @@ def _folder_name(name: str) -> str:
 FolderName = Annotated[str, AfterValidator(_folder_name)]
 """A name that a folder in `runs/` or `controls/` may have."""
 
-_WHOLE_RUN = ("stages", "controls", "comparison", "seed", "name", "description", "track", "checkpoint")
+_WHOLE_RUN = ("stages", "start", "controls", "comparison", "seed", "name", "description", "track", "checkpoint")
 
 
 @final
@@ -95,6 +95,8 @@ class Experiment(Config):
             otherwise.
         train: the budget of a step and of the run.
         optimiser: the step's rule.
+        start: the folder of an earlier run: this one begins with the weights with which the warm-up of that run (its
+            leading stages that sample nothing) ended, and leaves out its own leading stages of the same names.
         stages: spans in which some keys differ; none is one stage of `train.num_steps`.
         controls: what the result is compared with, by name; the first one's result is the baseline.
         comparison: the variants this experiment is there to compare.
@@ -117,6 +119,7 @@ class Experiment(Config):
     reference: ReferenceConfig | None = None
     train: TrainConfig = TrainConfig()
     optimiser: OptimiserConfig = OptimiserConfig()
+    start: str | None = None
     stages: tuple[Stage, ...] = ()
     controls: dict[FolderName, Control] = Field(default_factory=dict)
     comparison: ComparisonConfig | None = None
@@ -202,7 +205,7 @@ class Experiment(Config):
                 else "a control trains for as long as the stages it replaces; remove it"
             )
             raise ConfigError(Problem(f"{source}.set.train.num_steps", f"has no effect; {advice}"))
-        tree = {**self.table(), "stages": [], "controls": {}, **more}
+        tree = {**self.table(), "start": None, "stages": [], "controls": {}, **more}
         if num_steps is not None:
             tree["train"]["num_steps"] = num_steps
         if changes.get("method", self.method) != self.method:

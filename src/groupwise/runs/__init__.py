@@ -4,6 +4,7 @@ back reads them here.
 
 from groupwise.runs.evaluated import EvaluatedOn
 from groupwise.runs.find import find_runs
+from groupwise.runs.folder import RunFolder
 from groupwise.runs.lines import Lines, each_line, read_lines
 from groupwise.runs.run import Run, is_number, read_run
 from groupwise.runs.scores import reward_weights, score
@@ -12,6 +13,7 @@ __all__ = [
     "EvaluatedOn",
     "Lines",
     "Run",
+    "RunFolder",
     "each_line",
     "find_runs",
     "is_number",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, final
 
 from groupwise.config import read_json
+from groupwise.runs.folder import RunFolder
 
 NOTED = "evaluated_on"
 """The entry of a start in `environment.json` that holds the counts."""
@@ -85,7 +86,7 @@ class EvaluatedOn:
             >>> EvaluatedOn.read_folder(Path("nowhere")).prompts
             'evaluation prompts'
         """
-        config, environment = (_table(run / name) for name in ("config.json", "environment.json"))
+        config, environment = (_table(path) for path in (RunFolder(run).config, RunFolder(run).environment))
         starts = environment.get("starts")
         return EvaluatedOn.read(config, starts if isinstance(starts, list) else [])
 

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from groupwise.config import ConfigError
 from groupwise.config.files import MOST_TABLE_BYTES, read_whole
+from groupwise.runs.folder import RunFolder
 from groupwise.runs.natural import natural
 
 DEPTH = 3
 """How far below a named folder runs are looked for: a comparison has them two levels down."""
-
-_MARKS = ("metrics.jsonl", "environment.json")
 
 
 def is_run(folder: Path) -> bool:
@@ -26,9 +25,8 @@ def is_run(folder: Path) -> bool:
         >>> is_run(Path("nowhere"))
         False
     """
-    return any((folder / name).is_file() for name in _MARKS) or (
-        (folder / "config.json").is_file() and (folder / "rollouts").is_dir()
-    )
+    run = RunFolder(folder)
+    return run.metrics.is_file() or run.environment.is_file() or (run.is_run and run.rollouts.is_dir())
 
 
 def find_runs(paths: Iterable[Path]) -> list[Path]:

@@ -15,6 +15,7 @@ from groupwise.config import ConfigError
 from groupwise.config.files import MOST_TABLE_BYTES, check_file, read_whole
 from groupwise.runs.evaluated import EvaluatedOn
 from groupwise.runs.find import is_run
+from groupwise.runs.folder import RunFolder
 from groupwise.runs.lines import each_line, parse, read_lines
 
 State = Literal["finished", "training", "unfinished"]
@@ -104,11 +105,9 @@ class Run:
         configured = self.config.get("controls")
         order = list(configured) if isinstance(configured, Mapping) else []
         places = {name: place for place, name in enumerate(order)}
-        paths = sorted(
-            (self.path / "controls").glob("*/summary.json"),
-            key=lambda path: (places.get(path.parent.name, len(places)), path),
-        )
-        read = {path.parent.name: _document(path, None, []) for path in paths}
+        folder = RunFolder(self.path)
+        names = sorted(folder.ended_controls, key=lambda name: places.get(name, len(places)))
+        read = {name: _document(folder.control(name).summary, None, []) for name in names}
         return {name: summary for name, summary in read.items() if summary is not None}
 
     @property
@@ -127,7 +126,9 @@ class Run:
         Args:
             step: of the run.
         """
-        return {path.stem: path for path in sorted((self.path / "rollouts" / f"evaluation-{step}").glob("*.png"))}
+        return {
+            path.stem: path for path in sorted(RunFolder(self.path).evaluation_at(step).with_suffix("").glob("*.png"))
+        }
 
     def records(self, path: Path, remarks: list[str]) -> Iterator[dict[str, Any]]:
         """The records of one file of `rollouts` or `evaluations`, one after the other.
@@ -143,7 +144,7 @@ class Run:
 
     def _numbered(self, kind: str) -> dict[int, Path]:
         found = {}
-        for path in (self.path / "rollouts").glob(f"{kind}-*.jsonl"):
+        for path in RunFolder(self.path).rollouts.glob(f"{kind}-*.jsonl"):
             number = path.stem.removeprefix(f"{kind}-")
             if number.isdecimal():
                 found[int(number)] = path
@@ -174,20 +175,21 @@ def read_run(path: Path) -> Run:
     """
     if not path.is_dir():
         raise ConfigError(f"no such run folder: {path}; runs lie in runs/ unless --out said otherwise")
-    if not (is_run(path) or (path / "config.json").is_file()):
+    folder = RunFolder(path)
+    if not (is_run(path) or folder.is_run):
         raise ConfigError(
             f"{path} is not a run folder: it has neither config.json nor metrics.jsonl; give the folder that `groupwise"
             " train` printed"
         )
     remarks: list[str] = []
-    config = _document(path / "config.json", "how the run was configured is unknown", remarks) or {}
-    environment = _document(path / "environment.json", "what it ran on is unknown", remarks) or {}
+    config = _document(folder.config, "how the run was configured is unknown", remarks) or {}
+    environment = _document(folder.environment, "what it ran on is unknown", remarks) or {}
     starts = [start for start in _listed(environment.get("starts")) if isinstance(start, dict)]
     remarks += _newer(starts)
-    rows = read_lines(path / "metrics.jsonl")
+    rows = read_lines(folder.metrics)
     remarks += rows.remarks
-    summary = _document(path / "summary.json", None, remarks)
-    state: State = "finished" if summary is not None else "training" if _held(path / "config.json") else "unfinished"
+    summary = _document(folder.summary, None, remarks)
+    state: State = "finished" if summary is not None else "training" if _held(folder.config) else "unfinished"
     if state == "training":
         remarks.append("a process is training in it now: what follows is how far it has come")
     elif state == "unfinished":

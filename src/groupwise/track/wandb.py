@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.config import ConfigError
+from groupwise.runs.folder import RunFolder
 from groupwise.track.config import WandbConfig
 from groupwise.track.member_table import as_rgb, images, table
 from groupwise.track.metrics import read_metrics
@@ -60,7 +61,7 @@ class WandbTracker:
             )
             if config.mode == "online":
                 self._next = self._run.step
-            self._catch_up(folder / "metrics.jsonl", first_step)
+            self._catch_up(RunFolder(folder).metrics, first_step)
         # No account, no network, no room: whatever it is, a run that is not followed as asked should not begin.
         except Exception as error:
             message = (

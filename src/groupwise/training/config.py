@@ -139,14 +139,12 @@ class Stage(Config):
         name: what reports call it.
         num_steps: its length.
         set: keys of the experiment and their values in this stage, nested as in the experiment itself.
-        cache: whether the result may be kept between runs; only stages that sample nothing are.
 
     Example:
-        >>> Stage(name="warm_up", num_steps=300, set={"objective": {"policy": 0.0}}).cache
-        True
+        >>> Stage(name="warm_up", num_steps=300, set={"policy_weight": 0.0}).num_steps
+        300
     """
 
     name: str
     num_steps: Positive
     set: dict[str, Any] = Field(default_factory=dict)
-    cache: bool = True

@@ -38,10 +38,7 @@ class Recipe:
         reference: as configured; `None` where the user wrote none.
         sampling: sampling settings by name, as schedules over the steps of the stage; they override the domain's own.
         adapt: gives the domain of this stage, sharing the module, where the stage changes the domain's settings.
-        cache: whether its result may be kept between runs, if it samples nothing.
-        identity: of the domain's resolved configuration what a stage that samples nothing trains by, as JSON-able
-            values, for the cache.
-        measures: all of it, which the numbers of evaluations depend on.
+        measures: the settings that the numbers of evaluations depend on, as JSON-able values.
 
     Example:
         >>> Recipe("grpo", Objective.preset("grpo")).samples
@@ -55,8 +52,6 @@ class Recipe:
     reference: ReferenceConfig | None = None
     sampling: Mapping[str, Schedule] = field(default_factory=dict)
     adapt: Callable[[Domain], Domain] = _same
-    cache: bool = True
-    identity: Mapping[str, Any] = field(default_factory=dict)
     measures: Mapping[str, Any] = field(default_factory=dict)
 
     def on(self, *, density: bool) -> Recipe:
@@ -149,6 +144,7 @@ class Job:
         checkpoint, track: what is kept and who follows.
         controls: name -> stages that replace every stage from the first that samples on; each is trained from the same
             start for the same seconds, and the first one's result is `baseline` in `summary.json`.
+        start: the folder of the run with whose warm-up this one begins; unset begins at the model itself.
         remarks: sentences to say once at the start (doubtful but legal settings).
         note: is told the file of the configuration and what it says, before it is written: where a run folder is to be
             known again as this user's.
@@ -172,6 +168,7 @@ class Job:
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     track: TrackConfig = field(default_factory=TrackConfig)
     controls: Mapping[str, Sequence[Recipe]] = field(default_factory=dict)
+    start: str | None = None
     remarks: Sequence[str] = ()
     note: Callable[[Path, Any], None] | None = None
 

@@ -18,6 +18,7 @@ class Progress:
 
     Args:
         step: steps done since the run began.
+        start_step: the step at which it began: 0, or where the warm-up of the run ended that it starts from.
         stage: place of the current stage.
         stage_step: steps done inside it.
         stage_seconds: wall time of its training, evaluations and checkpoints apart.
@@ -51,6 +52,7 @@ class Progress:
     """
 
     step: int = 0
+    start_step: int = 0
     stage: int = 0
     stage_step: int = 0
     stage_seconds: float = 0.0

@@ -24,9 +24,10 @@ from groupwise.config import ConfigError
 from groupwise.processor import processor
 from groupwise.reference import QualityGateReference
 from groupwise.reward.scoring.table import RewardEvent
+from groupwise.runs import RunFolder
 from groupwise.track import MetricsFile, TrackConfig, read_metrics
 from groupwise.training import EarlyStopping, resume, train
-from groupwise.training.run.run_folder import RunFolder, alone
+from groupwise.training.run.run_folder import alone
 
 
 @pytest.fixture(autouse=True)
@@ -125,26 +126,6 @@ def test_an_unwritable_folder_is_refused(tmp_path: Path) -> None:
         train(job(domain=pytest.fail), tmp_path / "file" / "run")
     with pytest.raises(ConfigError, match="a file of that name exists"):
         train(job(domain=pytest.fail), tmp_path / "file")
-
-
-def test_a_warm_up_is_kept_and_used_with_the_same_result(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    stages = [supervised(num_steps=5), recipe("policy", num_steps=2)]
-    lines = TrackConfig(console="lines")
-    first = train(job(*stages, track=lines), tmp_path / "a")
-    assert "earlier run" not in capsys.readouterr().out
-    second = train(job(*stages, track=lines), tmp_path / "b")
-    assert "stage warm_up: the result of an earlier run is used" in capsys.readouterr().out
-    assert (tmp_path / "a" / "model" / "model.safetensors").read_bytes() == (
-        tmp_path / "b" / "model" / "model.safetensors"
-    ).read_bytes()
-    assert (
-        [row["step"] for row in rows(tmp_path / "b")] == [row["step"] for row in rows(tmp_path / "a")] == list(range(8))
-    )
-    assert (first.summary["before"], first.summary["after"]) == (second.summary["before"], second.summary["after"])
-    for changed in (job(*stages, seed=1, track=lines), job(supervised(num_steps=6), stages[1], track=lines)):
-        capsys.readouterr()
-        train(changed, tmp_path / f"c{changed.seed}{changed.recipes[0].train.num_steps}")
-        assert "earlier run" not in capsys.readouterr().out
 
 
 def test_controls_start_where_the_policy_started(tmp_path: Path) -> None:
@@ -502,17 +483,6 @@ def test_schedules_of_a_second_stage_start_at_their_start_and_draws_stay_distinc
         resume(chosen, path)
         assert (path / "model" / "model.safetensors").read_bytes() == weights
         assert [row["lambda_sup"] for row in rows(path)[1:]] == [row["lambda_sup"] for row in found[1:]]
-
-
-def test_a_kept_warm_up_takes_the_state_of_the_stage_that_follows_now(tmp_path: Path) -> None:
-    for name, initial in (("a", 0.7), ("b", 0.3)):
-        beta = {"kind": "adaptive", "initial": initial, "target": 0.05}
-        train(
-            job(supervised(num_steps=2), recipe("policy", "grpo", num_steps=1, objective={"divergence.beta": beta})),
-            tmp_path / name,
-        )
-    record = CheckpointStore(tmp_path / "b" / "checkpoints", CheckpointConfig()).latest().load()  # type: ignore[union-attr]
-    assert record["objective"]["beta"] == pytest.approx(0.3, rel=0.01)
 
 
 def test_rows_are_on_the_disk_before_the_checkpoint_that_counts_on_them(

@@ -9,8 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
+from groupwise.runs import RunFolder
 from groupwise.training.run.pictures import with_files, write_pictures
-from groupwise.training.run.run_folder import RunFolder, forget_after, write_records
+from groupwise.training.run.run_folder import forget_after, write_records
 
 
 def test_an_image_is_the_same_when_it_is_read_again(tmp_path: Path):

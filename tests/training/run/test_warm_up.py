@@ -1,197 +1,172 @@
-"""A kept warm-up is found by every run whose supervised stages are the same, and by no other."""
+"""A run that starts from the warm-up of another one ends as if it had done the warm-up itself."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tests.training.toy import ToyDomain, job, recipe, supervised
 
-from groupwise.domain.base import Domain
-from groupwise.experiment import load_experiment
-from groupwise.experiment.runner import job_of
-from groupwise.streams import seed_everything
+from groupwise.checkpoint import CheckpointConfig, CheckpointStore, StorageError
+from groupwise.config import ConfigError
 from groupwise.track import TrackConfig, depends_on_machine, read_metrics
 from groupwise.training import Job, train
-from groupwise.training.distributed import World
-from groupwise.training.run import warm_up
-from groupwise.training.run.warm_up import measured_key, warm_up_key
+from groupwise.training.run.launch import resume
+from groupwise.training.run.warm_up import read_warm_up
 
-TINY = [
-    "domain.model.shape.hidden_size=8",
-    "domain.model.shape.num_layers=1",
-    "domain.model.shape.num_heads=1",
-    "domain.model.shape.num_key_value_heads=1",
-    "domain.model.shape.intermediate_size=8",
-    "domain.data.num_train=8",
-    "domain.data.num_held_out=2",
-    "domain.demonstrations.num=8",
-    "stages.warm_up.num_steps=2",
-]
+LINES = TrackConfig(console="lines")
+BETA = {"divergence.beta": {"kind": "adaptive", "initial": 0.3, "target": 0.05}}
 
 
-def tiny(*overrides: str) -> tuple[Job, Domain]:
-    chosen = job_of(load_experiment("language", [*TINY, *overrides]))
-    seed_everything(chosen.seed)
-    return chosen, chosen.build_domain(torch.device("cpu"))
+def with_dropout(device: object) -> ToyDomain:
+    return ToyDomain(dropout=0.2)
 
 
-def keys(*overrides: str, size: int = 1) -> tuple[str, str]:
-    chosen, domain = tiny(*overrides)
-    first = chosen.recipes[:1]
-    return warm_up_key(domain, first, chosen.seed, torch.device("cpu"), World(0, size)), measured_key(domain, first)
+def stages(method: str = "dapo", **objective: Any) -> list[Any]:
+    chosen = recipe("policy", method, objective=objective or None, num_steps=3)
+    return [supervised(num_steps=4, weight_average={"decay": 0.9}), chosen]
 
 
-@pytest.fixture(scope="module")
-def plain() -> tuple[str, str]:
-    return keys()
+def toy(*recipes: Any, **rest: Any) -> Job:
+    return job(*recipes, **{"domain": with_dropout, **rest})
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["method=gspo"],
-        ["trust.high=0.28", "divergence.kind=k3", "divergence.beta=0.1"],
-        ["train.group_size=4", "train.prompts_per_step=2", "train.updates_per_batch=2"],
-        ["train.patience=3"],
-        ["stages.grpo.num_steps=3", "stages.grpo.set.optimiser.learning_rate=0.5"],
-    ],
-    ids=" ".join,
-)
-def test_the_method_and_how_much_is_sampled_are_of_no_account(plain: tuple[str, str], overrides: list[str]) -> None:
-    assert keys(*overrides) == plain
+def model(run: Path) -> bytes:
+    return (run / "model" / "model.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["domain.rewards.brief.kind=length", "domain.rewards.brief.target=3"],
-        ["domain.sampling.temperature=0.7"],
-        ["domain.evaluation.num_texts=1"],
-        ["domain.rewards.correct.weight=2.0"],
-    ],
-    ids=" ".join,
-)
-def test_rewards_keep_the_weights_and_not_the_held_out_numbers(plain: tuple[str, str], overrides: list[str]) -> None:
-    key, measured = keys(*overrides)
-    assert key == plain[0]
-    assert measured != plain[1]
-
-
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["seed=1"],
-        ["stages.warm_up.set.optimiser.learning_rate=0.5"],
-        ["stages.warm_up.num_steps=3"],
-        ["stages.warm_up.set.auxiliary.supervised=0.5"],
-        ["stages.warm_up.set.train.demonstrations_per_step=3"],
-        ["stages.warm_up.set.train.max_grad_norm=0.1"],
-        ["train.weight_average.decay=0.9"],
-        ["domain.model.shape.hidden_size=4"],
-        ["domain.model.dtype=bfloat16"],
-        ["domain.demonstrations.num=7"],
-        ["domain.data.source.num_swaps=2"],
-    ],
-    ids=" ".join,
-)
-def test_what_a_supervised_stage_reads_makes_another(plain: tuple[str, str], overrides: list[str]) -> None:
-    assert keys(*overrides)[0] != plain[0]
-
-
-def test_processes_and_code_make_another(plain: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert keys(size=2)[0] != plain[0]
-    read: list[str] = []
-    monkeypatch.setattr(warm_up, "code_version", lambda *rooms: read.extend(rooms) or "")
-    keys()
-    assert {
-        "domain/language/domain.py",
-        "causal_lm/scoring.py",
-        "training/step/update.py",
-        "objective/loss.py",
-        "schedule",
-    } <= set(read)
-    # The code of rewards counts for held-out numbers alone; slots of the objective and other domains for neither.
-    assert not [name for name in read[: read.index("schedule")] if name.startswith("reward/")]
-    assert {"reward/scoring/score.py", "reward/texts/exact_answer.py", "reward/images/psnr.py"} <= set(read)
-    assert not [
-        name
-        for name in read
-        if name.startswith(("objective/trust", "objective/advantage", "domain/diffusion", "domain/restoration"))
-    ]
-
-
-def test_early_stopping_looks_at_rewards(plain: tuple[str, str]) -> None:
-    stops = ["train.evaluate_every=1", "train.early_stopping.patience=2"]
-    assert keys(*stops)[0] != keys(*stops, "domain.rewards.correct.weight=2.0")[0]
-
-
-def rows(run: Path) -> list[dict[str, Any]]:
+def rows_after(run: Path, step: int) -> list[dict[str, Any]]:
     return [
         {name: value for name, value in row.items() if not depends_on_machine(name)}
         for row in read_metrics(run / "metrics.jsonl")
+        if row["step"] > step
     ]
 
 
-class OtherReward(ToyDomain):
-    """The same policy, other held-out numbers."""
-
-    def evaluate(self, *, streams: Any) -> Any:
-        found = super().evaluate(streams=streams)
-        return replace(found, metrics={name: value / 2 for name, value in found.metrics.items()})
-
-
-def stages(rewards: str, objective: dict[str, Any], method: str = "grpo") -> list[Any]:
-    made = [supervised(num_steps=4, evaluate_every=2), recipe("policy", method, objective=objective, num_steps=3)]
-    return [replace(each, measures={"domain": {"rewards": rewards}}) for each in made]
+@pytest.fixture(scope="module")
+def donor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of four supervised steps and one of another method."""
+    folder = tmp_path_factory.mktemp("start") / "donor"
+    train(toy(*stages()[:1], recipe("first", num_steps=1)), folder)
+    return folder
 
 
-@pytest.mark.parametrize("method", ["grpo", "dapo"])
-def test_another_method_with_other_rewards_trains_as_if_it_had_warmed_up_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], method: str
+@pytest.mark.parametrize("objective", [{}, BETA], ids=["dapo", "adaptive beta"])
+def test_a_run_that_starts_from_a_warm_up_ends_as_if_it_had_done_it(
+    donor: Path, tmp_path: Path, objective: dict[str, Any]
 ) -> None:
-    adaptive = {
-        "divergence.kind": "k3",
-        "divergence.beta": {"kind": "adaptive", "initial": 0.3, "target": 0.05, "horizon": 10},
-    }
-    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "shared"))
-    lines = TrackConfig(console="lines")
-    train(job(*stages("first", {"divergence.beta": 0.1}), track=lines), tmp_path / "first")
-
-    def second(path: Path) -> Any:
-        return train(job(*stages("second", adaptive, method), domain=lambda device: OtherReward(), track=lines), path)
-
-    capsys.readouterr()
-    kept = second(tmp_path / "kept")
-    assert "an earlier run is used" in (said := capsys.readouterr().out)
-    assert "the numbers of evaluations are measured anew" in said
-    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "own"))
-    fresh = second(tmp_path / "fresh")
-    assert "earlier run" not in capsys.readouterr().out
-    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("kept", "fresh")]
-    assert weights[0] == weights[1]
-    for name in ("before", "after", "metric", "steps", "seed"):
-        assert kept.summary[name] == fresh.summary[name]
-    found, expected = rows(tmp_path / "kept"), rows(tmp_path / "fresh")
-    # Held-out numbers inside the warm-up are those of weights that are gone.
-    inside = {2}
-    expected = [
-        {name: value for name, value in row.items() if row["step"] not in inside or not name.startswith("eval/")}
-        for row in expected
-    ]
-    assert found == expected
-    assert {path.name for path in (tmp_path / "kept" / "rollouts").glob("evaluation-*.jsonl")} == {
-        f"evaluation-{step}.jsonl" for step in (0, 4, 7)
-    }
+    recipes = stages("grpo" if objective else "dapo", **objective)
+    alone = train(toy(*recipes), tmp_path / "alone")
+    started = train(toy(*recipes, start=str(donor)), tmp_path / "started")
+    assert model(tmp_path / "started") == model(tmp_path / "alone")
+    assert rows_after(tmp_path / "started", 4) == rows_after(tmp_path / "alone", 4)
+    for name in ("before", "after", "steps"):
+        assert started.summary[name] == alone.summary[name]
+    assert [row["step"] for row in read_metrics(tmp_path / "started" / "metrics.jsonl")] == [4, 5, 6, 7]
+    # Only a run that did a warm-up holds one.
+    assert (tmp_path / "alone" / "warm_up").is_dir()
+    assert not (tmp_path / "started" / "warm_up").exists()
 
 
-def test_the_same_rewards_keep_every_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path / "shared"))
-    for name in ("first", "second"):
-        train(job(*stages("first", {})), tmp_path / name)
-    assert rows(tmp_path / "first") == rows(tmp_path / "second")
-    assert json.loads((tmp_path / "second" / "summary.json").read_text())["before"] is not None
+def test_the_end_of_a_warm_up_names_the_word_that_uses_it(
+    donor: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(toy(*stages(), track=LINES), tmp_path / "run")
+    assert f"start={tmp_path / 'run'}" in capsys.readouterr().out
+    train(toy(*stages(), track=LINES, start=str(donor)), tmp_path / "started")
+    printed = capsys.readouterr().out
+    assert f"starts where the warm-up of {donor} ended, at step 4; warm_up is not trained again" in printed
+    assert "starts another run" not in printed
+
+
+def test_a_stage_of_another_name_and_an_absent_one(donor: Path, tmp_path: Path) -> None:
+    train(toy(supervised("more", num_steps=2), stages()[1], start=str(donor)), tmp_path / "more")
+    assert [row["stage"] for row in rows_after(tmp_path / "more", 4)] == ["more"] * 2 + ["policy"] * 3
+    assert read_warm_up(str(tmp_path / "more"))["progress"]["step"] == 6
+    train(toy(stages()[1], start=str(donor)), tmp_path / "none")
+    assert [row["stage"] for row in rows_after(tmp_path / "none", 4)] == ["policy"] * 3
+
+
+def test_moments_go_on_where_the_stage_wants_them(donor: Path, tmp_path: Path) -> None:
+    first, second = stages()
+    fresh = replace(second, optimiser=second.optimiser.model_copy(update={"moments": "fresh"}))
+    for name, last in (("kept", second), ("fresh", fresh)):
+        train(toy(first, last, start=str(donor)), tmp_path / name)
+        train(toy(first, last), tmp_path / f"{name}-alone")
+        assert model(tmp_path / name) == model(tmp_path / f"{name}-alone")
+    assert model(tmp_path / "kept") != model(tmp_path / "fresh")
+
+
+def test_a_killed_run_goes_on_without_the_run_that_it_started_from(donor: Path, tmp_path: Path) -> None:
+    path, start = tmp_path / "run", tmp_path / "start"
+    shutil.copytree(donor, start)
+    chosen = toy(*stages(), start=str(start), checkpoint=CheckpointConfig(every=1, keep_last=9))
+    train(chosen, path)
+    expected = model(path)
+    shutil.rmtree(start)
+    for left in (4, 5):
+        for name in ("summary.json",):
+            (path / name).unlink()
+        shutil.rmtree(path / "model")
+        for step in range(left + 1, 8):
+            shutil.rmtree(path / "checkpoints" / f"step-{step}", ignore_errors=True)
+        resume(chosen, path)
+        assert model(path) == expected
+
+
+def test_controls_start_where_the_policy_started(donor: Path, tmp_path: Path) -> None:
+    controls = {"none": [recipe("slow", rate=1e-9)]}
+    result = train(toy(*stages(), controls=controls, start=str(donor)), tmp_path / "run")
+    control = json.loads((tmp_path / "run" / "controls" / "none" / "summary.json").read_text())
+    assert control["before"] == result.summary["before"] == control["after"]
+
+
+def test_a_run_of_supervised_stages_alone_can_be_started_from(donor: Path, tmp_path: Path) -> None:
+    train(toy(stages()[0]), tmp_path / "warm")
+    train(toy(*stages(), start=str(tmp_path / "warm")), tmp_path / "a")
+    train(toy(*stages(), start=str(donor)), tmp_path / "b")
+    assert model(tmp_path / "a") == model(tmp_path / "b")
+
+
+def test_what_cannot_be_started_from_is_refused_in_one_line(donor: Path, tmp_path: Path) -> None:
+    def refused(match: str, *recipes: Any, **rest: Any) -> None:
+        with pytest.raises(ConfigError, match=match) as error:
+            train(toy(*(recipes or stages()), **rest), tmp_path / "refused")
+        assert "\n" not in str(error.value)
+        shutil.rmtree(tmp_path / "refused", ignore_errors=True)
+
+    refused("no run is there", start=str(tmp_path / "nowhere"))
+    refused("has done every stage", stages()[0], start=str(donor))
+    refused("do not fit the model", start=str(donor), domain=lambda device: ToyDomain(num_prompts=5))
+
+    class Spanish(ToyDomain):
+        vocabulary = "es"
+
+    refused("tokenizer has other words", start=str(donor), domain=lambda device: Spanish(dropout=0.2))
+    train(toy(stages()[1]), tmp_path / "without")
+    refused("holds no warm-up", start=str(tmp_path / "without"))
+    damaged = tmp_path / "damaged"
+    shutil.copytree(donor, damaged)
+    for file in (damaged / "warm_up" / "step-4").iterdir():
+        file.write_bytes(file.read_bytes()[:-3])
+    refused("holds no warm-up", start=str(damaged))
+
+
+def test_a_warm_up_that_cannot_be_written_ends_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    save = CheckpointStore.save
+
+    def full(store: CheckpointStore, *args: Any, **rest: Any) -> Path:
+        if store.folder.name == "warm_up":
+            raise StorageError("the disk is full.")
+        return save(store, *args, **rest)
+
+    monkeypatch.setattr(CheckpointStore, "save", full)
+    result = train(toy(*stages(), track=LINES), tmp_path / "run")
+    assert result.summary["steps"] == 7
+    assert "no other run can start from this warm-up" in capsys.readouterr().out

@@ -121,12 +121,6 @@ class DiffusionConfig(DomainConfig):
     whole_run: ClassVar[frozenset[str]] = frozenset({"model"})
     """Keys that no stage may change."""
 
-    only_sampled: ClassVar[frozenset[str]] = frozenset(
-        {"rewards", "sampler", "guidance", "sampling_schedule", "window", "initial_noise", "reduce", "evaluation"}
-    )
-    """Keys that a stage that samples nothing does not train by: they may change, and a kept warm-up stays what it was.
-    """
-
     kind: Literal["diffusion"] = "diffusion"
     model: ModelConfig
     data: DataConfig

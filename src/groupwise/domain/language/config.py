@@ -183,12 +183,6 @@ class LanguageConfig(DomainConfig):
     whole_run: ClassVar[frozenset[str]] = frozenset({"model"})
     """Keys that no stage may change."""
 
-    only_sampled: ClassVar[frozenset[str]] = frozenset(
-        {"rewards", "sampling", "sampling_schedule", "engine", "evaluation"}
-    )
-    """Keys that a stage that samples nothing does not train by: they may change, and a kept warm-up stays what it was.
-    """
-
     kind: Literal["language"] = "language"
     model: ModelConfig
     data: DataConfig

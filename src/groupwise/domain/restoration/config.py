@@ -106,10 +106,6 @@ class RestorationConfig(DomainConfig):
     whole_run: ClassVar[frozenset[str]] = frozenset({"model"})
     """Keys that no stage may change."""
 
-    only_sampled: ClassVar[frozenset[str]] = frozenset({"rewards", "sampling_schedule", "tile", "evaluation"})
-    """Keys that a stage that samples nothing does not train by: they may change, and a kept warm-up stays what it was.
-    """
-
     sample_hint: ClassVar[str] = "restore an image of the evaluation"
 
     kind: Literal["restoration"] = "restoration"

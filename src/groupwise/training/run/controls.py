@@ -10,13 +10,14 @@ from groupwise.checkpoint import load_tree, remove_folder
 from groupwise.config import read_json
 from groupwise.objective import ObjectiveState
 from groupwise.reference.policy import ReferencePolicy
+from groupwise.runs import RunFolder
 from groupwise.track import MetricsFile, Trackers
 from groupwise.track.decimals import same_decimals
 from groupwise.training.job import Domains, Job, Recipe
 from groupwise.training.progress import Progress
 from groupwise.training.run.evaluation import metric_name
 from groupwise.training.run.loop import Session, evaluate_now, run_stage
-from groupwise.training.run.run_folder import RunFolder, write_json
+from groupwise.training.run.run_folder import write_json
 from groupwise.training.run.stages import START, first_sampling, stage_reference
 from groupwise.training.run.summary import summarise
 from groupwise.training.step.reward_history import RewardHistory
@@ -41,8 +42,8 @@ def run_controls(session: Session, job: Job, state: TrainState, domains: Domains
     evaluated_on = domains.evaluated_on(job.recipes)
     scores: list[float | None] = []
     for name, recipes in job.controls.items():
-        folder = RunFolder(session.folder.path / "controls" / name)
-        if not folder.summary.exists():
+        folder = session.folder.control(name)
+        if not folder.has_ended:
             if not start.is_dir():
                 session.say(f"control {name} is left out: the state it starts from is gone")
                 scores.append(None)

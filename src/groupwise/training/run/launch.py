@@ -19,7 +19,7 @@ from groupwise.diagnosis import Watch
 from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Tabulates
 from groupwise.processes import is_first_process
-from groupwise.runs import EvaluatedOn
+from groupwise.runs import EvaluatedOn, RunFolder
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import MetricsFile, Trackers, open_trackers
 from groupwise.training.device import device_of_process, exactly
@@ -38,10 +38,11 @@ from groupwise.training.run.preflight import (
     precision_remarks,
 )
 from groupwise.training.run.restart import recall, take_back
-from groupwise.training.run.run_folder import RunFolder, alone, append_environment, check_new, open_existing, write_json
+from groupwise.training.run.run_folder import alone, append_environment, check_new, open_existing, write_json
 from groupwise.training.run.stages import START, run_stages
 from groupwise.training.run.summary import summarise
 from groupwise.training.run.tables import write_tables
+from groupwise.training.run.warm_up import begin_at
 from groupwise.training.step.reward_memory import reward_remarks
 from groupwise.training.step.state import TrainState
 
@@ -183,6 +184,8 @@ def _run(job: Job, folder: RunFolder, device: torch.device, world: World, *, res
     store = CheckpointStore(folder.checkpoints, job.checkpoint)
     evaluated_on = domains.evaluated_on(job.recipes)
     remarks = take_back(store, folder, state, world) if resumed else []
+    if job.start is not None and state.progress.step == 0:
+        remarks += begin_at(job, state, domain, world)
     if world.first:
         remarks += append_environment(
             folder,
@@ -275,7 +278,7 @@ def _trackers(job: Job, folder: RunFolder, state: TrainState, world: World, eval
         return open_trackers(
             job.track,
             folder.path,
-            total_steps=sum(recipe.train.num_steps for recipe in job.recipes),
+            total_steps=_total_steps(job, state.progress),
             score=job.recipes[-1].train.metric,
             resolved=job.resolved,
             start=state.progress.step,
@@ -287,6 +290,11 @@ def _trackers(job: Job, folder: RunFolder, state: TrainState, world: World, eval
         )
     except OSError as error:
         raise storage_error(folder.path, error) from error
+
+
+def _total_steps(job: Job, progress: Progress) -> int:
+    """Counts the steps of the run: those up to the current stage, and all of this stage and the stages after it."""
+    return progress.step - progress.stage_step + sum(recipe.train.num_steps for recipe in job.recipes[progress.stage :])
 
 
 def _session(

@@ -20,6 +20,7 @@ from groupwise.domain.base import Domain
 from groupwise.domain.protocol import Evaluation
 from groupwise.processes import peak_memory_bytes
 from groupwise.reward import RewardEvent
+from groupwise.runs import RunFolder
 from groupwise.statistics import finish
 from groupwise.streams import Streams
 from groupwise.track import MetricsFile, Trackers
@@ -30,7 +31,7 @@ from groupwise.training.run.evaluation import PREFIX, evaluate, metric_name, not
 from groupwise.training.run.interrupt import Interrupt
 from groupwise.training.run.pictures import with_files, write_pictures
 from groupwise.training.run.rollout_records import rollout_records
-from groupwise.training.run.run_folder import RunFolder, write_records
+from groupwise.training.run.run_folder import write_records
 from groupwise.training.run.thinning import thin
 from groupwise.training.step.collect import Collected, collect
 from groupwise.training.step.state import TrainState

@@ -6,10 +6,11 @@ from groupwise.checkpoint import CheckpointStore
 from groupwise.config import ConfigError
 from groupwise.processes import is_out_of_memory
 from groupwise.reference.policy import ReferencePolicy
+from groupwise.runs import RunFolder
 from groupwise.track import MetricsFile, read_metrics
 from groupwise.training.distributed import World
 from groupwise.training.run.loop import Session
-from groupwise.training.run.run_folder import RunFolder, forget_after
+from groupwise.training.run.run_folder import forget_after
 from groupwise.training.step.state import TrainState, reference_config
 
 

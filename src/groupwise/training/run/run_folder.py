@@ -1,8 +1,4 @@
-"""The folder of a run: what is written where, and the checks before anything is computed.
-
-`config.json` resolved, `environment.json`, `metrics.jsonl`, `rollouts/`, `checkpoints/step-N/`, `model/`, `tables/`,
-`summary.json`.
-"""
+"""The folder of a run: the checks before anything is computed, and what is written there beside the metrics."""
 
 from __future__ import annotations
 
@@ -16,10 +12,9 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import torch
 
@@ -28,6 +23,7 @@ from groupwise.checkpoint import StorageError, is_empty, write_file
 from groupwise.checkpoint.atomic import check_writable
 from groupwise.config import ConfigError, read_json
 from groupwise.processor import processor
+from groupwise.runs import RunFolder
 from groupwise.runs.evaluated import NOTED, EvaluatedOn
 
 _LIBRARIES = (
@@ -48,88 +44,6 @@ _EXACT = ("python", "machine", "processor", "device", "num_threads")
 """Beside versions and the number of processes: what the same bits depend on."""
 
 
-@final
-@dataclass(frozen=True)
-class RunFolder:
-    """The paths of one run.
-
-    Example:
-        >>> RunFolder(Path("runs/a")).metrics.as_posix()
-        'runs/a/metrics.jsonl'
-    """
-
-    path: Path
-
-    @property
-    def config(self) -> Path:
-        """`config.json`, the resolved configuration."""
-        return self.path / "config.json"
-
-    @property
-    def environment(self) -> Path:
-        """`environment.json`, one entry a start."""
-        return self.path / "environment.json"
-
-    @property
-    def metrics(self) -> Path:
-        """`metrics.jsonl`, one row a step."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def summary(self) -> Path:
-        """`summary.json`, which a run has once it has ended."""
-        return self.path / "summary.json"
-
-    @property
-    def rollouts(self) -> Path:
-        """The folder of what was sampled."""
-        return self.path / "rollouts"
-
-    @property
-    def tables(self) -> Path:
-        """The folder of the tables that a domain makes at the end."""
-        return self.path / "tables"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def model(self) -> Path:
-        """The folder of the final model."""
-        return self.path / "model"
-
-    @property
-    def best(self) -> Path:
-        """The folder of the model with the best score of an evaluation."""
-        return self.path / "best"
-
-    def model_at(self, step: int) -> Path:
-        """The folder of a step's model.
-
-        Args:
-            step: of the run.
-        """
-        return self.path / "models" / f"step-{step}"
-
-    def rollouts_at(self, step: int) -> Path:
-        """What was sampled in a step.
-
-        Args:
-            step: of the run.
-        """
-        return self.rollouts / f"step-{step}.jsonl"
-
-    def evaluation_at(self, step: int) -> Path:
-        """What an evaluation recorded after a step.
-
-        Args:
-            step: of the run.
-        """
-        return self.rollouts / f"evaluation-{step}.jsonl"
-
-
 def check_new(path: Path) -> RunFolder:
     """Makes an empty run folder, or says why it cannot be one.
 
@@ -145,7 +59,7 @@ def check_new(path: Path) -> RunFolder:
     if path.exists() and not path.is_dir():
         raise ConfigError(f"run folder {path}: a file of that name exists; write --out NEW")
     if path.is_dir() and not is_empty(path):
-        if (path / "config.json").exists():
+        if RunFolder(path).config.exists():
             raise ConfigError(
                 f"run folder {path}: it holds a run already; write `groupwise resume {path}` to go on with it, or --out"
                 " NEW for another one"
@@ -178,7 +92,7 @@ def open_existing(path: Path) -> RunFolder:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: run folder nowhere: it holds no run (no config.json); give the folder that `groupwise train` printed
     """  # noqa: E501
-    if not (path / "config.json").is_file():
+    if not RunFolder(path).config.is_file():
         raise ConfigError(
             f"run folder {path}: it holds no run (no config.json); give the folder that `groupwise train` printed"
         )
@@ -378,7 +292,6 @@ def forget_after(folder: RunFolder, step: int) -> None:
 
 
 __all__ = [
-    "RunFolder",
     "StorageError",
     "alone",
     "append_environment",

@@ -4,16 +4,14 @@ evaluation and a checkpoint.
 
 from __future__ import annotations
 
-import json
-
 from groupwise.checkpoint import new_folder, save_tree
 from groupwise.reference import AbsentReference, ReferenceConfig, resolve_reference
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.training.distributed import World
 from groupwise.training.job import Domains, Job, Recipe
-from groupwise.training.run.evaluation import PREFIX, evaluate, metric_name
+from groupwise.training.run.evaluation import evaluate, metric_name
 from groupwise.training.run.loop import Session, autocast_of, evaluate_now, keep_best_model, keep_model, run_stage, save
-from groupwise.training.run.warm_up import WarmUp, copy_records, keep_warm_up, load_warm_up, measured_key, warm_up_key
+from groupwise.training.run.warm_up import write_warm_up
 from groupwise.training.step.reward_history import RewardHistory
 from groupwise.training.step.reward_memory import recall
 from groupwise.training.step.state import TrainState
@@ -39,16 +37,17 @@ def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) 
         recipe = job.recipes[index]
         session.domain = domains.of(recipe)
         fresh = state.progress.stage_step == 0 and not state.progress.stage_ended
-        key = warm_up_key(domains.base, job.recipes[: index + 1], job.seed, session.device, session.world)
-        if fresh and key is not None and _restore_warm_up(session, job, state, index, key):
-            continue
         state.learner.checkpoint_activations(recipe.train.gradient_checkpointing)
         recall(session.domain, state)
         if fresh:
+            if index == first_sampling(job):
+                write_warm_up(session, job, state)
             _begin(session, job, state, index, domains)
         if not run_stage(session, recipe, state):
             return False
-        _end(session, recipe, state, job, index, key)
+        _end(session, recipe, state, job, index)
+    if not any(recipe.samples for recipe in job.recipes):
+        write_warm_up(session, job, state)
     return True
 
 
@@ -99,7 +98,7 @@ def _begin(session: Session, job: Job, state: TrainState, index: int, domains: D
         if job.controls and session.world.first:
             with new_folder(session.folder.checkpoints / START, replace=True) as partial:
                 save_tree(partial, state.record(World(), 0))
-    if progress.step == 0:
+    if progress.step == progress.start_step:
         save(session, state)
 
 
@@ -139,7 +138,7 @@ def _before(session: Session, job: Job, state: TrainState, index: int, domains: 
     return dict(found.metrics)
 
 
-def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: int, key: str | None) -> None:
+def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: int) -> None:
     progress = state.progress
     if progress.stage_ended:
         session.say(f"stage {recipe.name} ended at step {progress.step}: {progress.stage_ended}")
@@ -152,91 +151,7 @@ def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: i
     progress.evaluations_without_gain = progress.micro_batch_members = progress.measured_decisions = (
         progress.group_size
     ) = 0
-    own = state.objective
     if index + 1 < len(job.recipes):
         state.objective = job.recipes[index + 1].objective.adopt(state.objective, recipe.objective)
         keep_model(session, state)
     save(session, state, best=progress.best_step == progress.step)
-    if key is not None:
-        # What is kept knows nothing of the stage that follows in this run: another one may follow in the next.
-        record = {**state.record(session.world, 0), "objective": own.model_dump(mode="json")}
-        measured = measured_key(session.domain, job.recipes[: index + 1])
-        problem = (
-            keep_warm_up(key, measured, record, session.folder.metrics, session.folder.rollouts)
-            if session.world.first
-            else None
-        )
-        if problem:
-            session.say(problem)
-
-
-def _restore_warm_up(session: Session, job: Job, state: TrainState, index: int, key: str) -> bool:
-    recipe, progress = job.recipes[index], state.progress
-    with progress.timed("warm_up"):
-        kept = load_warm_up(key)
-    if not all(session.world.gather(kept is not None)):
-        return False
-    assert kept is not None
-    measured = all(session.world.gather(kept.measured == measured_key(session.domain, job.recipes[: index + 1])))
-    if not measured and progress.latest_step != progress.step:
-        values, _ = evaluate_now(session, recipe, state)
-        session.row(progress.step, recipe.name, values)
-    first = dict(progress.latest), progress.latest_step
-    with progress.timed("warm_up"):
-        state.reference = ReferencePolicy(AbsentReference(), state.learner)
-        state.restore(kept.record, session.world)
-    spent = state.progress.seconds.get("warm_up", 0.0)
-    state.progress.seconds = dict(progress.seconds)
-    # The state of this run's own objective, whatever method the kept run had: nothing was observed in a stage without
-    # samples.
-    own = recipe.objective.init().model_copy(update={"step": state.objective.step})
-    state.objective = (
-        job.recipes[index + 1].objective.adopt(own, recipe.objective) if index + 1 < len(job.recipes) else own
-    )
-    if measured:
-        if session.world.first:
-            session.folder.metrics.write_text("".join(json.dumps(row) + "\n" for row in kept.rows), encoding="utf-8")
-            copy_records(kept.files, session.folder.rollouts)
-    else:
-        _measure_anew(session, job, state, index, kept, first)
-    again = "" if measured else "; the numbers of evaluations are measured anew"
-    # Its steps were followed in the run that took them; where it ended is where this run's trackers begin.
-    session.trackers.metrics(
-        state.progress.step, {PREFIX + name: value for name, value in state.progress.latest.items()}
-    )
-    session.say(
-        f"stage {recipe.name}: the result of an earlier run is used, which took {spent:.0f} s; nothing that it depends"
-        f" on has changed{again}"
-    )
-    if index + 1 < len(job.recipes):
-        keep_model(session, state)
-    save(session, state)
-    return True
-
-
-def _measure_anew(
-    session: Session, job: Job, state: TrainState, index: int, kept: WarmUp, first: tuple[dict[str, float], int]
-) -> None:
-    """The rows of a kept stage with the numbers of this run's own evaluation at its end; those inside it are gone with
-    the weights they were of.
-    """
-    recipe, progress = job.recipes[index], state.progress
-    progress.score = progress.best = progress.anchor = None
-    progress.best_step = -1
-    if index == first_sampling(job):
-        progress.before, progress.before_step = first
-    trained = [
-        {name: value for name, value in row.items() if not name.startswith(PREFIX)}
-        for row in kept.rows
-        if row["stage"] == recipe.name
-    ]
-    *rows, last = [row for row in trained if set(row) - {"step", "stage"}]
-    for row in rows:
-        if session.metrics is not None:
-            session.metrics.append(row)
-    values, _ = evaluate_now(session, recipe, state)
-    session.row(
-        progress.step,
-        recipe.name,
-        {name: value for name, value in last.items() if name not in ("step", "stage")} | values,
-    )

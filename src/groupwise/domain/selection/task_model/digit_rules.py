@@ -25,6 +25,11 @@ from groupwise.streams import Streams
 
 log = logging.getLogger("groupwise")
 
+VERSION = 1
+"""The version of the trained model. Every change of the code that changes the weights that training ends with raises
+it, and a stored one of an earlier version is not used.
+"""
+
 _TRAINED_DEMOS = 4
 _FOLLOW_SHARE = 0.75
 """Share of demonstrations in training that follow the rule of the query."""
@@ -157,13 +162,12 @@ class DigitRulesModel:
 
 def open_model(config: DigitRules, device: str = "cpu") -> DigitRulesModel:
     """Opens the trained model on a device, from the cache where it was trained before."""
-    from groupwise.checkpoint import Cache, StorageError, code_version, content_key
+    from groupwise.checkpoint import Cache, StorageError, content_key
 
-    rooms = ("domain/selection/task_model/digit_rules.py", "domain/selection/source/digit_rules.py", "streams.py")
     key = content_key(
         {
             "config": config.model_dump(mode="json", exclude={"cache"}),
-            "code": code_version(*rooms),
+            "version": VERSION,
             "torch": torch.__version__,
         }
     )

@@ -24,7 +24,7 @@ from transformers.utils import logging as transformers_logging
 
 from groupwise.causal_lm.loading import save
 from groupwise.causal_lm.scratch import character_tokenizer
-from groupwise.checkpoint import Cache, StorageError, code_version, content_key
+from groupwise.checkpoint import Cache, StorageError, content_key
 from groupwise.domain.selection.source.tickets import DESKS, WORDS
 from groupwise.domain.selection.task_model.base import TaskModel
 from groupwise.domain.selection.task_model.pretrained_config import CausalLM
@@ -32,6 +32,11 @@ from groupwise.domain.selection.task_model.tickets_config import TicketLM
 from groupwise.streams import Streams
 
 log = logging.getLogger("groupwise")
+
+VERSION = 1
+"""The version of the trained model. Every change of the code that changes the weights that training ends with raises
+it, and a stored one of an earlier version is not used.
+"""
 
 _TICKETS = 16
 """Tickets of a training text."""
@@ -62,15 +67,7 @@ def trained_folder(config: TicketLM) -> Path:
     """Returns the folder of the trained model as `save_pretrained` writes it, from the cache where it was trained
     before.
     """
-    rooms = (
-        "domain/selection/task_model/tickets.py",
-        "domain/selection/source/tickets.py",
-        "causal_lm/scratch.py",
-        "streams.py",
-    )
-    key = content_key(
-        {"config": config.model_dump(mode="json"), "code": code_version(*rooms), "torch": torch.__version__}
-    )
+    key = content_key({"config": config.model_dump(mode="json"), "version": VERSION, "torch": torch.__version__})
     cached_folder = Cache().get("task_model", key)
     if cached_folder is not None:
         return cached_folder

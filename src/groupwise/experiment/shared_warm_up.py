@@ -1,0 +1,112 @@
+"""The warm-up that variants of a comparison share: trained once a seed, and each of them starts from it.
+
+OUT/warm-up-<hash>/experiment.json  the leading stages that sample nothing
+OUT/warm-up-<hash>/seed-<n>/        their run folder
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from groupwise.config import ConfigError
+from groupwise.experiment.grids import Cell
+from groupwise.experiment.schema import Experiment
+from groupwise.experiment.variants import Variant
+
+_TRAIN = {
+    *("num_steps", "demonstrations_per_step", "micro_batch_members", "memory_limit_gib", "max_grad_norm"),
+    *("weight_average", "autocast", "gradient_checkpointing", "num_threads", "device", "deterministic"),
+    *("minibatches", "updates_per_batch", "l2_to_reference", "max_seconds", "callbacks"),
+    *("early_stopping", "evaluate_every", "metric", "metric_goal"),
+}
+"""The keys of `train` that a stage without samples reads."""
+
+
+def warm_up_of(experiment: Experiment) -> dict[str, Any] | None:
+    """The configuration of an experiment's warm-up as a run of its own: its leading stages that sample nothing.
+
+    Args:
+        experiment: any.
+
+    Returns:
+        the table; `None` where the first stage samples, nothing samples, or the experiment starts from a run.
+    """
+    num_leading = _num_leading(experiment)
+    if not num_leading or not experiment.stages or experiment.start is not None:
+        return None
+    table = experiment.table()
+    # One process writes to the terminal; the seed belongs to the cell.
+    alone = {"seed": 0, "track": {**table["track"], "console": "none"}, "controls": {}, "comparison": None}
+    return {**table, **alone, "stages": table["stages"][:num_leading]}
+
+
+def reads(experiment: Experiment) -> str:
+    """Returns all settings that the weights after the warm-up depend on, as one text: equal texts are equal warm-ups.
+
+    The method of a stage that samples nothing is of no account beside its supervised term. The whole domain counts,
+    rewards included: a supervised term may be weighted by them.
+    """
+    spans = experiment.spans[: _num_leading(experiment)]
+    settings = [
+        {
+            "name": span.name,
+            "domain": span.domain.model_dump(mode="json"),
+            "auxiliary": {name: term.model_dump(mode="json") for name, term in span.objective.auxiliary.items()},
+            "train": span.train.model_dump(mode="json", include=_TRAIN),
+            "optimiser": span.optimiser.model_dump(mode="json"),
+        }
+        for span in spans
+    ]
+    return json.dumps([experiment.domain.model_dump(mode="json"), settings], sort_keys=True)
+
+
+def _num_leading(experiment: Experiment) -> int:
+    return next((place for place, span in enumerate(experiment.spans) if span.samples), 0)
+
+
+def share(out: Path, experiments: Mapping[Variant, Experiment], cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell]]:
+    """Finds the warm-ups that several variants of a grid share, and writes their configurations. To be called within
+    `grids.alone`.
+
+    Args:
+        out: the folder of the grid.
+        experiments: each variant's experiment, as its cells run it.
+        cells: of the grid.
+
+    Returns:
+        the cells of the shared warm-ups that are still needed, to be run first; and the cells of the grid, those of
+            variants that share one starting from it.
+
+    Raises:
+        ConfigError: the folder cannot be written.
+    """
+    sharers: dict[str, list[Variant]] = {}
+    for variant, experiment in experiments.items():
+        if warm_up_of(experiment) is not None:
+            sharers.setdefault(reads(experiment), []).append(variant)
+    folders: dict[Variant, Path] = {}
+    for text, variants in sharers.items():
+        if len(variants) < 2:
+            continue
+        folder = out / f"warm-up-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+        folders |= dict.fromkeys(variants, folder)
+        try:
+            folder.mkdir(exist_ok=True)
+            # The method of the first variant that came: no other one would end with other weights.
+            if not (folder / "experiment.json").is_file():
+                table = warm_up_of(experiments[variants[0]])
+                (folder / "experiment.json").write_text(json.dumps(table, indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{out} cannot be written ({error.strerror}); give another folder with --out") from None
+    started = [
+        replace(cell, start=folders[cell.variant] / f"seed-{cell.seed}") if cell.variant in folders else cell
+        for cell in cells
+    ]
+    needed = dict.fromkeys((cell.start, cell.seed) for cell in started if cell.start is not None and not cell.finished)
+    warm_ups = [Cell(Variant(("warm-up",)), seed, folder) for folder, seed in needed if folder is not None]
+    return warm_ups, started

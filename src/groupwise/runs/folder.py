@@ -1,0 +1,114 @@
+"""The names of a run's files and folders, which every reader and writer of a run takes from here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+
+@final
+@dataclass(frozen=True)
+class RunFolder:
+    """The paths of one run.
+
+    Args:
+        path: the folder itself.
+
+    Example:
+        >>> RunFolder(Path("runs/a")).metrics.as_posix()
+        'runs/a/metrics.jsonl'
+    """
+
+    path: Path
+
+    @property
+    def is_run(self) -> bool:
+        """Whether a run began here: its configuration is the first file that it writes."""
+        return self.config.is_file()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run reached its end."""
+        return self.summary.is_file()
+
+    def control(self, name: str) -> RunFolder:
+        """The run folder of a control."""
+        return RunFolder(self.controls / name)
+
+    @property
+    def config(self) -> Path:
+        """`config.json`, the resolved configuration."""
+        return self.path / "config.json"
+
+    @property
+    def environment(self) -> Path:
+        """`environment.json`, one entry a start."""
+        return self.path / "environment.json"
+
+    @property
+    def metrics(self) -> Path:
+        """`metrics.jsonl`, one row a step."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """`summary.json`, which a run has once it has ended."""
+        return self.path / "summary.json"
+
+    @property
+    def rollouts(self) -> Path:
+        """The folder of what was sampled."""
+        return self.path / "rollouts"
+
+    @property
+    def tables(self) -> Path:
+        """The folder of the tables that a domain makes at the end."""
+        return self.path / "tables"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def warm_up(self) -> Path:
+        """The folder of the state after the leading stages that sample nothing, where another run may start."""
+        return self.path / "warm_up"
+
+    @property
+    def controls(self) -> Path:
+        """The folder of the controls' run folders."""
+        return self.path / "controls"
+
+    @property
+    def ended_controls(self) -> list[str]:
+        """The names of the controls that have ended, sorted."""
+        return sorted(path.parent.name for path in self.controls.glob(f"*/{self.summary.name}"))
+
+    @property
+    def models(self) -> Path:
+        """The folder of the models of single steps."""
+        return self.path / "models"
+
+    @property
+    def model(self) -> Path:
+        """The folder of the final model."""
+        return self.path / "model"
+
+    @property
+    def best(self) -> Path:
+        """The folder of the model with the best score of an evaluation."""
+        return self.path / "best"
+
+    def model_at(self, step: int) -> Path:
+        """The folder of a step's model."""
+        return self.models / f"step-{step}"
+
+    def rollouts_at(self, step: int) -> Path:
+        """The file of what was sampled in a step."""
+        return self.rollouts / f"step-{step}.jsonl"
+
+    def evaluation_at(self, step: int) -> Path:
+        """The file of what an evaluation recorded after a step."""
+        return self.rollouts / f"evaluation-{step}.jsonl"

@@ -1,0 +1,83 @@
+"""Variants of a comparison share a warm-up exactly where what it is trained by is the same."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.experiment.tiny import TINY
+
+from groupwise.experiment.grids import Cell, lay_out
+from groupwise.experiment.loading import load_experiment
+from groupwise.experiment.schema import Experiment
+from groupwise.experiment.shared_warm_up import reads, share, warm_up_of
+from groupwise.experiment.variants import Variant
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.toml"
+    path.write_text(TINY)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("override", "same"),
+    [
+        ("method=grpo", True),
+        ("trust.high=0.2", True),
+        ("train.group_size=8", True),
+        ("stages.grpo.num_steps=5", True),
+        ("stages.warm_up.num_steps=4", False),
+        ("stages.warm_up.set.auxiliary.supervised=0.5", False),
+        ("optimiser.learning_rate=2e-3", False),
+        ("train.demonstrations_per_step=4", False),
+        ("train.max_grad_norm=0.1", False),
+        ("train.weight_average.decay=0.9", False),
+        ("train.minibatches=2", False),
+        ("domain.model.shape.hidden_size=8", False),
+        ("domain.rewards.correct.weight=2.0", False),
+    ],
+)
+def test_what_is_trained_by_demonstrations_decides(tiny: Path, override: str, same: bool) -> None:
+    assert (reads(load_experiment(tiny)) == reads(load_experiment(tiny, [override]))) is same
+
+
+def grid(tiny: Path, out: Path, *overrides: str) -> tuple[dict[Variant, Experiment], list[Cell]]:
+    experiments = {Variant((override,)): load_experiment(tiny, [override]) for override in overrides}
+    cells = lay_out(out, "tiny", {variant: each.table() for variant, each in experiments.items()}, range(2))
+    return experiments, cells
+
+
+def test_two_variants_share_and_a_third_has_its_own(tiny: Path, tmp_path: Path) -> None:
+    out = tmp_path / "grid"
+    experiments, cells = grid(tiny, out, "method=dapo", "method=grpo", "optimiser.learning_rate=2e-3")
+    warm_ups, started = share(out, experiments, cells)
+    assert [cell.seed for cell in warm_ups] == [0, 1]
+    assert [cell.start for cell in started] == [
+        *(warm_ups[0].folder, warm_ups[0].folder, None),
+        *(warm_ups[1].folder, warm_ups[1].folder, None),
+    ]
+    assert f'start="{warm_ups[0].folder}"' in started[0].command()
+    written = json.loads((warm_ups[0].folder.parent / "experiment.json").read_text())
+    assert [stage["name"] for stage in written["stages"]] == ["warm_up"]
+    assert written["controls"] == {}
+    # Called again it finds the same folders; what has ended needs no warm-up any more.
+    for cell in cells[:3]:
+        cell.folder.mkdir()
+        (cell.folder / "summary.json").write_text("{}")
+    assert [cell.seed for cell in share(out, experiments, cells)[0]] == [1]
+
+
+def test_a_single_variant_does_its_own_warm_up(tiny: Path, tmp_path: Path) -> None:
+    experiments, cells = grid(tiny, tmp_path / "grid", "method=dapo")
+    assert share(tmp_path / "grid", experiments, cells) == ([], cells)
+
+
+def test_an_experiment_without_a_warm_up_has_none_to_share(tiny: Path, tmp_path: Path) -> None:
+    text, _, _ = TINY.partition("[[stages]]")
+    tiny.write_text(text)
+    assert warm_up_of(load_experiment(tiny)) is None
+    tiny.write_text(TINY)
+    assert warm_up_of(load_experiment(tiny, ["start=runs/a"])) is None
