@@ -18,19 +18,20 @@ from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import BuiltinEngine, SamplingConfig
 from groupwise.causal_lm.engine import Engine, open_engine
 from groupwise.causal_lm.experts import router_remark
-from groupwise.causal_lm.loading import fit_tokenizer, load, save
+from groupwise.causal_lm.loading import fit_tokenizer, load, prepared, save
 from groupwise.causal_lm.sampler import end_ids
 from groupwise.causal_lm.scratch import small_model
-from groupwise.config import ConfigError
+from groupwise.config import ConfigError, user_object
 from groupwise.domain.base import Domain
 from groupwise.domain.language import evaluate
 from groupwise.domain.language.chat import Chat
 from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.language.conversation import Conversations
 from groupwise.domain.language.data import Splits, split
-from groupwise.domain.language.model import Scratch
+from groupwise.domain.language.model import ModelObjects, Scratch
 from groupwise.domain.language.pieces import pieces
 from groupwise.domain.language.prompts import tokenize
+from groupwise.domain.language.source import Rows
 from groupwise.domain.language.supervised import Example, as_samples, encode_demonstration
 from groupwise.domain.language.tokenizer import build_tokenizer
 from groupwise.domain.protocol import Evaluation, Prompt, Samples
@@ -137,6 +138,12 @@ class LanguageDomain(Domain):
             "num_truncated": f"prompts cut on the left, longer than {limit} tokens (domain.overlong = 'truncate')",
         }
         router = router_remark(self.backbone.config)
+        source = self.config.data.source
+        if isinstance(source, Rows) and source.held_out_path is None:
+            said["num_held_out"] = (
+                "prompts kept from the rows for evaluation and never trained on (eval_data=ROWS evaluates on others,"
+                " domain.data.num_held_out sets how many)"
+            )
         return [
             *(f"data: {text}: {counts[name]}" for name, text in said.items() if counts[name]),
             *([router] if router else []),
@@ -445,6 +452,11 @@ def _load(
     config: LanguageConfig, splits: Splits, streams: Streams, device: torch.device
 ) -> tuple[nn.Module, Any, Backbone]:
     model = config.model
+    if isinstance(model, ModelObjects):
+        policy = user_object(model.model, "model")
+        tokenizer = user_object(model.tokenizer, "tokenizer")
+        lm = prepared(policy, tokenizer, model.dropout, model.lora, device)
+        return lm.model, lm.tokenizer, lm.backbone
     if not isinstance(model, Scratch):
         found = load(model.loading, device)
         return found.model, found.tokenizer, found.backbone
