@@ -1,3 +1,4 @@
+# pyright: reportArgumentType=false
 """Runs on Python objects: what a run writes about them, what a resume asks for, and what is refused."""
 
 from __future__ import annotations

@@ -233,10 +233,11 @@ def _check_same(experiment: Experiment, folder: Path) -> None:
     now = experiment.table()
     changed = difference({**began, "objects": None}, {**now, "objects": None})
     if changed:
-        shown = [f"{key} = {after!r} ({before!r} there)"[:200] for key, (before, after) in changed.items()]
+        differences = [f"{key} = {after!r} ({before!r} there)"[:200] for key, (before, after) in changed.items()]
         raise ConfigError(
-            f"run folder {folder}: its run began with other settings: {', '.join(shown[:MOST_SHOWN])}{more(shown)};"
-            " give the same again, or write out=NEW for another run"
+            f"run folder {folder}: its run began with other settings:"
+            f" {', '.join(differences[:MOST_SHOWN])}{more(differences)}; give the same again, or write out=NEW for another"
+            " run"
         )
 
 

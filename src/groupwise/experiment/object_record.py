@@ -77,14 +77,16 @@ def record_of(value: Any, argument: str) -> ObjectRecord:
     """
     code = _code_of(value)
     name = getattr(value, "__qualname__", None)
-    kind = ("class" if inspect.isclass(value) else type(value).__qualname__) + (f" {name}" if isinstance(name, str) else _size(value))
+    kind = ("class" if inspect.isclass(value) else type(value).__qualname__) + (
+        f" {name}" if isinstance(name, str) else _size(value)
+    )
     # A library's class says nothing of an object of it: the place and the source are those of the user's own code.
-    own = code is value or inspect.isfunction(code) or import_path_of(code) is None
+    user_code = code is value or inspect.isfunction(code) or import_path_of(code) is None
     return ObjectRecord(
         argument=argument,
         type=kind[:200],
-        where=_where(code) if own and code.__module__ != "builtins" else None,
-        hash=_hash_of_content(value) or (_hash_of_source(code) if own else None),
+        where=_where(code) if user_code and code.__module__ != "builtins" else None,
+        hash=_hash_of_content(value) or (_hash_of_source(code) if user_code else None),
     )
 
 
@@ -110,8 +112,8 @@ def _where(code: Any) -> str | None:
     except (OSError, TypeError):
         return None
     here = Path.cwd()
-    shown = Path(file).relative_to(here) if here in Path(file).parents else file
-    return f"{shown}:{line}"
+    place = Path(file).relative_to(here) if here in Path(file).parents else file
+    return f"{place}:{line}"
 
 
 def _hash_of_content(value: Any) -> str | None:

@@ -27,15 +27,15 @@ def read_rewards(arguments: Arguments, rewards: Any, columns: frozenset[str] | N
         ConfigError: there is none, or it cannot be called as rewards are.
     """
     if isinstance(rewards, Mapping):
-        named = [(name, reward) for name, reward in rewards.items()]
+        pairs = [(name, reward) for name, reward in rewards.items()]
     elif isinstance(rewards, Sequence) and not isinstance(rewards, str):
-        named = list(_numbered(rewards))
+        pairs = list(_numbered(rewards))
     else:
-        named = list(_numbered([rewards]))
-    if not named:
+        pairs = list(_numbered([rewards]))
+    if not pairs:
         raise ConfigError("rewards: none was given; give a function, a list of functions, or a dict name -> function")
     tables: dict[str, dict[str, Any]] = {}
-    for name, reward in named:
+    for name, reward in pairs:
         if not isinstance(name, str) or not name:
             raise ConfigError(f"rewards: the name {name!r} is of type {type_name(name)}; a reward's name is a text")
         tables[name] = _reward(arguments, name, reward, columns)
@@ -91,17 +91,21 @@ def _check_signature(argument: str, reward: Callable[..., Any], columns: frozens
     if inspect.isclass(reward):
         return
     name = getattr(reward, "__name__", type(reward).__name__)
-    shown = f"{name}{inspect.signature(reward)}"[:200]
+    signature = f"{name}{inspect.signature(reward)}"[:200]
     if any(parameter.kind is parameter.POSITIONAL_ONLY for parameter in parameters):
         raise ConfigError(
-            f"{argument}: {shown} has a parameter without a name, and a reward is called by names; {_WRITE_REWARD}"
+            f"{argument}: {signature} has a parameter without a name, and a reward is called by names; {_WRITE_REWARD}"
         )
-    named = {parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL}
+    parameter_names = {parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_POSITIONAL}
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
-    if not open_ended and not named & _NO_COLUMNS and (not named or (columns is not None and not named <= columns)):
+    if (
+        not open_ended
+        and not parameter_names & _NO_COLUMNS
+        and (not parameter_names or (columns is not None and not parameter_names <= columns))
+    ):
         raise ConfigError(
-            f"{argument}: {shown} takes neither prompts nor completions, and a reward is called as reward(prompts=...,"
-            f" completions=..., COLUMN=...); {_WRITE_REWARD}"
+            f"{argument}: {signature} takes neither prompts nor completions, and a reward is called as"
+            f" reward(prompts=..., completions=..., COLUMN=...); {_WRITE_REWARD}"
         )
 
 
