@@ -236,8 +236,8 @@ def _check_same(experiment: Experiment, folder: Path) -> None:
         differences = [f"{key} = {after!r} ({before!r} there)"[:200] for key, (before, after) in changed.items()]
         raise ConfigError(
             f"run folder {folder}: its run began with other settings:"
-            f" {', '.join(differences[:MOST_SHOWN])}{more(differences)}; give the same again, or write out=NEW for another"
-            " run"
+            f" {', '.join(differences[:MOST_SHOWN])}{more(differences)}; give the same again, or write out=NEW for"
+            " another run"
         )
 
 
