@@ -120,7 +120,7 @@ def main(
         path = Path(folder) / "long_run.json"
         path.write_text(json.dumps(experiment(steps)))
         WATCHED.update(every=every, folder=Path(folder) / "run")
-        groupwise.train(groupwise.load_experiment(path, setting or [], run_code=True), WATCHED["folder"])
+        groupwise.train(groupwise.load_experiment(path, setting or [], run_code=True), out=WATCHED["folder"])
     table = Table(
         "step",
         "resident, MiB",

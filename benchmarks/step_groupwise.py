@@ -59,7 +59,7 @@ def main(specification: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as output:
         path = Path(output) / "language_step.json"
         path.write_text(json.dumps(experiment(specification)))
-        groupwise.train(groupwise.load_experiment(path, run_code=True), Path(output) / "run")
+        groupwise.train(groupwise.load_experiment(path, run_code=True), out=Path(output) / "run")
         rows = [json.loads(line) for line in (Path(output) / "run" / "metrics.jsonl").read_text().splitlines()]
     peak = measure.memory_bytes("VmHWM")
 

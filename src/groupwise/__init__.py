@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from groupwise.domain.base import Domain
     from groupwise.domain.selection.selector import Selector
     from groupwise.experiment import Experiment, load_experiment
-    from groupwise.experiment import run as train
+    from groupwise.experiment.from_python import resume, train
     from groupwise.experiment.loaded import load_run
     from groupwise.objective import Objective
     from groupwise.records import Rollouts, Scored
@@ -28,6 +28,7 @@ __all__ = [
     "Selector",
     "load_experiment",
     "load_run",
+    "resume",
     "train",
 ]
 
@@ -41,15 +42,15 @@ _PLACES = {
     "Selector": "groupwise.domain.selection.selector",
     "load_experiment": "groupwise.experiment.loading",
     "load_run": "groupwise.experiment.loaded",
-    "train": "groupwise.experiment.runner:run",
+    "resume": "groupwise.experiment.from_python",
+    "train": "groupwise.experiment.from_python",
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    place, _, attribute = _PLACES[name].partition(":")
-    return getattr(import_module(place), attribute or name)
+    return getattr(import_module(_PLACES[name]), name)
 
 
 def __dir__() -> list[str]:

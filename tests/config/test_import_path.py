@@ -17,6 +17,10 @@ from groupwise.experiment.schema import Experiment
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "groupwise"
 
 KEYS = {
+    "ModelObjects.model",
+    "ModelObjects.tokenizer",
+    "Rows.held_out_path",
+    "Rows.path",
     "CallableDomain.path",
     "CallableAdmission.path",
     "CallableAdvantage.path",

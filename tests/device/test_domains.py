@@ -101,7 +101,7 @@ def train(domain: str, changes: dict[str, Any], folder: Path) -> list[Any]:
     path.write_text(json.dumps(tree(domain, changes, folder)), encoding="utf-8")
     experiment = groupwise.load_experiment(path, run_code=True)
     with emulated_cuda():
-        groupwise.train(experiment, folder / "run")
+        groupwise.train(experiment, out=folder / "run")
     return list(read_metrics(folder / "run" / "metrics.jsonl"))
 
 

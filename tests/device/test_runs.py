@@ -30,7 +30,7 @@ def train(
     """The rows of a small run."""
     model = folder / "model" if (folder / "model").is_dir() else save_model(folder / "model", family)
     loaded = experiment(model, f"train.device={device.type}", *settings)
-    groupwise.train(loaded, folder / run)
+    groupwise.train(loaded, out=folder / run)
     return list(read_metrics(folder / run / "metrics.jsonl"))
 
 

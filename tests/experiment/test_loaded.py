@@ -33,7 +33,7 @@ CHANGES = [
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> LoadedRun:
     folder = tmp_path_factory.mktemp("loaded") / "run"
-    groupwise.train(groupwise.load_experiment("language", CHANGES), folder)
+    groupwise.train(groupwise.load_experiment("language", CHANGES), out=folder)
     return groupwise.load_run(folder)
 
 

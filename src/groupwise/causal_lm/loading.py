@@ -102,11 +102,37 @@ def load(config: CausalLMConfig, device: str | torch.device = "cpu") -> LoadedLM
             f"path = {config.path!r}: its weights lack {len(missing)} tensors ({missing_sample}); they would be random."
             " Save the whole model into the folder"
         )
-    fit_tokenizer(tokenizer, model, config.path)
+    return prepared(model, tokenizer, config.dropout, config.lora, device, config.path)
+
+
+def prepared(
+    model: Any,
+    tokenizer: Any,
+    dropout: str = "off",
+    lora: LoraConfig | None = None,
+    device: str | torch.device = "cpu",
+    path: str = "",
+) -> LoadedLM:
+    """Prepares a model and a tokenizer that a program holds, as `load` does with those of a folder; both are changed in
+    place.
+
+    Args:
+        model: a causal language model of transformers, or one with an adapter of peft.
+        tokenizer: its tokenizer.
+        dropout: `off` sets every rate of dropout to 0.
+        lora: an adapter to add.
+        device: where the weights go.
+        path: what an error calls the model.
+
+    Raises:
+        ConfigError: no end token, more tokens than embeddings, a family that is not supported, or an adapter whose
+            target modules do not exist.
+    """
+    fit_tokenizer(tokenizer, model, path)
     model = model.to(device)
-    if config.dropout == "off":
+    if dropout == "off":
         _without_dropout(model)
-    trained: nn.Module = model if config.lora is None else add_lora(model, config.lora)
+    trained: nn.Module = model if lora is None else add_lora(model, lora)
     return LoadedLM(trained, tokenizer, Backbone(trained))
 
 

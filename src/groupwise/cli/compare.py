@@ -100,7 +100,14 @@ def compare(
                 " the first and --seeds N for how many"
             )
     out_ = console()
-    shipped = load(experiment, list(overrides or ()), model=model, run_code=run_code).comparison
+    loaded = load(experiment, list(overrides or ()), model=model, run_code=run_code)
+    if loaded.objects:
+        raise ConfigError(
+            f"{experiment}: it names Python objects that no file describes"
+            f" ({', '.join(map(str, loaded.objects.values()))[:300]}), and a comparison trains in processes of its own;"
+            " put functions into a module, rows into a file and a model into a folder, and name those"
+        )
+    shipped = loaded.comparison
     grid_variants = variants(vary or (shipped.vary if shipped else []))
     num_seeds = seeds or (shipped.seeds if shipped else 3)
     lowest_seed = first_seed if first_seed is not None else shipped.first_seed if shipped else 0

@@ -20,7 +20,7 @@ def resume(
     from groupwise.cli.errors import interrupted_status
     from groupwise.cli.output import console
     from groupwise.cli.run_folder import run_config
-    from groupwise.experiment.runner import resume as go_on
+    from groupwise.experiment.from_python import resume as go_on
 
     run_config(run)
     had_ended = RunFolder(run).has_ended

@@ -11,12 +11,13 @@ from groupwise.config.from_path import FromPath, same_kind
 from groupwise.config.import_path import ImportPath, InModule, Named, import_paths
 from groupwise.config.json_lines import read_json_lines
 from groupwise.config.layers import merge
+from groupwise.config.objects import held_object, holding, is_object, object_path
 from groupwise.config.open_kinds import OpenKinds
 from groupwise.config.overrides import parse_overrides, parse_value
 from groupwise.config.plain import check_plain, why_unreadable
 from groupwise.config.schema import json_schema
 from groupwise.config.toml import read_json, read_toml
-from groupwise.config.user_module import may_run, only, raised_at, require_open, user_class, user_module
+from groupwise.config.user_module import may_run, only, raised_at, require_open, user_class, user_module, user_object
 from groupwise.config.validation import validate
 
 __all__ = [
@@ -32,11 +33,15 @@ __all__ = [
     "difference",
     "fill_kinds",
     "flatten",
+    "held_object",
+    "holding",
     "import_paths",
+    "is_object",
     "json_schema",
     "may_run",
     "merge",
     "nearest",
+    "object_path",
     "only",
     "parse_overrides",
     "parse_value",
@@ -48,6 +53,7 @@ __all__ = [
     "same_kind",
     "user_class",
     "user_module",
+    "user_object",
     "validate",
     "why_unreadable",
     "without_emptied",

@@ -17,6 +17,7 @@ from typing import Any
 
 from groupwise.config.errors import ConfigError
 from groupwise.config.import_path import ImportPath
+from groupwise.config.objects import OBJECTS, Objects
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -114,6 +115,8 @@ def user_module(path: ImportPath) -> ModuleType:
         'math'
     """
     require_open(path)
+    if path.module == OBJECTS:
+        return Objects()
     try:
         return importlib.import_module(path.module)
     except ModuleNotFoundError as error:
@@ -123,6 +126,33 @@ def user_module(path: ImportPath) -> ModuleType:
         sys.path.append(here)
         importlib.invalidate_caches()
         return importlib.import_module(path.module)
+
+
+def user_object(path: ImportPath, key: str) -> Any:
+    """Returns the object of an import path.
+
+    Args:
+        path: `package.module:name`.
+        key: what an error calls the setting.
+
+    Raises:
+        ConfigError: the module cannot be imported, or has no such name.
+
+    Example:
+        >>> user_object(ImportPath("math:pi"), "number")
+        3.141592653589793
+    """
+    try:
+        module = user_module(path)
+    # A user's module may fail in any way while it is imported.
+    except Exception as error:
+        raise ConfigError(
+            f"{key} = {str(path)!r}: the module {path.module!r} cannot be imported: {type(error).__name__}: {error}; it"
+            " must be installed or lie in the working directory"
+        ) from error
+    if not hasattr(module, path.name):
+        raise ConfigError(f"{key} = {str(path)!r}: {path.module!r} has no {path.name!r}")
+    return getattr(module, path.name)
 
 
 def user_class(path: ImportPath) -> type[Any]:

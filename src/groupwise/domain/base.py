@@ -255,7 +255,15 @@ class Domain(ABC):
             ConfigError: a member is missing or of another type, or the constructor refuses the settings.
         """
         constructor: Any = cls
-        domain: Self = constructor(settings, streams=streams, device=device)
+        return constructor(settings, streams=streams, device=device).checked()
+
+    def checked(self) -> Self:
+        """Returns the domain itself, checked for what every subclass states.
+
+        Raises:
+            ConfigError: a member is missing or of another type.
+        """
+        domain, cls = self, type(self)
         member_types: dict[str, type] = {
             "unit": str,
             "density": bool,

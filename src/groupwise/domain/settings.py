@@ -11,6 +11,7 @@ from pydantic import Field
 
 from groupwise.config import Config, ConfigError
 from groupwise.domain.exported import Card, Export
+from groupwise.domain.objects import DomainObjects
 from groupwise.extras import require
 from groupwise.schedule import Schedule
 
@@ -130,3 +131,36 @@ class DomainConfig(Config):
             folder: the model's folder.
         """
         return {"model": {"kind": "pretrained", "path": folder}}
+
+    @classmethod
+    def on_objects(cls, objects: DomainObjects) -> dict[str, Any]:
+        """The keys that put the domain on Python objects, for `groupwise.train`. By default a model folder and rewards
+        are taken, where the configuration has the keys.
+
+        Args:
+            objects: what the program handed over.
+
+        Raises:
+            ConfigError: the domain has no use for one of them.
+        """
+        kind = cls.model_fields["kind"].default or "this"
+        for argument in ("data", "eval_data"):
+            if getattr(objects, argument) is not None:
+                raise ConfigError(
+                    f"{argument}: the {kind} domain reads its data itself and takes none; leave the argument out, and"
+                    " set the keys of domain.data"
+                )
+        table: dict[str, Any] = {}
+        if isinstance(objects.model, tuple):
+            raise ConfigError(
+                f"model: the {kind} domain takes no pair of model and tokenizer; give the folder of a model"
+            )
+        if objects.model is not None:
+            table |= cls.on_model(objects.model)
+        if objects.rewards is not None:
+            if "rewards" not in cls.model_fields:
+                raise ConfigError(
+                    f"rewards: the {kind} domain computes its rewards in its method reward; leave the argument out"
+                )
+            table["rewards"] = dict(objects.rewards)
+        return table

@@ -18,7 +18,7 @@ from typing import Any, final
 
 from pydantic import BaseModel
 
-from groupwise.config import ConfigError, Named, flatten, import_paths
+from groupwise.config import ConfigError, ImportPath, Named, flatten, import_paths, is_object
 from groupwise.experiment.catalogue import Source
 from groupwise.experiment.layers import lift
 from groupwise.experiment.schema import Experiment
@@ -140,7 +140,7 @@ def ask(files: Iterable[Says], run_code: bool = False) -> None:
     Raises:
         ConfigError: something is left to ask about; names every place, its code, and what to write.
     """
-    asked = [(says, outside) for says in files if (outside := [each for each in says.code if each.path not in SAFE])]
+    asked = [(says, outside) for says in files if (outside := [each for each in says.code if not _is_safe(each.path)])]
     if run_code:
         for says, _ in asked if is_first_process() else ():
             remember(says.file, says.content)
@@ -172,7 +172,12 @@ def asks(experiment: Experiment) -> bool:
         >>> asks(load_experiment("language"))
         False
     """
-    return any(each.path not in SAFE for each in code_of(experiment))
+    return any(not _is_safe(each.path) for each in code_of(experiment))
+
+
+def _is_safe(path: ImportPath) -> bool:
+    """Returns whether code may run unasked: it is listed as harmless, or is an object that the user's program holds."""
+    return path in SAFE or is_object(path)
 
 
 def remember(file: Path, content: Any) -> None:

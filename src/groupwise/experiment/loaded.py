@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from groupwise.config import ConfigError, flatten
+from groupwise.config import ConfigError, flatten, holding
 from groupwise.runs import Run, read_run
 
 if TYPE_CHECKING:
@@ -68,19 +68,32 @@ class LoadedRun:
             raise ConfigError(f"{self.run.path} has no model yet; go on with `groupwise resume {self.run.path}`")
         return folder
 
-    def domain(self, *, run_code: bool = False) -> Domain:
+    def domain(
+        self,
+        *,
+        domain: Any = None,
+        rewards: Any = None,
+        data: Any = None,
+        eval_data: Any = None,
+        run_code: bool = False,
+    ) -> Domain:
         """The domain on the trained model: its `module`, `sample`, `score` and `evaluate`.
 
         Args:
+            domain, rewards, data, eval_data: the objects that `groupwise.train` was given and that no file describes.
             run_code: the code that the folder names may run, where this user did not make it.
 
         Raises:
             ConfigError: the run has not ended, or it names code that is to be asked about.
         """
+        from groupwise.experiment.arguments import read_arguments
         from groupwise.experiment.loading import load_experiment
         from groupwise.experiment.runner import open_domain, with_model
 
-        return open_domain(with_model(load_experiment(self.run.path, run_code=run_code), self.model_folder))
+        arguments = read_arguments(domain=domain, rewards=rewards, data=data, eval_data=eval_data)
+        with holding(arguments.objects):
+            experiment = load_experiment(self.run.path, run_code=run_code)
+            return open_domain(with_model(experiment, self.model_folder))
 
     def _members(self, files: Mapping[int, Path]) -> Iterator[Mapping[str, Any]]:
         for step, path in files.items():

@@ -58,7 +58,21 @@ def load_experiment(
         >>> experiment.objective.name, experiment.objective.trust.high
         ('dapo+edited', 0.3)
     """
-    source, over, label = _found(name, overrides)
+    return load_source(*_found(name, overrides), run_code=run_code)
+
+
+def load_source(source: Source, over: Mapping[str, Any], label: str, *, run_code: bool = False) -> Experiment:
+    """Reads an experiment that is written somewhere, with changes.
+
+    Args:
+        source: the experiment as it is written.
+        over: a nested table of changes.
+        label: what an error calls both.
+        run_code: the code that a run folder names may run; it is not asked about again.
+
+    Raises:
+        ConfigError: as `load_experiment`.
+    """
     # Nothing of somebody else's is imported before its user was asked: a trust region's class would be, as the
     # experiment is read.
     foreign = is_foreign(source)

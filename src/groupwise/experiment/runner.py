@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel
 
-from groupwise.config import difference, merge
+from groupwise.config import ConfigError, difference, held_object, merge, object_path, user_object
 from groupwise.experiment.asked import asks, remember
 from groupwise.experiment.loading import edits, load_experiment
+from groupwise.experiment.python_objects import DOMAIN_INSTANCE, MODULE
 from groupwise.experiment.schema import Experiment, read
 from groupwise.experiment.start import check_start
 from groupwise.runs.folder import RunFolder
@@ -28,33 +29,25 @@ if TYPE_CHECKING:
 
 
 def run(
-    experiment: Experiment | str | Path, out: str | Path | None = None, *, controls: bool = True, run_code: bool = False
+    experiment: Experiment, out: str | Path | None = None, *, controls: bool = True, remarks: Sequence[str] = ()
 ) -> Result:
-    """Trains from the beginning.
+    """Trains an experiment from the beginning.
 
     Args:
-        experiment: an experiment, or the name or path of one.
+        experiment: with every key stated.
         out: the run folder, which must be new; unset makes `runs/<experiment>-<seed>-<timestamp>`.
         controls: whether the experiment's controls are trained as well.
-        run_code: the code that a run folder names may run, where `experiment` is the path of one.
+        remarks: further sentences to say at the start.
 
     Returns:
-        The folder and what `summary.json` holds: metric, before, after, baseline, seconds by part, steps, seed, gains
-            over controls.
+        what `groupwise.train` returns.
 
     Raises:
         ConfigError: anything that can be known to be wrong before the first step.
-
-    Example:
-        >>> run("langage")  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        groupwise.config.errors.ConfigError: 'langage' is neither a shipped experiment nor a file; ...did you mean language?...
-    """  # noqa: E501
+    """
     from groupwise.checkpoint import is_empty
     from groupwise.training.run.launch import train
 
-    if not isinstance(experiment, Experiment):
-        experiment = load_experiment(experiment, run_code=run_code)
     if not controls:
         # Written into the run's configuration too, so that a resumed run leaves them out as well.
         experiment = experiment.model_copy(update={"controls": {}})
@@ -63,7 +56,7 @@ def run(
     existed = folder.exists()
     empty = folder.is_dir() and is_empty(folder)
     try:
-        return _beside_controls(train(job_of(experiment), folder))
+        return _beside_controls(train(_with_remarks(job_of(experiment), remarks), folder))
     except ValueError:
         if not existed or empty:
             _forget(folder)
@@ -72,30 +65,29 @@ def run(
         raise
 
 
-def resume(folder: str | Path, *, run_code: bool = False) -> Result:
-    """Goes on with a run from its newest checkpoint, to the same end as if it had not been cut off.
+def resume(folder: str | Path, *, run_code: bool = False, remarks: Sequence[str] = ()) -> Result:
+    """Goes on with a run, whose objects are held where it has some.
 
     Args:
         folder: the run folder.
         run_code: the code that it names may run, where this user did not make it.
+        remarks: further sentences to say at the start.
 
     Returns:
-        what `run` would have returned; a run that has ended is left as it is.
+        what `groupwise.resume` returns.
 
     Raises:
         ConfigError: there is no run in the folder, or it names code that is to be asked about.
-
-    Example:
-        >>> resume("nowhere")
-        Traceback (most recent call last):
-        groupwise.config.errors.ConfigError: run folder nowhere: it holds no run (no config.json); give the folder that `groupwise train` printed
-    """  # noqa: E501
+    """
     from groupwise.training.run.launch import resume as go_on
     from groupwise.training.run.run_folder import open_existing
 
-    return _beside_controls(
-        go_on(job_of(load_experiment(open_existing(Path(folder)).config, run_code=run_code)), Path(folder))
-    )
+    experiment = load_experiment(open_existing(Path(folder)).config, run_code=run_code)
+    return _beside_controls(go_on(_with_remarks(job_of(experiment), remarks), Path(folder)))
+
+
+def _with_remarks(job: Job, remarks: Sequence[str]) -> Job:
+    return dataclasses.replace(job, remarks=[*remarks, *job.remarks])
 
 
 def _beside_controls(result: Result) -> Result:
@@ -145,7 +137,19 @@ def open_domain(experiment: Experiment, device: str | torch.device = "cpu") -> D
     from groupwise.streams import Streams
 
     experiment.domain.require_extra()
-    domain: Any = experiment.domain.open(streams=Streams(experiment.seed), device=str(device))
+    instance: Domain | None = held_object(DOMAIN_INSTANCE)
+    if instance is not None:
+        domain: Domain = instance.checked()
+    else:
+        domain = experiment.domain.open(streams=Streams(experiment.seed), device=str(device))
+        began = experiment.objects.get(DOMAIN_INSTANCE)
+        if began is not None and began.hash != domain.learner.fingerprint():
+            raise ConfigError(
+                f"domain: the run began with an object ({began.type}) of other weights than its class makes; hand it"
+                " over again: groupwise.resume(FOLDER, domain=...)"
+            )
+    if MODULE in experiment.objects:
+        domain.module = user_object(object_path(MODULE), "model").to(device)
     return domain
 
 
@@ -161,6 +165,9 @@ def with_model(experiment: Experiment, model: str | Path) -> Experiment:
         'runs/a/model'
     """
     last = experiment.spans[-1]
+    # The weights of a domain that a program built are those of the model from here on.
+    objects = {name: record for name, record in experiment.objects.items() if name != DOMAIN_INSTANCE}
+    last = last.model_copy(update={"objects": objects})
     tree = merge({**last.table(), "name": experiment.name}, {"domain": last.domain.on_model(str(model))})
     return read(tree, f"{experiment.name} with the model {model}")
 

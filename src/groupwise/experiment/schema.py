@@ -12,6 +12,7 @@ from groupwise.config.numbers import PerStep, Seed
 from groupwise.domain.kinds import AnyDomainConfig
 from groupwise.domain.protocol import CONSISTENCY
 from groupwise.experiment.layers import lift, objective_edits, resolve_objective
+from groupwise.experiment.object_record import ObjectRecord
 from groupwise.objective import Objective
 from groupwise.reference import ReferenceConfig, resolve_reference
 from groupwise.track.config import TrackConfig
@@ -36,7 +37,10 @@ def _folder_name(name: str) -> str:
 FolderName = Annotated[str, AfterValidator(_folder_name)]
 """A name that a folder in `runs/` or `controls/` may have."""
 
-_WHOLE_RUN = ("stages", "start", "controls", "comparison", "seed", "name", "description", "track", "checkpoint")
+_WHOLE_RUN = (
+    *("stages", "start", "controls", "comparison", "seed"),
+    *("name", "description", "track", "checkpoint", "objects"),
+)
 
 
 @final
@@ -102,6 +106,8 @@ class Experiment(Config):
         comparison: the variants this experiment is there to compare.
         checkpoint: what a resume needs, how often.
         track: who is told about every step.
+        objects: what a program handed to `groupwise.train` and no key describes, by name; a run writes it, and a resume
+            asks for it again.
 
     Example:
         >>> from groupwise import load_experiment
@@ -125,6 +131,7 @@ class Experiment(Config):
     comparison: ComparisonConfig | None = None
     checkpoint: CheckpointConfig = CheckpointConfig()
     track: TrackConfig = TrackConfig()
+    objects: dict[str, ObjectRecord] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _sound(self) -> Experiment:
@@ -242,8 +249,8 @@ class Experiment(Config):
             )
 
     def table(self) -> dict[str, Any]:
-        """Every key and its value, as `config.json` holds them."""
-        return self.model_dump(mode="json")
+        """Every key and its value, as `config.json` holds them; `objects` only where there are some."""
+        return self.model_dump(mode="json", exclude=None if self.objects else {"objects"})
 
 
 def read(tree: dict[str, Any], source: str) -> Experiment:

@@ -125,6 +125,9 @@ class CallableReward(Reward):
             RewardError: there is nothing at `path`, or it does not take `arguments`.
         """
         found = find(self.path)
+        if isinstance(found, Reward):
+            # A configured reward at a path or as an object loads what it needs itself.
+            found = found.open()
         try:
             function: Any = (
                 found(**self.arguments)

@@ -7,12 +7,13 @@ from __future__ import annotations
 import re
 import string
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, final
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
-from groupwise.config import Config, ImportPath
+from groupwise.config import Config, ConfigError, ImportPath
 from groupwise.config.numbers import Count, PerStep, Positive, Seed
 from groupwise.domain.costs import CausalLm
 from groupwise.domain.exported import Card, Export
@@ -20,6 +21,7 @@ from groupwise.domain.language.environment import EnvironmentConfig
 from groupwise.domain.language.model import ModelConfig, Pretrained
 from groupwise.domain.language.source import SourceConfig
 from groupwise.domain.language.source.base import Nothing
+from groupwise.domain.objects import DomainObjects, RowsObject
 from groupwise.domain.settings import DomainConfig
 from groupwise.reward import RewardConfig
 from groupwise.schedule import Schedule
@@ -225,6 +227,18 @@ class LanguageConfig(DomainConfig):
                     raise ValueError(f"sampling_schedule.{name} comes to {value:g}: {allowed} at every step") from None
         return self
 
+    @classmethod
+    def on_objects(cls, objects: DomainObjects) -> dict[str, Any]:
+        """The keys that put the domain on a model, rewards and rows that a program holds."""
+        table = super().on_objects(replace(objects, model=None, data=None, eval_data=None))
+        if isinstance(objects.model, tuple):
+            model, tokenizer = objects.model
+            table["model"] = {"kind": "objects", "model": str(model), "tokenizer": str(tokenizer)}
+        elif objects.model is not None:
+            table |= cls.on_model(objects.model)
+        data = _rows(objects.data, objects.eval_data)
+        return table | ({"data": data} if data else {})
+
     @property
     def pretrained(self) -> bool:
         """True where the model comes from a folder."""
@@ -293,3 +307,40 @@ class LanguageConfig(DomainConfig):
         from groupwise.domain.language.domain import LanguageDomain
 
         return LanguageDomain(self, streams=streams, device=device)
+
+
+_HELD_OUT = 256
+"""The most prompts that are held out of a program's rows, and at most a tenth of them."""
+
+
+def _rows(data: RowsObject | str | None, eval_data: RowsObject | str | None) -> dict[str, Any]:
+    """The table of the data for rows that a program holds or for files."""
+    if data is None:
+        if eval_data is not None:
+            raise ConfigError(
+                "eval_data: what is trained on comes from the experiment, and eval_data alone does not say its source;"
+                " give data as well"
+            )
+        return {}
+    if isinstance(data, str) or isinstance(eval_data, str):
+        if not isinstance(data, str) or not isinstance(eval_data, str | None):
+            raise ConfigError(
+                "eval_data: one of data and eval_data is a file and the other one rows; give both as files, or both as"
+                " rows"
+            )
+        held_out = {} if eval_data is None else {"held_out_paths": [eval_data]}
+        return {"source": {"kind": "files", "paths": [data], **held_out}, "num_train": None}
+    source = {
+        "kind": "rows",
+        "path": str(data.path),
+        "held_out_path": None if eval_data is None else str(eval_data.path),
+        "streamed": data.num_rows is None,
+    }
+    table: dict[str, Any] = {"source": source}
+    if data.num_rows is not None:
+        table["num_train"] = None
+    if eval_data is not None:
+        table["num_held_out"] = _HELD_OUT if eval_data.num_rows is None else max(eval_data.num_rows, 1)
+    elif data.num_rows is not None:
+        table["num_held_out"] = min(_HELD_OUT, max(data.num_rows // 10, 1))
+    return table

@@ -23,6 +23,7 @@ from groupwise.domain.language.conversation import Conversations
 from groupwise.domain.language.data import Splits, split
 from groupwise.domain.language.policy import LocalPolicy, Policy, open_policy
 from groupwise.domain.language.prompts import tokenize
+from groupwise.domain.language.source import Rows
 from groupwise.domain.language.supervised import Example, as_samples, encode_demonstration
 from groupwise.domain.language.token_texts import token_texts
 from groupwise.domain.protocol import Evaluation, Prompt, Samples
@@ -120,6 +121,12 @@ class LanguageDomain(Domain):
             "num_dropped": f"prompts left out, longer than {limit} tokens (domain.overlong = 'drop')",
             "num_truncated": f"prompts cut on the left, longer than {limit} tokens (domain.overlong = 'truncate')",
         }
+        source = self.config.data.source
+        if isinstance(source, Rows) and source.held_out_path is None:
+            descriptions["num_held_out"] = (
+                "prompts kept from the rows for evaluation and never trained on (eval_data=ROWS evaluates on others,"
+                " domain.data.num_held_out sets how many)"
+            )
         return [
             *(f"data: {text}: {counts[name]}" for name, text in descriptions.items() if counts[name]),
             *self.policy.remarks,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, final
 from pydantic import Field
 
 from groupwise.causal_lm.config import CausalLMConfig, LoraConfig, SmallModelConfig
-from groupwise.config import Config
+from groupwise.config import Config, InModule
 from groupwise.config.numbers import Seed
 
 
@@ -67,5 +67,29 @@ class Scratch(Config):
     seed: Seed | None = None
 
 
-ModelConfig = Annotated[Pretrained | Scratch, Field(discriminator="kind")]
+@final
+class ModelObjects(Config):
+    """A causal language model of transformers and its tokenizer that a program holds; the model is trained as it is, in
+    place. `groupwise.train((model, tokenizer), ...)` writes this.
+
+    Args:
+        model: `package.module:name` of the model.
+        tokenizer: `package.module:name` of its tokenizer.
+        dropout: `off` sets the dropout rates of the model to 0, so that the policy rescored is the one that sampled;
+            `kept` leaves them.
+        lora: an adapter to train instead of the whole model.
+
+    Example:
+        >>> ModelObjects(model="package.module:model", tokenizer="package.module:tokenizer").dropout
+        'off'
+    """
+
+    kind: Literal["objects"] = "objects"
+    model: InModule
+    tokenizer: InModule
+    dropout: Literal["off", "kept"] = "off"
+    lora: LoraConfig | None = None
+
+
+ModelConfig = Annotated[Pretrained | Scratch | ModelObjects, Field(discriminator="kind")]
 """Any language model, told apart by `kind`."""

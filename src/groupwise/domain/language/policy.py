@@ -17,13 +17,13 @@ from groupwise.causal_lm.backbone import Backbone
 from groupwise.causal_lm.config import BuiltinEngine, EngineConfig, SamplingConfig
 from groupwise.causal_lm.engine import open_engine
 from groupwise.causal_lm.experts import router_remark
-from groupwise.causal_lm.loading import LoadedLM, fit_tokenizer, load, save
+from groupwise.causal_lm.loading import LoadedLM, fit_tokenizer, load, prepared, save
 from groupwise.causal_lm.sampler import Completions, Continue, end_ids
 from groupwise.causal_lm.scratch import small_model
-from groupwise.config import ConfigError
+from groupwise.config import ConfigError, user_object
 from groupwise.domain.language.config import LanguageConfig
 from groupwise.domain.language.data import Splits
-from groupwise.domain.language.model import Scratch
+from groupwise.domain.language.model import ModelObjects, Scratch
 from groupwise.domain.language.tokenizer import build_tokenizer
 from groupwise.learner.local import LocalLearner
 from groupwise.learner.protocol import Learner
@@ -216,6 +216,9 @@ def open_policy(config: LanguageConfig, splits: Splits, streams: Streams, device
         ConfigError: a model that cannot be used, or messages as prompts of a model without a chat template.
     """
     model = config.model
+    if isinstance(model, ModelObjects):
+        module, words = user_object(model.model, "model"), user_object(model.tokenizer, "tokenizer")
+        return LocalPolicy(prepared(module, words, model.dropout, model.lora, device), config.engine)
     if not isinstance(model, Scratch):
         return LocalPolicy(load(model.loading, device), config.engine)
     replies = config.environment.replies if config.environment is not None else ()

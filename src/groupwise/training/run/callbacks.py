@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from groupwise.config import ConfigError, ImportPath, raised_at, user_module
+from groupwise.config import ConfigError, ImportPath, is_object, raised_at, user_module
 
 Callback = Callable[[int, Mapping[str, float]], object]
 
@@ -32,6 +32,8 @@ def load_callbacks(paths: Sequence[ImportPath]) -> list[Callback]:
             function = getattr(user_module(path), path.name)
         # A user's module may fail in any way while it is imported.
         except Exception as error:
+            if is_object(path):
+                raise
             message = f'train.callbacks: "{path}" cannot be imported: {type(error).__name__}: {error}'
             raise ConfigError(f"{message}; it must be installed or lie in the working directory") from error
         if not callable(function):

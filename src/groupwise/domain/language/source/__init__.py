@@ -12,6 +12,7 @@ from groupwise.domain.language.source.files import Files
 from groupwise.domain.language.source.hub import Hub
 from groupwise.domain.language.source.number import HiddenNumber
 from groupwise.domain.language.source.reasoning_gym import ReasoningGym
+from groupwise.domain.language.source.rows import Rows
 from groupwise.domain.language.source.sorting import Sorting
 from groupwise.domain.language.source.tales import Tales
 from groupwise.domain.language.source.texts import Texts
@@ -23,6 +24,7 @@ __all__ = [
     "Hub",
     "ReasoningGym",
     "Row",
+    "Rows",
     "Sorting",
     "Source",
     "SourceConfig",
@@ -32,6 +34,6 @@ __all__ = [
 ]
 
 SourceConfig = Annotated[
-    Cups | Sorting | HiddenNumber | Tales | ReasoningGym | Texts | Files | Hub, Field(discriminator="kind")
+    Cups | Sorting | HiddenNumber | Tales | ReasoningGym | Texts | Files | Hub | Rows, Field(discriminator="kind")
 ]
 """Any source, told apart by `kind`."""

@@ -1,0 +1,94 @@
+"""Python objects in a configuration: a run refers to each by an import path of its own, and holds it while it works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import ModuleType
+from typing import Any, final
+
+from groupwise.config.errors import ConfigError
+from groupwise.config.import_path import ImportPath
+
+OBJECTS = "groupwise.objects"
+"""The module part of the import path of a Python object. No file of this name exists: `user_module` serves it from the
+objects that are held.
+"""
+
+_present: ContextVar[Mapping[str, Any]] = ContextVar("present", default={})  # noqa: B039
+
+
+@contextmanager
+def holding(objects: Mapping[str, Any]) -> Iterator[None]:
+    """Lets import paths find these objects within the block, beside those of a block around it.
+
+    Args:
+        objects: name -> object; a name is an identifier.
+
+    Example:
+        >>> with holding({"reward": len}):
+        ...     held_object("reward") is len
+        True
+    """
+    token = _present.set({**_present.get(), **objects})
+    try:
+        yield
+    finally:
+        _present.reset(token)
+
+
+def object_path(name: str) -> ImportPath:
+    """Returns the import path by which a configuration refers to an object.
+
+    Args:
+        name: of the object, an identifier.
+
+    Example:
+        >>> object_path("reward")
+        'groupwise.objects:reward'
+    """
+    return ImportPath(f"{OBJECTS}:{name}")
+
+
+def is_object(path: ImportPath) -> bool:
+    """Returns whether an import path refers to an object that only the user's own program can hold.
+
+    A path into an object, to a member of it, does not count: whoever writes a configuration would choose what runs.
+
+    Args:
+        path: any.
+
+    Example:
+        >>> is_object(object_path("reward")), is_object(ImportPath("groupwise.objects:reward.__call__"))
+        (True, False)
+    """
+    return path.module == OBJECTS and path.name.isidentifier() and not path.name.startswith("_")
+
+
+def held_object(name: str, default: Any = None) -> Any:
+    """Returns the object of this name, or the default where none is held.
+
+    Args:
+        name: of the object.
+        default: what stands for an object that is not held.
+    """
+    return _present.get().get(name, default)
+
+
+@final
+class Objects(ModuleType):
+    """The objects that are held, as the members of a module."""
+
+    def __init__(self) -> None:
+        super().__init__(OBJECTS)
+
+    def __getattr__(self, name: str) -> Any:
+        objects = _present.get()
+        if name in objects:
+            return objects[name]
+        raise ConfigError(
+            f"{OBJECTS}:{name} is a Python object that a program handed to groupwise.train, and no file describes it;"
+            " hand it over again: groupwise.resume(FOLDER, ...) goes on with the run, and"
+            " groupwise.load_run(FOLDER).domain(...) opens its trained model"
+        )

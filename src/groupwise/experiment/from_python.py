@@ -1,0 +1,246 @@
+"""Runs from Python: `groupwise.train` and `groupwise.resume`, which take objects as well as names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from groupwise.config import ConfigError, difference, holding, merge, nearest, read_json
+from groupwise.domain.kinds import DOMAINS
+from groupwise.experiment.arguments import read_arguments
+from groupwise.experiment.catalogue import SHIPPED, Source, find
+from groupwise.experiment.changes import nested_changes
+from groupwise.experiment.layers import lift
+from groupwise.experiment.loading import load_source
+from groupwise.experiment.object_check import MOST_SHOWN, check_objects, more, objects_of
+from groupwise.experiment.python_objects import DOMAIN_INSTANCE, Arguments
+from groupwise.experiment.schema import Experiment
+
+if TYPE_CHECKING:
+    from groupwise.training.run.launch import Result
+
+_FROM_MODEL = SHIPPED.parent / "from_model.toml"
+
+
+def train(
+    experiment_or_model: Any = None,
+    *,
+    domain: Any = None,
+    objective: Any = None,
+    rewards: Any = None,
+    data: Any = None,
+    eval_data: Any = None,
+    callbacks: Any = (),
+    out: str | Path | None = None,
+    resume: bool = False,
+    controls: bool = True,
+    run_code: bool = False,
+    **changes: Any,
+) -> Result:
+    """Trains an experiment or a model, on Python objects where they are given. An argument replaces what the experiment
+    says.
+
+    Args:
+        experiment_or_model: an `Experiment`, the name or path of one; or the folder of a model, `(model, tokenizer)`,
+            or a torch module for the domain. It may be left out where `domain` is an object.
+        domain: an object or a class of `groupwise.Domain`, or the name of a kind.
+        objective: a `groupwise.Objective`, the name of a method or its file.
+        rewards: a function `reward(prompts, completions, **columns) -> list[float | None]`, a list of them, or a dict
+            name -> function or configured reward of `groupwise.reward`.
+        data: rows to train on: a list of dicts, a `datasets.Dataset`, an `IterableDataset` (with
+            `domain.data.num_train`), or the path of a file.
+        eval_data: rows to evaluate on; without it, a tenth of `data` and at most 256 prompts are held out.
+        callbacks: functions of `(step, metrics)`, called after every step; a true result ends the stage.
+        out: the run folder, which must be new; unset makes `runs/<experiment>-<seed>-<timestamp>`.
+        resume: goes on with the run in `out`, where there is one.
+        controls: whether the experiment's controls are trained as well.
+        run_code: the code that a run folder names may run, where `experiment_or_model` is the path of one.
+        **changes: keys of the experiment: `seed=4`, `train=dict(num_steps=3)`, `**{"train.num_steps": 3}`.
+
+    Returns:
+        The folder and what `summary.json` holds: metric, before, after, baseline, seconds by part, steps, seed, gains
+            over controls.
+
+    Raises:
+        ConfigError: anything that can be known to be wrong before the first step.
+
+    Example:
+        >>> train("langage")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        groupwise.config.errors.ConfigError: 'langage' is neither a shipped experiment nor a file; ...did you mean language?...
+    """  # noqa: E501
+    from groupwise.experiment import runner
+
+    model, source = _start(experiment_or_model, domain)
+    arguments = read_arguments(
+        model,
+        domain=domain,
+        objective=objective,
+        rewards=rewards,
+        data=data,
+        eval_data=eval_data,
+        callbacks=None if isinstance(callbacks, tuple) and not callbacks else callbacks,
+    )
+    with holding(arguments.objects):
+        experiment, remarks = _experiment(experiment_or_model, source, arguments, nested_changes(changes), run_code)
+        if not resume:
+            return runner.run(experiment, out, controls=controls, remarks=remarks)
+        if out is None:
+            raise ConfigError("resume = True: out is missing; write out=FOLDER, the folder of the run")
+        if not (Path(out) / "config.json").is_file():
+            return runner.run(experiment, out, controls=controls, remarks=remarks)
+        _check_same(experiment if controls else experiment.model_copy(update={"controls": {}}), Path(out))
+        return _go_on(Path(out), arguments, run_code)
+
+
+def resume(
+    folder: str | Path,
+    *,
+    model: Any = None,
+    domain: Any = None,
+    rewards: Any = None,
+    data: Any = None,
+    eval_data: Any = None,
+    callbacks: Any = (),
+    run_code: bool = False,
+) -> Result:
+    """Goes on with a run from its newest checkpoint, to the same end as if it had not been cut off.
+
+    Args:
+        folder: the run folder.
+        model, domain, rewards, data, eval_data, callbacks: the objects that `groupwise.train` was given and that no
+            file describes, as they were given to it; the others need not be given again.
+        run_code: the code that the folder names may run, where this user did not make it.
+
+    Returns:
+        what `train` would have returned; a run that has ended is left as it is.
+
+    Raises:
+        ConfigError: there is no run in the folder, an object of it is missing, or it names code that is to be asked
+            about.
+
+    Example:
+        >>> resume("nowhere")
+        Traceback (most recent call last):
+        groupwise.config.errors.ConfigError: run folder nowhere: it holds no run (no config.json); give the folder that `groupwise train` printed
+    """  # noqa: E501
+    arguments = read_arguments(
+        model,
+        domain=domain,
+        rewards=rewards,
+        data=data,
+        eval_data=eval_data,
+        callbacks=None if isinstance(callbacks, tuple) and not callbacks else callbacks,
+    )
+    with holding(arguments.objects):
+        return _go_on(Path(folder), arguments, run_code)
+
+
+def _go_on(folder: Path, arguments: Arguments, run_code: bool) -> Result:
+    from groupwise.experiment import runner
+
+    file = folder / "config.json"
+    records = objects_of(read_json(file), str(file)) if file.is_file() else {}
+    remarks = check_objects(folder, records, arguments)
+    return runner.resume(folder, run_code=run_code, remarks=remarks)
+
+
+def _start(first: Any, domain: Any) -> tuple[Any, Source | None]:
+    """Tells experiments from models: returns the model, if one is given, and the experiment as it is written."""
+    if isinstance(first, Experiment):
+        return None, Source(first.name, Path("experiment"), first.table(), (first.table(),), (Path("experiment"),))
+    if isinstance(first, str | Path) and not _is_model_folder(Path(first)):
+        return None, find(first)
+    if first is None and domain is None:
+        raise ConfigError(
+            'experiment_or_model: nothing was given; write groupwise.train("language"), groupwise.train(MODEL_FOLDER,'
+            " rewards=..., data=...) or groupwise.train(domain=...)"
+        )
+    return str(first) if isinstance(first, str | Path) else first, find(_FROM_MODEL)
+
+
+def _is_model_folder(path: Path) -> bool:
+    file = path / "config.json"
+    try:
+        return path.is_dir() and file.is_file() and "domain" not in read_json(file)
+    except OSError:
+        return False
+
+
+def _experiment(
+    first: Any, source: Source | None, arguments: Arguments, changes: dict[str, Any], run_code: bool
+) -> tuple[Experiment, list[str]]:
+    """Returns the experiment under the arguments and the changes, and sentences about what the arguments replace."""
+    assert source is not None
+    over = _table(source, arguments, changes)
+    if isinstance(first, Experiment) and not over and not changes:
+        return first, []
+    if DOMAIN_INSTANCE in arguments.objects and (late := changes.get("domain")):
+        keys = ", ".join(f"domain.{key}" for key in late) if isinstance(late, Mapping) else "domain"
+        raise ConfigError(f"{keys}: has no effect on a domain that is built already; give its class, or leave it out")
+    replaced = _replaced(source, arguments)
+    emptied: dict[str, Any] = {"domain": {"rewards": {}}} if arguments.rewards is not None else {}
+    if emptied:
+        source = replace(source, layers=(*source.layers, emptied), files=(*source.files, source.files[-1]))
+    label = f"{source.name} with the arguments" if over else source.name
+    experiment = load_source(source, merge(over, lift(changes)), label, run_code=run_code)
+    return experiment.model_copy(update={"objects": arguments.records}), replaced
+
+
+def _table(source: Source, arguments: Arguments, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the keys that the arguments set."""
+    table: dict[str, Any] = dict(arguments.objective)
+    domain = dict(arguments.domain)
+    objects = arguments.for_domain
+    if (objects.model, objects.rewards, objects.data, objects.eval_data) != (None, None, None, None):
+        late = changes.get("domain")
+        kinds = (domain, late if isinstance(late, Mapping) else {}, source.tree.get("domain", {}))
+        kind = next((table["kind"] for table in kinds if "kind" in table), "")
+        if kind not in DOMAINS.names():
+            raise ConfigError(
+                f"domain = {kind!r}: no such kind; allowed: {', '.join(DOMAINS.names())}{_meant(kind, DOMAINS.names())}"
+            )
+        config: Any = DOMAINS.config(kind)
+        domain = merge(domain, config.on_objects(objects))
+    if domain:
+        table["domain"] = domain
+    if arguments.callbacks is not None:
+        table["train"] = {"callbacks": arguments.callbacks}
+    return table
+
+
+def _replaced(source: Source, arguments: Arguments) -> list[str]:
+    """Returns a sentence for each argument that replaces what the experiment says."""
+    domain = source.tree.get("domain", {})
+    sentences: list[str] = []
+    if arguments.rewards is not None and (names := domain.get("rewards")):
+        sentences.append(
+            f"rewards: the argument ({', '.join(arguments.rewards)}) replaces domain.rewards of {source.name}"
+            f" ({', '.join(names)})"
+        )
+    if arguments.data is not None and "source" in (domain.get("data") or {}):
+        sentences.append(f"data: the argument replaces domain.data.source of {source.name}")
+    if arguments.callbacks is not None and (paths := source.tree.get("train", {}).get("callbacks")):
+        sentences.append(f"callbacks: the argument replaces train.callbacks of {source.name} ({', '.join(paths)})")
+    return sentences
+
+
+def _check_same(experiment: Experiment, folder: Path) -> None:
+    """Refuses to go on with a run under other settings than it began with."""
+    began = read_json(folder / "config.json")
+    now = experiment.table()
+    changed = difference({**began, "objects": None}, {**now, "objects": None})
+    if changed:
+        differences = [f"{key} = {after!r} ({before!r} there)"[:200] for key, (before, after) in changed.items()]
+        raise ConfigError(
+            f"run folder {folder}: its run began with other settings:"
+            f" {', '.join(differences[:MOST_SHOWN])}{more(differences)}; give the same again, or write out=NEW for"
+            " another run"
+        )
+
+
+def _meant(name: str, allowed: tuple[str, ...]) -> str:
+    near = nearest(name, allowed)
+    return f"; did you mean {near}?" if near else ""

@@ -1,0 +1,452 @@
+# pyright: reportArgumentType=false
+"""Runs on Python objects: what a run writes about them, what a resume asks for, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import groupwise
+from groupwise.causal_lm.config import SmallModelConfig
+from groupwise.causal_lm.scratch import character_tokenizer, small_model
+from groupwise.config import ConfigError
+from groupwise.experiment.runner import run
+from groupwise.reward import ExactAnswer
+from groupwise.streams import Streams
+
+ROWS = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(5) for b in range(4)]
+SMALL: dict[str, Any] = {
+    "train": {"num_steps": 2, "prompts_per_step": 2, "group_size": 3},
+    "domain.sampling.max_new_tokens": 3,
+    "track.console": "none",
+    "checkpoint.every": 1,
+}
+
+
+def pair(seed: int = 0) -> tuple[Any, Any]:
+    tokenizer = character_tokenizer("0123456789+=")
+    return small_model(SmallModelConfig(hidden_size=8, num_layers=1, num_heads=2), tokenizer, seed=seed), tokenizer
+
+
+def brief(completions: Sequence[str], **columns: Any) -> list[float]:
+    return [1.0 / (1 + len(completion)) for completion in completions]
+
+
+def closure(digit: str) -> Callable[..., list[float]]:
+    def has_digit(completions: Sequence[str], **columns: Any) -> list[float]:
+        return [float(digit in completion) for completion in completions]
+
+    return has_digit
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model" / "model.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[int]]:
+    folder, steps = tmp_path_factory.mktemp("from_python") / "run", []
+    groupwise.train(
+        pair(),
+        rewards={"brief": brief, "digit": closure("1"), "exact": ExactAnswer(weight=0.5)},
+        data=ROWS,
+        objective="dapo",
+        callbacks=[lambda step, metrics: steps.append(step)],
+        out=folder,
+        seed=4,
+        **SMALL,
+    )
+    return folder, steps
+
+
+def test_a_run_on_objects_says_what_it_cannot_describe(trained: tuple[Path, list[int]]) -> None:
+    folder, steps = trained
+    config = json.loads((folder / "config.json").read_text())
+    assert steps == [1, 2]
+    assert (config["seed"], config["method"], config["train"]["group_size"]) == (4, "dapo", 3)
+    assert set(config["objects"]) == {"model", "tokenizer", "rewards_digit", "data", "callbacks_0"}
+    digit = config["objects"]["rewards_digit"]
+    assert (digit["argument"], digit["type"]) == ("rewards['digit']", "function closure.<locals>.has_digit")
+    assert re.search(r"test_from_python.py:\d+$", digit["where"])
+    assert config["objects"]["data"]["type"] == "list of 20"
+    assert config["domain"]["rewards"]["brief"]["path"] == f"{__name__}:brief", "a function of a module has a path"
+    assert config["domain"]["rewards"]["exact"]["kind"] == "exact_answer"
+    assert config["domain"]["data"]["num_held_out"] == 2
+
+
+def test_what_needs_an_object_names_it_and_what_needs_none_works(trained: tuple[Path, list[int]]) -> None:
+    folder, _ = trained
+    loaded = groupwise.load_run(folder)
+    assert loaded.metrics.num_rows >= 2
+    with pytest.raises(ConfigError, match=r"^groupwise.objects:data is a Python object .*load_run\(FOLDER\).domain"):
+        loaded.domain()
+    domain = loaded.domain(rewards={"digit": closure("1")}, data=ROWS)
+    with torch.no_grad():
+        metrics = domain.evaluate(streams=Streams(4)).metrics
+    assert metrics[loaded.summary["metric"]] == pytest.approx(loaded.summary["after"])
+
+
+def test_a_resume_asks_for_the_objects_in_one_line(trained: tuple[Path, list[int]]) -> None:
+    folder, _ = trained
+    with pytest.raises(ConfigError) as error:
+        groupwise.resume(folder)
+    message = str(error.value)
+    assert "\n" not in message
+    assert "rewards['digit'] (function closure.<locals>.has_digit, " in message
+    assert (
+        f"groupwise.resume({str(folder)!r}, model=(model, tokenizer), rewards=..., data=..., callbacks=...)" in message
+    )
+    assert "resume=True" in message
+
+
+def test_a_run_that_was_cut_off_ends_with_the_same_bits(trained: tuple[Path, list[int]], tmp_path: Path) -> None:
+    whole, _ = trained
+
+    def fail(step: int, metrics: Any) -> None:
+        raise KeyboardInterrupt
+
+    arguments = {"rewards": {"brief": brief, "digit": closure("1"), "exact": ExactAnswer(weight=0.5)}, "data": ROWS}
+    settings = {"objective": "dapo", "out": tmp_path / "run", "seed": 4, **SMALL}
+    with pytest.raises(KeyboardInterrupt):
+        groupwise.train(pair(), callbacks=[fail], **arguments, **settings)
+    with pytest.raises(ConfigError, match=r"began with other settings: seed = 5 \(4 there\)"):
+        groupwise.train(pair(), callbacks=[fail], resume=True, **arguments, **{**settings, "seed": 5})
+    result = groupwise.train(pair(), callbacks=[lambda step, metrics: None], resume=True, **arguments, **settings)
+    assert result.summary["steps"] == 2
+    assert weights(tmp_path / "run") == weights(whole)
+
+
+def test_another_object_than_before_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    changes = {**SMALL, "track.console": "lines"}
+
+    def fail(step: int, metrics: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        groupwise.train(
+            pair(),
+            rewards=lambda completions: [1.0] * len(completions),
+            data=ROWS,
+            callbacks=[fail],
+            out=tmp_path / "run",
+            **changes,
+        )
+    capsys.readouterr()
+    groupwise.resume(
+        tmp_path / "run",
+        model=pair(),
+        rewards=lambda completions: [0.0] * len(completions),
+        data=ROWS,
+        callbacks=[fail][:0] or [lambda step, metrics: None],
+    )
+    said = capsys.readouterr().out
+    assert "rewards['reward'] is another one than when the run began" in said
+    assert "data is another one" not in said
+    assert "model is another one" not in said
+    with pytest.raises(ConfigError, match=r"it has no use for rewards\['has_digit'\]"):
+        groupwise.resume(
+            tmp_path / "run",
+            model=pair(),
+            data=ROWS,
+            callbacks=[fail],
+            rewards=[lambda completions: [0.0], closure("1")],
+        )
+
+
+def test_an_argument_replaces_what_the_experiment_says_and_it_is_said_once(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    groupwise.train(
+        tiny,
+        rewards=[closure("1")],
+        out=tmp_path / "run",
+        controls=False,
+        train={"prompts_per_step": 2},
+        **{"stages.grpo.num_steps": 1, "track.console": "lines", "stages.warm_up.cache": False},
+    )
+    sentence = "rewards: the argument (has_digit) replaces domain.rewards of tiny (correct)"
+    assert capsys.readouterr().out.count(sentence) == 1
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert list(config["domain"]["rewards"]) == ["has_digit"]
+
+
+def test_an_objective_is_taken_as_it_is(tiny: Path, tmp_path: Path) -> None:
+    objective = groupwise.Objective.preset("dr_grpo", **{"trust.high": 0.4})
+    with pytest.raises(ConfigError, match="prompts_per_step"):
+        groupwise.train(tiny, objective=objective, out=tmp_path / "a", **{"train.prompts_per_step": 500})
+    groupwise.train(
+        tiny,
+        objective=objective,
+        out=tmp_path / "run",
+        controls=False,
+        **{"stages.grpo.num_steps": 1, "stages.warm_up.cache": False},
+    )
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["method"] == "dr_grpo"
+    assert config["objective"] == objective.model_dump(mode="json") | {"name": "dr_grpo+edited"}
+
+
+def test_streams_and_data_sets_are_rows(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    data = datasets.Dataset.from_list(ROWS)
+    groupwise.train(pair(), rewards=brief, data=data, eval_data={"easy": ROWS[:3]}, out=tmp_path / "a", **SMALL)
+    config = json.loads((tmp_path / "a" / "config.json").read_text())
+    assert config["domain"]["data"]["num_held_out"] == 3
+    assert config["objects"]["data"]["hash"] == data._fingerprint
+    with pytest.raises(ConfigError, match="num_train is missing"):
+        groupwise.train(pair(), rewards=brief, data=data.to_iterable_dataset(), out=tmp_path / "b", **SMALL)
+    sizes = {"domain.data.num_train": 4, "domain.data.num_held_out": 2}
+    groupwise.train(pair(), rewards=brief, data=data.to_iterable_dataset(), out=tmp_path / "b", **sizes, **SMALL)
+
+
+class Walk(groupwise.Domain):
+    """A Gaussian step towards 1 from where the prompt stands."""
+
+    unit, density, num_prompts, metric_names = "nats per step", True, 8, ("score",)
+
+    class Settings(groupwise.Config):
+        width: float = 0.3
+
+    def __init__(self, settings: Any, *, streams: Streams, device: str = "cpu") -> None:
+        self.settings = settings
+        self.module = nn.Linear(1, 1, device=device)
+        with torch.no_grad():
+            self.module.weight.fill_(0.0)
+            self.module.bias.fill_(float(torch.rand(1, generator=streams.generator("walk"))))
+
+    def _normal(self, prompts: Any) -> torch.distributions.Normal:
+        places = torch.tensor([[float(prompt.columns["place"])] for prompt in prompts])
+        return torch.distributions.Normal(self.module(places), self.settings.width)
+
+    def prompts(self, indices: Sequence[int]) -> list[Any]:
+        from groupwise.domain.protocol import Prompt
+
+        return [Prompt(str(index), {"place": index / 8}) for index in indices]
+
+    def sample(self, prompts: Any, group_size: int, *, streams: Any, step: int, settings: Any, requires: Any) -> Any:
+        from groupwise.domain.protocol import Samples
+
+        members = [prompt for prompt in prompts for _ in range(group_size)]
+        noise = torch.tensor(
+            [
+                [float(torch.randn(1, generator=streams.generator("step", step, prompt.key, member)))]
+                for prompt in prompts
+                for member in range(group_size)
+            ]
+        )
+        normal = self._normal(members)
+        steps = (normal.mean + (0.0 if "top_k" in settings else self.settings.width) * noise).detach()
+        return Samples(
+            prompts=list(prompts),
+            group=torch.arange(len(prompts)).repeat_interleave(group_size),
+            mask=torch.ones(len(members), 1, dtype=torch.bool),
+            old_log_prob=normal.log_prob(steps).detach(),
+            payload={"steps": steps},
+        )
+
+    def reward(self, samples: Any) -> Any:
+        from groupwise.reward import RewardTable
+
+        return RewardTable({"near": (-(samples.payload["steps"][:, 0] - 1).abs()).tolist()}, {"near": 1.0})
+
+    def score(self, samples: Any, rows: Any, requires: Any) -> Any:
+        from groupwise.records import Scored
+
+        members = [samples.prompts[int(samples.group[row])] for row in rows.clamp(min=0)]
+        return Scored(self._normal(members).log_prob(samples.payload["steps"][rows.clamp(min=0)]))
+
+    def evaluate(self, *, streams: Any) -> Any:
+        from groupwise.domain.protocol import Evaluation
+
+        return Evaluation({"score": float(self._normal(self.prompts([0])).mean.detach())})
+
+
+WALK: dict[str, Any] = {"train": {"num_steps": 2, "prompts_per_step": 2, "group_size": 4}, "track.console": "none"}
+
+
+def test_a_domain_object_is_described_by_its_class_and_settings(tmp_path: Path) -> None:
+    domain = Walk(Walk.Settings(width=0.2), streams=Streams(7))
+    before = float(domain.module.bias.detach())
+    groupwise.train(domain=domain, out=tmp_path / "run", **WALK)
+    assert float(domain.module.bias.detach()) != before, "the object itself is trained"
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["domain"]["path"] == f"{__name__}:Walk"
+    assert config["domain"]["settings"] == {"width": 0.2}
+    assert list(config["objects"]) == ["domain_instance"]
+    opened = groupwise.load_run(tmp_path / "run").domain()
+    assert torch.equal(opened.module.bias, domain.module.bias)
+
+
+def test_a_domain_of_other_weights_than_its_class_makes_is_asked_for_again(tmp_path: Path) -> None:
+    def fail(step: int, metrics: Any) -> None:
+        raise KeyboardInterrupt
+
+    def cut_off(folder: Path, seed: int) -> Path:
+        with pytest.raises(KeyboardInterrupt):
+            groupwise.train(
+                domain=Walk(Walk.Settings(), streams=Streams(seed)), callbacks=[fail], out=folder, seed=1, **WALK
+            )
+        return folder
+
+    other, same = cut_off(tmp_path / "other", 7), cut_off(tmp_path / "same", 1)
+    now = [lambda step, metrics: None]
+    with pytest.raises(ConfigError, match=r"domain: the run began with an object \(Walk\) of other weights"):
+        groupwise.resume(other, callbacks=now)
+    assert groupwise.resume(same, callbacks=now).summary["steps"] == 2
+    again = Walk(Walk.Settings(), streams=Streams(7))
+    assert groupwise.resume(other, domain=again, callbacks=now).summary["steps"] == 2
+
+
+def test_a_domain_of_a_function_is_an_object_and_a_class_of_one_too(tmp_path: Path) -> None:
+    class Local(Walk):
+        pass
+
+    groupwise.train(domain=Local(Walk.Settings(), streams=Streams(0)), out=tmp_path / "a", **WALK)
+    assert json.loads((tmp_path / "a" / "config.json").read_text())["domain"]["path"] == "groupwise.objects:domain"
+    groupwise.train(domain=Local, out=tmp_path / "b", **WALK, **{"domain.settings.width": 0.5})
+    config = json.loads((tmp_path / "b" / "config.json").read_text())
+    assert (list(config["objects"]), config["domain"]["settings"]) == (["domain"], {"width": 0.5})
+    assert groupwise.load_run(tmp_path / "b").domain(domain=Local).num_prompts == 8
+    with pytest.raises(ConfigError, match=r"domain \(class .*Local.*resume\(.*, domain=\.\.\.\)"):
+        groupwise.resume(tmp_path / "b")
+
+
+def test_a_module_is_trained_for_a_domain(tmp_path: Path) -> None:
+    module = nn.Linear(1, 1)
+    before = module.bias.detach().clone()
+    groupwise.train(module, domain=Walk, out=tmp_path / "run", **WALK)
+    assert not torch.equal(module.bias, before)
+
+
+class _Positional:
+    def __call__(self, texts: Any, /) -> list[float]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "experiment_or_model: nothing was given"),
+        ({"experiment_or_model": 3}, "experiment_or_model: an object of type int was given; allowed: an Experiment"),
+        (
+            {"experiment_or_model": pair()[0]},
+            r"Qwen3ForCausalLM was given; a language model needs its tokenizer; write",
+        ),
+        ({"experiment_or_model": pair()[::-1]}, "model: the first of the pair is of type .*write"),
+        ({"experiment_or_model": (pair()[0], 3)}, "model: the second of the pair is of type int; write"),
+        ({"experiment_or_model": nn.Linear(1, 1)}, "a torch.nn.modules.linear.Linear was given; .*give domain="),
+        ({"rewards": 3}, r"rewards\['reward'\]: an object of type int was given; allowed: a function"),
+        ({"rewards": []}, "rewards: none was given; give a function"),
+        ({"rewards": {3: brief}}, "rewards: the name 3 is of type int"),
+        ({"rewards": lambda: [1.0]}, r"<lambda>\(\) takes neither prompts nor completions.*write def reward"),
+        ({"rewards": lambda text: [1.0], "data": ROWS}, r"<lambda>\(text\) takes neither prompts nor completions"),
+        ({"rewards": _Positional()}, "has a parameter without a name"),
+        ({"rewards": len}, "has a parameter without a name"),
+        (
+            {"rewards": lambda completions, colour: [1.0], "data": ROWS},
+            "needs the column 'colour', which the data lacks",
+        ),
+        ({"data": [{"question": "1+1="}] * 9}, "data.prompt_column = 'prompt': the data have no such column; columns"),
+        ({"data": ["1+1="]}, "data: row 0 is of type str; a row is a dict such as"),
+        ({"data": iter(ROWS)}, r"data: .*list_iterator was given; allowed: .*; write list\(data\)"),
+        ({"data": {"prompt": ["a"]}}, r"data: an object of type dict was given; allowed"),
+        ({"data": []}, "data: it holds no rows"),
+        ({"data": 4}, "data: an object of type int was given; allowed: a list of dicts"),
+        ({"data": None, "eval_data": ROWS}, "eval_data: .*give data as well"),
+        ({"eval_data": {"a": ROWS, "b": ROWS}}, r"eval_data: 2 evaluation sets were given \(a, b\), and a run has one"),
+        ({"eval_data": "rows.jsonl"}, "eval_data: one of data and eval_data is a file"),
+        ({"callbacks": brief}, "callbacks: an object of type function was given; give a list"),
+        ({"callbacks": [3]}, r"callbacks\[0\]: an object of type int was given"),
+        ({"objective": 3}, "objective: an object of type int was given; allowed: a groupwise.Objective"),
+        ({"objective": "dapoo"}, "no method is called 'dapoo'; did you mean dapo"),
+        ({"domain": 3}, "domain: an object of type int was given; allowed: an object or a class"),
+        ({"domain": "langage"}, "domain = 'langage': no such kind; allowed: .*did you mean language"),
+        ({"num_steps": 3}, "num_steps = 3: unknown key; did you mean train.num_steps"),
+        ({"train": {"num_stps": 3}}, "train.num_stps.*did you mean.*num_steps"),
+        ({"train": {"num_steps": 3}, "train.num_steps": 4}, "train.num_steps: is written twice"),
+        ({"optimiser": {"learning_rate": brief}}, "optimiser.learning_rate: an object of type function was given"),
+        ({"resume": True}, "resume = True: out is missing"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
+    whole = {"experiment_or_model": pair(), "rewards": brief, "data": ROWS, "out": tmp_path / "run", **arguments}
+    if not arguments:
+        whole = {}
+    if "resume" in arguments:
+        whole.pop("out")
+    with pytest.raises(ValueError, match=message) as error:
+        groupwise.train(**whole)
+    assert "\n" not in str(error.value)
+    assert "pydantic" not in str(error.value).lower()
+    assert not (tmp_path / "run").exists()
+
+
+PROGRAM = """
+import asyncio, os, signal, sys
+import groupwise
+from groupwise.causal_lm.config import SmallModelConfig
+from groupwise.causal_lm.scratch import character_tokenizer, small_model
+
+rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(5) for b in range(4)]
+tokenizer = character_tokenizer("0123456789+=")
+model = small_model(SmallModelConfig(hidden_size=8, num_layers=1, num_heads=2), tokenizer, seed=0)
+
+async def correct(completions, answer):
+    await asyncio.sleep(0)
+    return [float(a in c) for c, a in zip(completions, answer)]
+
+def stop(step, metrics):
+    if os.environ.get("STOP") == str(step):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+async def cell():
+    return groupwise.train(
+        (model, tokenizer), rewards=[correct, lambda completions: [len(c) / 9 for c in completions]], data=rows,
+        callbacks=[stop], out=os.environ["RUN"], resume=True, seed=3, train=dict(num_steps=4, prompts_per_step=2),
+        checkpoint=dict(every=2), **{"domain.sampling.max_new_tokens": 3, "track.console": "none"},
+    )
+
+print("steps", asyncio.run(cell()).summary["steps"])
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_program_without_a_file_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    """Functions of `__main__` that no file holds, inside a running event loop, as in a notebook."""
+
+    def program(folder: Path, stop: str = "") -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "RUN": str(folder), "STOP": stop, "OMP_NUM_THREADS": "1"}
+        return subprocess.run(
+            [sys.executable, "-"], input=PROGRAM, text=True, capture_output=True, env=environment, cwd=tmp_path
+        )
+
+    whole = program(tmp_path / "whole")
+    assert whole.stdout == "steps 4\n", whole.stderr
+    assert program(tmp_path / "cut", stop="3").returncode == -signal.SIGKILL
+    assert not (tmp_path / "cut" / "model").exists()
+    command = [sys.executable, "-m", "groupwise", "resume", str(tmp_path / "cut")]
+    refused = subprocess.run(command, text=True, capture_output=True)
+    assert refused.returncode != 0
+    assert "rewards['correct'] (function correct" in refused.stderr
+    assert program(tmp_path / "cut").stdout == "steps 4\n"
+    assert weights(tmp_path / "cut") == weights(tmp_path / "whole")
+
+
+def test_the_runner_trains_a_stated_experiment(tiny: Path, tmp_path: Path) -> None:
+    """What the command and `groupwise.train` share."""
+    experiment = groupwise.load_experiment(tiny, ["stages.warm_up.cache=false"])
+    by_runner = run(experiment, tmp_path / "a", controls=False)
+    by_function = groupwise.train(experiment, out=tmp_path / "b", controls=False)
+    assert by_runner.summary["after"] == by_function.summary["after"]
+    assert "objects" not in json.loads((tmp_path / "b" / "config.json").read_text())
