@@ -25,7 +25,7 @@ CHANGES = [
         "train.prompts_per_step=2",
         "train.group_size=3",
         "stages.warm_up.cache=false",
-        "controls={}",
+        "controls=null",
         "track.console=none",
     ),
 ]

@@ -142,7 +142,7 @@ class Stage(Config):
         cache: whether the result may be kept between runs; only stages that sample nothing are.
 
     Example:
-        >>> Stage(name="warm_up", num_steps=300, set={"objective": {"policy": 0.0}}).cache
+        >>> Stage(name="warm_up", num_steps=300, set={"policy_weight": 0.0}).cache
         True
     """
 
