@@ -1,7 +1,7 @@
 """How much the moving average of innovation 2.1 (source 000) reduces the variance of ratios, against its coefficient,
 on ratios that a run recorded.
 
-    groupwise train source_000 method=grpo controls={} track.rollouts_every=1 track.num_rollouts=128 --out runs/ratios
+    groupwise train source_000 method=grpo controls=null track.rollouts_every=1 track.num_rollouts=128 --out runs/ratios
     python benchmarks/ema_variance.py runs/ratios
 
 Reads `token_log_ratio` of `rollouts/step-*.jsonl`: how far the policy had moved from what it sampled, at the last

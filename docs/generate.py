@@ -237,9 +237,7 @@ def key_table(table: dict[str, Any]) -> str:
     for section in table["section"]:
         rows = []
         for key in section["key"]:
-            ours = "<br>".join(
-                f"`{path}={_toml(value)}`" for path, value in (key.get("set", {}) | key.get("becomes", {})).items()
-            )
+            ours = "<br>".join(f"`{path}={_toml(value)}`" for path, value in key.get("set", {}).items())
             ours = ours or (
                 f"`{key['ours']}`"
                 if "ours" in key

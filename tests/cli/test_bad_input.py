@@ -28,7 +28,7 @@ BROKEN = {
             "domain.data.source.paths=[EMPTY]",
             "domain.demonstrations=null",
             "stages=[]",
-            "controls={}",
+            "controls=null",
         ],
         "empty",
     ),

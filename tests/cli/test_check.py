@@ -30,7 +30,7 @@ def test_a_model_before_its_warm_up_is_called_so_and_one_after_it_too(groupwise,
     assert "domain.model.shape.hidden_size is 16 there and 8 in this run" in " ".join(refused.err.split())
     assert (
         "the model answers as it is"
-        not in groupwise("check", tiny_file, "stages=[]", "train.num_steps=2", "controls={}").out
+        not in groupwise("check", tiny_file, "stages=[]", "train.num_steps=2", "controls=null").out
     )
 
 

@@ -8,10 +8,18 @@ import sys
 from groupwise.experiment.catalogue import shipped
 
 
-def test_every_shipped_experiment_is_listed(groupwise):
+def listed(text: str) -> list[str]:
+    return [name for name in shipped() if any(line.split()[:1] == [name] for line in text.splitlines())]
+
+
+def test_those_of_the_sources_are_listed_where_all_are_asked_for(groupwise):
     ended = groupwise("experiments")
     assert ended.status == 0, ended
-    assert all(any(line.strip().startswith(name) for line in ended.out.splitlines()) for name in shipped())
+    assert listed(ended.out) == [name for name in shipped() if not name.startswith("source_")]
+    assert "15 more" in ended.out
+    ended = groupwise("experiments", "--all")
+    assert (ended.status, listed(ended.out)) == (0, shipped()), ended
+    assert "--all" not in ended.out
 
 
 def test_listing_and_help_start_without_torch():

@@ -44,7 +44,7 @@ def test_shipped_experiments_answer_without_what_only_training_needs(
     stages = [f"stages.{stage.name}.num_steps=1" for stage in load_experiment(name).stages] or ["train.num_steps=1"]
     small = ["domain.source.num_train=256", "domain.evaluation.tables=false"] if name == "selection" else []
     trained = groupwise(
-        "train", name, *stages, *small, "controls={}", "track.console=none", "checkpoint.every=100", "--out", "run"
+        "train", name, *stages, *small, "controls=null", "track.console=none", "checkpoint.every=100", "--out", "run"
     )
     assert trained.status == 0, trained
     opened: list[int] = []

@@ -131,15 +131,14 @@ def test_the_key_exists_and_takes_the_value(tmp_path: Path, table: str, key: dic
     if "metrics" in key:
         assert set(key["metrics"]) <= documented(), "a quantity is watched under its name"
         return
-    if not {"ours", "set", "accepts"} & set(key):
+    if not {"ours", "set"} & set(key):
         assert key["note"].endswith("."), "a key without a counterpart has its reason"
         return
     if "ours" in key:
         look_up(loaded(tmp_path, {}, base), key["ours"])
         return
-    # A name of theirs that is accepted is given as it is, and found under ours.
-    experiment = loaded(tmp_path, key["accepts"] if "accepts" in key else key["set"], base)
-    for path, value in (key["becomes"] if "becomes" in key else key["set"]).items():
+    experiment = loaded(tmp_path, key["set"], base)
+    for path, value in key["set"].items():
         assert same(look_up(experiment, path), value), path
 
 

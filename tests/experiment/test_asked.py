@@ -283,7 +283,7 @@ def restoration(here: Path, network: dict[str, Any]) -> Path:
 
 def test_a_models_folder_that_names_its_network_is_asked_about(here: Path) -> None:
     model = restoration(here, {"kind": "custom", "path": "trap:f"})
-    changes = ["domain.model.kind=pretrained", f"domain.model.path={model}", "controls={}"]
+    changes = ["domain.model.kind=pretrained", f"domain.model.path={model}", "controls=null"]
     with pytest.raises(ConfigError) as caught:
         load_experiment("restoration", changes)
     assert "network.json.network.path = trap:f" in str(caught.value)

@@ -445,7 +445,7 @@ def test_a_killed_program_without_a_file_goes_on_to_the_same_bits(tmp_path: Path
 
 def test_the_runner_trains_a_stated_experiment(tiny: Path, tmp_path: Path) -> None:
     """What the command and `groupwise.train` share."""
-    experiment = groupwise.load_experiment(tiny, ["stages.warm_up.cache=false"])
+    experiment = groupwise.load_experiment(tiny)
     by_runner = run(experiment, tmp_path / "a", controls=False)
     by_function = groupwise.train(experiment, out=tmp_path / "b", controls=False)
     assert by_runner.summary["after"] == by_function.summary["after"]

@@ -24,7 +24,7 @@ CHANGES = [
     *(
         "train.prompts_per_step=2",
         "train.group_size=3",
-        "controls={}",
+        "controls=null",
         "track.console=none",
     ),
 ]

@@ -116,7 +116,7 @@ def test_stages_and_controls_are_experiments_of_their_own(tiny: Path):
         ),
         (["stages=3"], "stages = 3: must be a"),
         (["stages.grpo=3"], "stages.grpo = 3: must name a key of the stage; write for example stages.grpo.num_steps"),
-        (["objective=3"], "must be a table of slots"),
+        (["objective=3"], "a slot stands at the top of an experiment; write for example trust.high"),
         (["stages.grpo.set.trust.hihg=1"], "stages.grpo: trust.hihg = 1: unknown key"),
         (["stages.grpo.set.seed=1"], "stages.grpo.set.seed: belongs to the whole run"),
         (["stages.grpo.set.description=x"], "stages.grpo.set.description: belongs to the whole run"),
@@ -154,7 +154,7 @@ def test_naming_the_kind_already_in_force_keeps_what_lies_below(tmp_path: Path):
     (tmp_path / "same.toml").write_text('extends = "language"\n[optimiser]\nkind = "adamw"\n')
     assert load_experiment(tmp_path / "same.toml").optimiser == load_experiment("language").optimiser
     (tmp_path / "below.toml").write_text('extends = "language"\nmethod = "dapo"\n[trust]\nhigh = 0.5\n')
-    (tmp_path / "above.toml").write_text('extends = "below"\n[objective.trust]\nkind = "clip"\n')
+    (tmp_path / "above.toml").write_text('extends = "below"\n[trust]\nkind = "clip"\n')
     assert load_experiment(tmp_path / "above.toml").objective.trust.high == 0.5
 
 
@@ -196,14 +196,14 @@ def test_naming_the_kind_in_force_inside_a_set_keeps_what_lies_below(tmp_path: P
     assert gaussian.objective.trust.kind == "gaussian"
 
 
-def test_an_empty_table_means_that_there_are_none(tmp_path: Path):
-    assert not load_experiment("restoration", ["controls={}"]).controls
-    assert not load_experiment("restoration", ["auxiliary={}"]).objective.auxiliary
-    warm_up, grpo = load_experiment("restoration", ["stages.grpo.set.auxiliary={}"]).spans
+def test_null_takes_away_what_lies_below(tmp_path: Path):
+    assert not load_experiment("restoration", ["controls=null"]).controls
+    assert not load_experiment("restoration", ["auxiliary=null"]).objective.auxiliary
+    warm_up, grpo = load_experiment("restoration", ["stages.grpo.set.auxiliary=null"]).spans
     assert (set(warm_up.objective.auxiliary), set(grpo.objective.auxiliary)) == ({"supervised"}, set())
-    assert load_experiment("restoration", ["stages.supervised.set={}"]).spans[0].samples
+    assert load_experiment("restoration", ["stages.supervised.set=null"]).spans[0].samples
     (tmp_path / "none.toml").write_text(
-        'extends = "restoration"\n[controls]\n[stages.grpo.set]\nauxiliary = {}\n[optimiser]\n'
+        'extends = "restoration"\ncontrols = "null"\n[stages.grpo.set]\nauxiliary = "null"\n[optimiser]\n'
     )
     none = load_experiment(tmp_path / "none.toml")
     assert (none.controls, none.spans[1].objective.auxiliary, none.optimiser) == (
@@ -214,7 +214,7 @@ def test_an_empty_table_means_that_there_are_none(tmp_path: Path):
     (tmp_path / "config.json").write_text(json.dumps(none.table()))
     assert load_experiment(tmp_path / "config.json") == none
     (tmp_path / "other.toml").write_text(
-        'extends = "language"\n[controls.supervised.set]\nauxiliary = {}\npolicy_weight = 1.0\n'
+        'extends = "language"\n[controls.supervised.set]\nauxiliary = "null"\npolicy_weight = 1.0\n'
     )
     assert not load_experiment(tmp_path / "other.toml").control("supervised")[0].objective.auxiliary
 

@@ -63,7 +63,7 @@ def test_a_stage_and_a_control_take_one(place: Path) -> None:
     stages = '[[stages]]\nname = "a"\nnum_steps = 2\n[stages.set]\nmethod = "wide.toml"\ntrust = { sigma = 0.7 }\n'
     (place / "run.toml").write_text(f'extends = "language"\nmethod = "grpo"\n{stages}')
     (stage,) = load_experiment("run.toml").stages
-    assert (stage.set["method"], stage.set["objective"]["trust"]) == ("dapo", {"kind": "gaussian", "sigma": 0.7})
+    assert (stage.set["method"], stage.set["trust"]) == ("dapo", {"kind": "gaussian", "sigma": 0.7})
 
 
 @pytest.mark.parametrize(

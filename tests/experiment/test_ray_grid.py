@@ -97,7 +97,7 @@ def test_a_run_whose_worker_is_killed_goes_on_from_its_checkpoint(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    table = load_experiment(tiny, ["stages.grpo.num_steps=200", "controls={}"]).table()
+    table = load_experiment(tiny, ["stages.grpo.num_steps=200", "controls=null"]).table()
     cells = lay_out(tmp_path / "grid", "tiny", dict.fromkeys(variants([]), table), [0, 1])
 
     def kill() -> None:

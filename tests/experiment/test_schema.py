@@ -11,7 +11,7 @@ from groupwise.experiment.schema import file_schema
 def test_an_experiment_file_may_write_slots_at_the_top_and_leave_everything_else_out():
     schema = file_schema()
     properties = schema["properties"]
-    assert {"extends", "method", "trust", "credit", "objective", "domain", "stages", "controls"} <= set(properties)
+    assert {"extends", "method", "trust", "credit", "domain", "stages", "controls"} <= set(properties)
     assert "required" not in schema
     assert schema["additionalProperties"] is False
     assert properties["method"]["description"].startswith("a preset")

@@ -23,7 +23,7 @@ SMALL = [
     "train.demonstrations_per_step=2",
     "domain.source.num_held_out=2",
     "track.console=none",
-    "controls={}",
+    "controls=null",
     "train.prompts_per_step=2",
 ]
 Rows = list[dict[str, Any]]

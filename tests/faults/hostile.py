@@ -25,7 +25,7 @@ SHORT = {"prompts_per_step": 2, "group_size": 2, "num_steps": 1}
 # By documented peaks: this machine is not measured again and again.
 MEASURED = ["--gpu", "A100"]
 
-ONCE = ["stages=[]", "controls={}", "domain.demonstrations=null", "train.num_steps=1"]
+ONCE = ["stages=[]", "controls=null", "domain.demonstrations=null", "train.num_steps=1"]
 
 
 @dataclass(frozen=True)

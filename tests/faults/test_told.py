@@ -13,7 +13,7 @@ import pytest
 from tests.experiment.tiny import TINY
 from tests.faults.processes import command
 
-ALONE = ["stages=[]", "controls={}", "domain.demonstrations=null", "train.num_steps=1"]
+ALONE = ["stages=[]", "controls=null", "domain.demonstrations=null", "train.num_steps=1"]
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tiny.toml").write_text(TINY)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GROUPWISE_CACHE", str(folder / "cache"))
-        return train(load_experiment(folder / "tiny.toml", ["controls={}"]), folder / "run").folder.path
+        return train(load_experiment(folder / "tiny.toml", ["controls=null"]), folder / "run").folder.path
 
 
 @pytest.fixture(autouse=True)

@@ -43,7 +43,7 @@ def test_the_sources_share_of_the_old_reference_is_converted() -> None:
     module = nn.Linear(1, 1, bias=False)
     nn.init.constant_(module.weight, 0.0)
     reference = ReferencePolicy(
-        PeriodicReference.model_validate({"reference_model_mixup_alpha": 0.75, "reference_update_freq": 1}),
+        PeriodicReference(alpha=0.25, sync_steps=1),
         LocalLearner(module),
     )
     nn.init.constant_(module.weight, 4.0)

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Annotated
 
-def experiments() -> None:
+import typer
+
+
+def experiments(
+    all_: Annotated[
+        bool, typer.Option("--all", help="The settings of the five source projects, `source_*`, as well.")
+    ] = False,
+) -> None:
     """List the experiments that come with Groupwise."""
     from groupwise.cli.output import console, table, within
     from groupwise.experiment.catalogue import find, shipped
 
-    rows = [(name, find(name).description) for name in shipped()]
+    names = [name for name in shipped() if all_ or not name.startswith("source_")]
+    rows = [(name, find(name).description) for name in names]
     console().print(table(["experiment", "what it is"], rows))
     if not rows:
         console().print("None is shipped.")
         return
+    if len(names) < len(shipped()):
+        console().print(
+            f"{len(shipped()) - len(names)} more, the settings of five source projects: groupwise experiments --all"
+        )
     console().print("Run one:     groupwise train NAME")
     console().print(
         'Change one:  a .toml file of yours that begins with extends = "NAME", and groupwise train FILE.toml',

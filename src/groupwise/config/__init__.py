@@ -5,7 +5,6 @@ from __future__ import annotations
 from groupwise.config.base import Config
 from groupwise.config.defaults import fill_kinds
 from groupwise.config.difference import difference, flatten
-from groupwise.config.emptied import without_emptied
 from groupwise.config.errors import ConfigError, Problem, nearest
 from groupwise.config.from_path import FromPath, same_kind
 from groupwise.config.import_path import ImportPath, InModule, Named, import_paths
@@ -56,5 +55,4 @@ __all__ = [
     "user_object",
     "validate",
     "why_unreadable",
-    "without_emptied",
 ]

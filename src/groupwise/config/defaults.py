@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import UnionType
 from typing import Any
 
 from pydantic import BaseModel
@@ -11,7 +12,7 @@ from groupwise.config.shape import Shape
 
 
 def fill_kinds(
-    model: type[BaseModel], tree: Mapping[str, Any], defaults: BaseModel | Mapping[str, Any] | None = None
+    model: type[BaseModel] | UnionType, tree: Mapping[str, Any], defaults: BaseModel | Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The same table, where every table without a `kind` has the kind of the default of its key.
 
@@ -19,7 +20,7 @@ def fill_kinds(
     keys beside it.
 
     Args:
-        model: what the table is of.
+        model: the class of the table, or a union of classes whose keys it may have.
         tree: the table.
         defaults: a whole configuration that lies below the table, as an object or as a table, in place of the model's
             own defaults.

@@ -173,18 +173,18 @@ class Stage:
         Example:
             >>> settings = {
             ...     "objective": {"trust": {"kind": "clip", "low": 0.2}},
-            ...     "stages": [{"name": "b", "set": {"objective": {"trust": {"low": 0.1}}}}],
+            ...     "stages": [{"name": "b", "set": {"trust": {"low": 0.1}}}],
             ... }
             >>> Stage("a", settings).setting("objective.trust.low"), Stage("b", settings).setting("objective.trust.low")
             (0.2, 0.1)
         """
         stages = self.settings.get("stages")
         tables = [stage for stage in stages if isinstance(stage, Mapping)] if isinstance(stages, list | tuple) else []
-        stage_settings = next((table.get("set") for table in tables if table.get("name") == self.name), None)
-        stage_value, slot = _at(stage_settings, key), key.rpartition(".")[0]
+        changes = next((table.get("set") for table in tables if table.get("name") == self.name), None)
+        value, slot = _in_set(changes, key), key.rpartition(".")[0]
         # Another kind has keys of its own, and those below it do not count.
-        replaced = _at(stage_settings, f"{slot}.kind") not in (None, _at(self.settings, f"{slot}.kind"))
-        return _at(self.settings, key) if stage_value is None and not replaced else stage_value
+        replaced = _in_set(changes, f"{slot}.kind") not in (None, _at(self.settings, f"{slot}.kind"))
+        return _at(self.settings, key) if value is None and not replaced else value
 
     def rewards(self, *, weighted: bool) -> list[str]:
         """Names of rewards that are trained on, or of those that are only watched (judges).
@@ -210,6 +210,12 @@ class Stage:
             else []
         )
         return [seen for seen in self.evaluated if seen.metric.rpartition("/")[2] in judges and len(seen) > 1]
+
+
+def _in_set(changes: Any, key: str) -> Any:
+    """Returns the value of a key in a `set`, which has slots at its top, and in records of 0.1 below `objective`."""
+    value = _at(changes, key.removeprefix("objective."))
+    return _at(changes, key) if value is None else value
 
 
 def _at(table: Any, key: str) -> Any:

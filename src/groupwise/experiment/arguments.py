@@ -110,7 +110,7 @@ def _read_objective(arguments: Arguments, objective: Any) -> None:
         method = "grpo"
     arguments.objective = {
         "method": method,
-        "objective": objective.model_dump(mode="json", exclude={"name"}),
+        **objective.model_dump(mode="json", exclude={"name"}),
     }
 
 

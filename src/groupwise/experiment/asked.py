@@ -20,7 +20,6 @@ from pydantic import BaseModel
 
 from groupwise.config import ConfigError, ImportPath, Named, flatten, import_paths, is_object
 from groupwise.experiment.catalogue import Source
-from groupwise.experiment.layers import lift
 from groupwise.experiment.schema import Experiment
 from groupwise.processes import is_first_process
 from groupwise.runs.find import is_run
@@ -107,7 +106,7 @@ def said_by(source: Source, code: Iterable[Named], over: Mapping[str, Any]) -> S
         code: what the experiment names.
         over: what the command lays on it.
     """
-    own = {key.removeprefix("objective.") for key in flatten(lift(over))}
+    own = set(flatten(over))
     return Says(
         source.path,
         list(source.layers),

@@ -109,6 +109,23 @@ def _locate(name: str, beside: Path) -> Path:
     )
 
 
+def with_null(value: Any) -> Any:
+    """Returns a table of a TOML file, which has no word for it, with None where the text `null` stands.
+
+    Args:
+        value: a table, or a value in it.
+
+    Example:
+        >>> with_null({"controls": "null", "stages": [{"set": {"auxiliary": "null"}}]})
+        {'controls': None, 'stages': [{'set': {'auxiliary': None}}]}
+    """
+    if isinstance(value, Mapping):
+        return {key: with_null(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [with_null(inner) for inner in value]
+    return None if value == "null" else value
+
+
 def _read(path: Path, through: tuple[Path, ...]) -> Source:
     if path.resolve() in through:
         raise ConfigError(
@@ -116,7 +133,7 @@ def _read(path: Path, through: tuple[Path, ...]) -> Source:
             " `extends`"
         )
     resolved = path.suffix == ".json"
-    tree = read_json(path) if resolved else read_toml(path)
+    tree = read_json(path) if resolved else with_null(read_toml(path))
     name = str(tree.get("name") or (path.stem if not resolved else path.parent.name))
     below = tree.pop("extends", None)
     layers: tuple[Mapping[str, Any], ...] = (tree,)

@@ -32,7 +32,7 @@ class Row:
         flag: whether it is an option of a command line.
         value: the value that the row is about; unset where it is about any.
         alone: whether the row is about no other key.
-        table: the row: `set` or `becomes`, `ours`, `metrics`, `takes`, `note`.
+        table: the row: `set`, `ours`, `metrics`, `takes`, `note`.
     """
 
     system: str
@@ -45,7 +45,7 @@ class Row:
     @property
     def assigned(self) -> dict[str, Any]:
         """Our keys with the values that the row states."""
-        return dict(self.table.get("becomes", self.table.get("set", {})))
+        return dict(self.table.get("set", {}))
 
     @property
     def written(self) -> str:

@@ -12,7 +12,6 @@ from groupwise.domain.kinds import DOMAINS
 from groupwise.experiment.arguments import read_arguments
 from groupwise.experiment.catalogue import SHIPPED, Source, find
 from groupwise.experiment.changes import nested_changes
-from groupwise.experiment.layers import lift
 from groupwise.experiment.loading import load_source
 from groupwise.experiment.object_check import MOST_SHOWN, check_objects, more, objects_of
 from groupwise.experiment.python_objects import DOMAIN_INSTANCE, Arguments
@@ -181,11 +180,11 @@ def _experiment(
         keys = ", ".join(f"domain.{key}" for key in late) if isinstance(late, Mapping) else "domain"
         raise ConfigError(f"{keys}: has no effect on a domain that is built already; give its class, or leave it out")
     replaced = _replaced(source, arguments)
-    emptied: dict[str, Any] = {"domain": {"rewards": {}}} if arguments.rewards is not None else {}
+    emptied: dict[str, Any] = {"domain": {"rewards": None}} if arguments.rewards is not None else {}
     if emptied:
         source = replace(source, layers=(*source.layers, emptied), files=(*source.files, source.files[-1]))
     label = f"{source.name} with the arguments" if over else source.name
-    experiment = load_source(source, merge(over, lift(changes)), label, run_code=run_code)
+    experiment = load_source(source, merge(over, changes), label, run_code=run_code)
     return experiment.model_copy(update={"objects": arguments.records}), replaced
 
 

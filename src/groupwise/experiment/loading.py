@@ -8,23 +8,14 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from groupwise.config import ConfigError, check_plain, difference, fill_kinds, only, parse_overrides, without_emptied
+from groupwise.config import ConfigError, check_plain, difference, only, parse_overrides
 from groupwise.experiment.asked import ask, code_of, is_foreign, said_beside, said_by
 from groupwise.experiment.catalogue import Source, find
-from groupwise.experiment.layers import (
-    is_resolved,
-    lay,
-    lift,
-    objective_edits,
-    preset_of,
-    preset_table,
-    resolve_objective,
-    unfold,
-)
+from groupwise.experiment.hints import answered
+from groupwise.experiment.layers import refuse_length, stack, unfold
 from groupwise.experiment.outweighed import outweighed
 from groupwise.experiment.schema import Experiment, read
-from groupwise.experiment.spelling import as_written
-from groupwise.objective import Objective
+from groupwise.experiment.slots import is_resolved, preset_slots, without_preset, written
 from groupwise.processes import is_first_process
 
 log = logging.getLogger("groupwise")
@@ -122,89 +113,19 @@ def _read(source: Source, over: Mapping[str, Any], label: str) -> Experiment:
     try:
         return _loaded(source, over, label)
     except ConfigError as error:
-        raise as_written(error, (*source.layers, over), label) from None
+        raise answered(error, (*source.layers, over), label) from None
 
 
 def _loaded(source: Source, over: Mapping[str, Any], label: str) -> Experiment:
     folders = [*(file.parent for file in source.files), Path()]
-    written = zip((*source.layers, over), folders, strict=True)
-    layers = [part for layer, folder in written for part in unfold(lift(layer), folder)]
-    method = next((layer["method"] for layer in reversed(layers) if "method" in layer), "grpo")
-    if is_resolved(layers[0]) and layers[0].get("method", "grpo") != method:
-        # A resolved file states every slot of its method; only what differs from that method is a wish of its own.
-        layers[0] = {**layers[0], "objective": {"name": method, **objective_edits(layers[0])}}
-    # What a stage or a control sets is laid on what holds outside, whose kinds must be known before its layers meet.
-    outside = resolve_objective(_stacked(layers, method, {}, label), label)
-    tree = _stacked(layers, method, outside, label)
-    tree.setdefault("name", source.name)
-    return read(resolve_objective(tree, label), label)
-
-
-def _stacked(
-    layers: Sequence[Mapping[str, Any]], method: object, outside: Mapping[str, Any], source: str
-) -> dict[str, Any]:
-    """Layers on each other, the lowest first. Before the next one is laid on it, a table says its kind, so that naming
-    that kind again keeps its keys.
-    """
-    preset = preset_of(method, source)
-    tree: dict[str, Any] = {}
-    for layer in layers:
-        tree = lay(_emptied(_with_kinds(tree, preset, outside), layer), layer)
-    return tree
-
-
-def _emptied(tree: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """The table without the rewards, auxiliary terms, controls, ... of which the layer above says that there are none,
-    inside stages and controls too.
-    """
-    kept = without_emptied(Experiment, tree, over)
-    if isinstance(controls := kept.get("controls"), Mapping) and isinstance(changes := over.get("controls"), Mapping):
-        kept["controls"] = {name: _emptied_inside(entry, changes.get(name)) for name, entry in controls.items()}
-    if isinstance(kept.get("stages"), list) and isinstance(changes := over.get("stages"), Mapping):
-        kept["stages"] = [
-            _emptied_inside(entry, changes.get(entry.get("name"))) if isinstance(entry, Mapping) else entry
-            for entry in kept["stages"]
-        ]
-    return kept
-
-
-def _emptied_inside(entry: Any, over: Any) -> Any:
-    """A stage or a control, whose `set` is another experiment's table."""
-    below, above = (each.get("set") if isinstance(each, Mapping) else None for each in (entry, over))
-    if not isinstance(below, Mapping) or not isinstance(above, Mapping):
-        return entry
-    return {**entry, "set": without_emptied(Experiment, below, lift(above)) if above else {}}
-
-
-def _with_kinds(tree: Mapping[str, Any], preset: Objective, outside: Mapping[str, Any]) -> dict[str, Any]:
-    """The table with every kind stated: a slot's is the method's, another's the default one, and inside a `set` the one
-    that holds outside it.
-    """
-    filled = _filled(tree, preset, None)
-    if isinstance(stages := filled.get("stages"), list | tuple):
-        filled["stages"] = [_with_kinds_inside(stage, outside) for stage in stages]
-    if isinstance(controls := filled.get("controls"), Mapping):
-        filled["controls"] = {name: _with_kinds_inside(control, outside) for name, control in controls.items()}
-    return filled
-
-
-def _with_kinds_inside(entry: Any, outside: Mapping[str, Any]) -> Any:
-    """A stage or a control whose `set` states its kinds."""
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("set"), Mapping):
-        return entry
-    changes = lift(entry["set"])
-    slots = preset_of(changes["method"], "set") if "method" in changes else outside.get("objective")
-    return {**entry, "set": _filled(changes, slots, outside)}
-
-
-def _filled(
-    tree: Mapping[str, Any], slots: Objective | Mapping[str, Any] | None, below: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    filled = fill_kinds(Experiment, {key: value for key, value in tree.items() if key != "objective"}, below)
-    if "objective" in tree:
-        objective = tree["objective"]
-        filled["objective"] = fill_kinds(Objective, objective, slots) if isinstance(objective, Mapping) else objective
-    return filled
+    tables = (*source.layers, over)
+    refuse_length(tables)
+    layers = [layer for table, folder in zip(tables, folders, strict=True) for layer in unfold(written(table), folder)]
+    methods = {str(layer["method"]) for layer in layers if "method" in layer}
+    if is_resolved(tables[0]) and len(methods) > 1:
+        # A run's record states every slot; those of its method's preset do not outlast the method.
+        layers[0] = without_preset(layers[0])
+    return read({"name": source.name, **stack(layers)}, label)
 
 
 def edits(experiment: Experiment) -> dict[str, tuple[Any, Any]]:
@@ -217,6 +138,4 @@ def edits(experiment: Experiment) -> dict[str, tuple[Any, Any]]:
         >>> edits(load_experiment("language", ["method=dapo", "divergence.kind=none", "trust.high=0.3"]))["trust.high"]
         (0.28, 0.3)
     """
-    changed = difference(preset_table(experiment.method), experiment.objective.model_dump(mode="json"))
-    changed.pop("name", None)
-    return changed
+    return difference(preset_slots(experiment.method), experiment.objective.model_dump(mode="json", exclude={"name"}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from groupwise.experiment.layers import lift
 from groupwise.experiment.schema import Experiment
 
 
@@ -25,15 +24,15 @@ def outweighed(experiment: Experiment, over: Mapping[str, Any]) -> list[str]:
         >>> outweighed(load_experiment("source_001_progressive", over), over)
         ['train.max_grad_norm: stage full sets its own, which holds there; write stages.full.set.train.max_grad_norm=... as well']
     """  # noqa: E501
-    changes = {key: value for key, value in lift(over).items() if key not in ("stages", "controls")}
+    changes = {key: value for key, value in over.items() if key not in ("stages", "controls")}
     sampling = [stage for stage, span in zip(experiment.stages or (), experiment.spans, strict=False) if span.samples]
     said: list[str] = []
     for path in _leaves(changes):
         if path[-1] == "kind":
             continue
-        key = ".".join(path).removeprefix("objective.")
+        key = ".".join(path)
         for stage in sampling:
-            if _has(lift(stage.set), path) and not _has(_inside(over.get("stages"), stage.name), path):
+            if _has(stage.set, path) and not _has(_inside(over.get("stages"), stage.name), path):
                 said.append(
                     f"{key}: stage {stage.name} sets its own, which holds there; write"
                     f" stages.{stage.name}.set.{key}=... as well"
@@ -48,7 +47,7 @@ def _inside(stages: Any, name: str) -> dict[str, Any]:
         if isinstance(stages, Mapping)
         else stages or []
     )
-    return next((lift(stage.get("set", {})) for stage in listed if stage["name"] == name), {})
+    return next((stage.get("set", {}) for stage in listed if stage["name"] == name), {})
 
 
 def _leaves(tree: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

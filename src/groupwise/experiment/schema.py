@@ -7,12 +7,12 @@ from typing import Annotated, Any, final
 from pydantic import AfterValidator, Field, model_validator
 
 from groupwise.checkpoint.config import CheckpointConfig
-from groupwise.config import Config, ConfigError, Problem, json_schema, merge, nearest, validate, without_emptied
+from groupwise.config import Config, ConfigError, Problem, json_schema, merge, nearest, validate
 from groupwise.config.numbers import PerStep, Seed
 from groupwise.domain.kinds import AnyDomainConfig
 from groupwise.domain.protocol import CONSISTENCY
-from groupwise.experiment.layers import lift, objective_edits, resolve_objective
 from groupwise.experiment.object_record import ObjectRecord
+from groupwise.experiment.slots import SLOTS, below_objective, preset_slots, without_preset, written
 from groupwise.objective import Objective
 from groupwise.reference import ReferenceConfig, resolve_reference
 from groupwise.track.config import TrackConfig
@@ -156,8 +156,8 @@ class Experiment(Config):
         # Every stage is read now, so that a mistake in the last one is not found after hours of the first.
         spans = self.spans
         if self.controls and not any(span.samples for span in spans):
-            why = "they replace what samples, and no stage does (objective.policy_weight is 0 in all)"
-            raise ValueError(f"controls: {why}; remove [controls], or write controls={{}} behind the command")
+            why = "they replace what samples, and no stage does (policy_weight is 0 in all)"
+            raise ValueError(f"controls: {why}; remove [controls], or write controls=null behind the command")
         for name in self.controls:
             self.control(name)
         return self
@@ -175,8 +175,7 @@ class Experiment(Config):
         if not self.stages:
             return [self]
         return [
-            self._changed(f"stages.{stage.name}", lift(stage.set), stage.num_steps, name=stage.name)
-            for stage in self.stages
+            self._changed(f"stages.{stage.name}", stage.set, stage.num_steps, name=stage.name) for stage in self.stages
         ]
 
     def control(self, name: str) -> list[Experiment]:
@@ -193,12 +192,13 @@ class Experiment(Config):
         """
         spans = self.spans
         first = next(index for index, span in enumerate(spans) if span.samples)
-        changes = lift(self.controls[name].set)
+        changes = self.controls[name].set
         if "method" in changes:
             spans = [span.model_copy(update={"objective": Objective.preset(span.method)}) for span in spans]
         return [span._changed(f"controls.{name}", changes) for span in spans[first:]]
 
     def _changed(self, source: str, changes: dict[str, Any], num_steps: int | None = None, **more: str) -> Experiment:
+        changes = written(changes)
         self._refuse(source, [key for key in _WHOLE_RUN if key in changes])
         if (
             isinstance(domain := changes.get("domain"), dict)
@@ -212,12 +212,12 @@ class Experiment(Config):
                 else "a control trains for as long as the stages it replaces; remove it"
             )
             raise ConfigError(Problem(f"{source}.set.train.num_steps", f"has no effect; {advice}"))
-        tree = {**self.table(), "start": None, "stages": [], "controls": {}, **more}
+        tree = {**written(self.table()), "start": None, "stages": [], "controls": {}, **more}
         if num_steps is not None:
             tree["train"]["num_steps"] = num_steps
         if changes.get("method", self.method) != self.method:
-            tree["objective"] = objective_edits(tree)
-        span = read(resolve_objective(merge(without_emptied(Experiment, tree, changes), changes), source), source)
+            tree = {**preset_slots(changes["method"]), **without_preset(tree)}
+        span = read(merge(tree, changes), source)
         self._refuse(
             source,
             [
@@ -254,22 +254,20 @@ class Experiment(Config):
 
 
 def read(tree: dict[str, Any], source: str) -> Experiment:
-    """An experiment from a table in which the objective is resolved; errors name keys as they are written, without
-    `objective.`.
-
-    Its objective is named after the method, `+edited` where something differs from it.
+    """Returns an experiment from a table with every slot at its top; its objective is named after the method, `+edited`
+    where something differs from it.
 
     Args:
-        tree: an experiment's table, lifted.
+        tree: an experiment's table in the form that a person writes.
         source: what an error calls it.
 
     Raises:
         ConfigError: what is wrong, all at once.
     """
     try:
-        experiment = validate(Experiment, tree, source)
+        experiment = validate(Experiment, below_objective(tree), source)
     except ConfigError as error:
-        raise ConfigError([_as_written(problem) for problem in error.problems], source=source) from None
+        raise ConfigError([_short(problem) for problem in error.problems], source=source) from None
     preset = Objective.preset(experiment.method)
     same = experiment.objective.model_copy(update={"name": preset.name}) == preset
     objective = experiment.objective.model_copy(update={"name": preset.name if same else f"{preset.name}+edited"})
@@ -277,7 +275,7 @@ def read(tree: dict[str, Any], source: str) -> Experiment:
 
 
 def file_schema() -> dict[str, Any]:
-    """The JSON schema of an experiment *file*: slots of the objective may stand at the top, and what lies below the
+    """Returns the JSON schema of an experiment *file*: slots of the objective stand at the top, and what lies below the
     file may be left out anywhere.
 
     A file without `kind` in a table is of the kind below it, so a table fits when it fits any kind; names and types are
@@ -289,8 +287,8 @@ def file_schema() -> dict[str, Any]:
         (True, False)
     """
     schema = json_schema(Experiment, title="Groupwise experiment")
-    slots = dict(schema["$defs"]["Objective"]["properties"])
-    slots.pop("name")
+    slots = {slot: table for slot, table in schema["$defs"]["Objective"]["properties"].items() if slot != "name"}
+    del schema["properties"]["objective"]
     extends = {
         "type": "string",
         "description": "An experiment, by name or path, of which this file writes only the differences.",
@@ -326,15 +324,15 @@ def _partial(schema: Any) -> Any:
     return kept
 
 
-def _as_written(problem: Problem) -> Problem:
+def _short(problem: Problem) -> Problem:
     # What is said of the objective as a whole names its keys itself.
     names_itself = problem.path == "objective" and problem.message.split(" ")[0].split(".")[0] in Objective.model_fields
     path = "" if names_itself else problem.path.removeprefix("objective.")
     suggestion = problem.suggestion and problem.suggestion.removeprefix("objective.")
     key = path.split(" ")[0]
     if problem.message == "unknown key" and "." not in key and key == problem.path.split(" ")[0]:
-        allowed = (*problem.allowed, *(name for name in Objective.model_fields if name != "name"))
-        # A key of this very name in a table was meant rather than one of another name here.
+        allowed = (*(name for name in problem.allowed if name != "objective"), *SLOTS)
+        # Where a table has a key of this very name, that key was meant.
         elsewhere = suggestion if suggestion and "." in suggestion else None
         return Problem(path, problem.message, allowed, elsewhere or nearest(key, allowed))
     return Problem(path, problem.message, problem.allowed, suggestion)

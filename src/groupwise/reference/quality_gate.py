@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Literal, final
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field
 
 from groupwise.config.numbers import Positive
-from groupwise.reference.periodic import convert_source_names, show_source_names
 from groupwise.reference.rule import ReferenceRule
 
 
@@ -30,14 +29,10 @@ class QualityGateReference(ReferenceRule):
         (True, False, False)
     """
 
-    model_config = ConfigDict(json_schema_extra=show_source_names)
-
     kind: Literal["quality_gate"] = "quality_gate"
     sync_steps: Positive = 64
     alpha: float = Field(default=0.6, ge=0, le=1)
     margin: float = Field(default=0.02, ge=0)
-
-    _from_source = model_validator(mode="before")(convert_source_names)
 
     def refuses(self, reference_score: float | None, policy_score: float | None) -> bool:
         """Whether the policy has fallen too far below the reference to be mixed into it.

@@ -59,7 +59,7 @@ def ran(folder: Path, name: str, **overrides: Any) -> Path:
 
 def test_the_reference_takes_part_in_the_loss(tmp_path: Path) -> None:
     """It was made, mixed and never read: here its weight changes what is learned, and so does how it is mixed."""
-    mixing = {"kind": "periodic", "reference_model_mixup_alpha": 0.5, "reference_update_freq": 1}
+    mixing = {"kind": "periodic", "alpha": 0.5, "sync_steps": 1}
     runs = {
         "none": ran(tmp_path, "none", divergence={"kind": "none"}),
         "frozen": ran(tmp_path, "frozen", divergence={"beta": 5.0}),
