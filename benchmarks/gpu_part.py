@@ -168,7 +168,7 @@ def run_part(name: str, folder: Path, device: str, tiny: bool) -> Result:
         experiment = load_experiment(
             name, [*RUNS[name], *(SMALL[name] if tiny else []), f"train.device={device}", "track.console=none"]
         )
-    train(experiment, out)
+    train(experiment, out=out)
     # Gigabytes, and nothing that is measured.
     for heavy in ("model", "checkpoints", "controls"):
         shutil.rmtree(out / heavy, ignore_errors=True)

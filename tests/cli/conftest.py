@@ -54,4 +54,4 @@ def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished(tiny_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from groupwise import load_experiment, train
 
-    return train(load_experiment(tiny_file), tmp_path_factory.mktemp("runs") / "finished").folder.path
+    return train(load_experiment(tiny_file), out=tmp_path_factory.mktemp("runs") / "finished").folder.path

@@ -186,7 +186,8 @@ def test_a_file_of_the_users_is_not_asked_about(here: Path) -> None:
     ]
     (here / "mine.toml").write_text("\n".join(lines))
     (here / "soft.py").write_text(
-        "class Soft:\n    scope = 'decision'\n    def __call__(self, log_ratio, decisions): ...\n"
+        "from groupwise.objective.slot import TrustSlot\nclass Soft(TrustSlot):\n    scope = 'decision'\n"
+        "    def __call__(self, log_ratio, decisions): ...\n"
     )
     assert load_experiment(here / "mine.toml").train.callbacks == ["trap:f"]
     run = foreign(here, lambda table: None)

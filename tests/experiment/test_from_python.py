@@ -173,7 +173,7 @@ def test_an_argument_replaces_what_the_experiment_says_and_it_is_said_once(
         out=tmp_path / "run",
         controls=False,
         train={"prompts_per_step": 2},
-        **{"stages.grpo.num_steps": 1, "track.console": "lines", "stages.warm_up.cache": False},
+        **{"stages.grpo.num_steps": 1, "track.console": "lines"},
     )
     sentence = "rewards: the argument (has_digit) replaces domain.rewards of tiny (correct)"
     assert capsys.readouterr().out.count(sentence) == 1
@@ -190,7 +190,7 @@ def test_an_objective_is_taken_as_it_is(tiny: Path, tmp_path: Path) -> None:
         objective=objective,
         out=tmp_path / "run",
         controls=False,
-        **{"stages.grpo.num_steps": 1, "stages.warm_up.cache": False},
+        **{"stages.grpo.num_steps": 1},
     )
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["method"] == "dr_grpo"

@@ -21,6 +21,13 @@ def message(path: Path, *overrides: str) -> str:
     return str(caught.value)
 
 
+def test_an_empty_table_over_one_that_is_not_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"controls = \{\}: an empty table changes nothing; write controls=null"):
+        load_experiment("language", ["controls={}"])
+    assert load_experiment("language", ["controls=null"]).controls == {}
+    assert load_experiment("language", ["credit.temporal_decay={}"]).objective.credit.temporal_decay is not None
+
+
 @pytest.mark.parametrize("name", shipped())
 def test_every_shipped_experiment_is_valid_and_survives_being_saved(name: str, tmp_path: Path):
     experiment = load_experiment(name)

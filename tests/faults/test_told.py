@@ -24,7 +24,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tiny.toml").write_text(TINY)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GROUPWISE_CACHE", str(folder / "cache"))
-        return train(load_experiment(folder / "tiny.toml", ["controls=null"]), folder / "run").folder.path
+        return train(load_experiment(folder / "tiny.toml", ["controls=null"]), out=folder / "run").folder.path
 
 
 @pytest.fixture(autouse=True)

@@ -86,7 +86,9 @@ def test_a_prompt_longer_than_the_context(qwen: Path, tmp_path: Path, groupwise:
 def test_a_tokenizer_without_a_pad_token_pads_with_its_end(qwen: Path, tmp_path: Path) -> None:
     folder = without_tokens(qwen, tmp_path / "model", "pad_token")
     assert AutoTokenizer.from_pretrained(folder).pad_token is None
-    run, usual = (train(experiment(each), tmp_path / f"run-{each.parent.name}").folder.path for each in (folder, qwen))
+    run, usual = (
+        train(experiment(each), out=tmp_path / f"run-{each.parent.name}").folder.path for each in (folder, qwen)
+    )
     (before, first, _), (usual_before, usual_first, _) = rows(run), rows(usual)
     assert before == usual_before, "what stands where nothing is read changes nothing"
     # Gradients may differ: an embedding without a pad row trains all of its rows.
@@ -173,13 +175,13 @@ def test_a_disk_that_is_full_anywhere_loses_nothing(qwen: Path, tmp_path: Path, 
     chosen = experiment(
         qwen, "train.num_steps=3", "checkpoint.model_every=2", "track.rollouts_every=1", "track.tensorboard=true"
     )
-    untouched = train(chosen, tmp_path / "untouched").folder.path
+    untouched = train(chosen, out=tmp_path / "untouched").folder.path
     with mounted(tmp_path / "disk", f"size={size}k") as disk:
         with pytest.raises(
             StorageError,
             match=r"no space is left for it.*(complete; nothing before step|No earlier checkpoint of this run exists)",
         ):
-            train(chosen, disk / "run")
+            train(chosen, out=disk / "run")
         subprocess.run(["mount", "-o", "remount,size=8m", disk], check=True)
         assert resume(disk / "run").summary["steps"] == 3
         assert rows(disk / "run") == rows(untouched)

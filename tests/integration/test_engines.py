@@ -45,7 +45,7 @@ def test_generate_samples_an_adapter_under_top_p_and_a_correction(qwen: Path, tm
         "domain.sampling.top_p=0.8",
         "track.rollouts_every=1",
     )
-    run = train(chosen, tmp_path / "run").folder.path
+    run = train(chosen, out=tmp_path / "run").folder.path
     first, second = rows(run)[1:]
     assert first[GAP] > 0.01, "top-p at 0.8 leaves out much of a wide distribution"
     assert first["updates/taken"] == second["updates/taken"] == 1
@@ -73,7 +73,7 @@ def test_what_a_lagging_server_sampled_is_kept_beside_what_the_policy_says(qwen:
         # A correction weighs every decision by the policy over the server, cut at 2; a token that the server holds
         # likelier than the policy weighs less.
         run = train(
-            experiment(qwen, address, "method=dapo+tis", "domain.sampling.top_k=9"), tmp_path / "run"
+            experiment(qwen, address, "method=dapo+tis", "domain.sampling.top_k=9"), out=tmp_path / "run"
         ).folder.path
         assert all(row[GAP] > 0.01 and row["updates/taken"] == 1 for row in rows(run)[1:])
 
@@ -90,7 +90,7 @@ def test_conversations_over_an_engine_that_completes_prompts(qwen: Path, tmp_pat
         samples = sampled(open_domain(chosen))
         masked_out = (~samples.mask & (torch.arange(samples.mask.shape[1]) < samples.payload["length"][:, None])).any(1)
         assert masked_out.all(), "every game of two guesses has one answer in between"
-        run = train(chosen, tmp_path / "run").folder.path
+        run = train(chosen, out=tmp_path / "run").folder.path
     assert rows(run)[1]["updates/taken"] == 1
     member = rollouts(run, 1)[0]
     assert [message["role"] for message in member["messages"]] == ["assistant", "user", "assistant"]
@@ -106,12 +106,12 @@ def test_a_server_that_goes_away_is_named_and_the_run_goes_on_later(qwen: Path, 
             " concurrency = 1}"
         )
         chosen = experiment(qwen, address, "train.num_steps=3")
-        whole = train(chosen, tmp_path / "whole").folder.path
+        whole = train(chosen, out=tmp_path / "whole").folder.path
         # A step asks 12 times: the server fails in the second.
         server.requests.clear()
         server.spoil = lambda answer: answer if len(server.requests) < 18 else {"choices": []}
         with pytest.raises(EngineError, match=rf"http://127.0.0.1:{port} answered without token ids"):
-            train(chosen, tmp_path / "run")
+            train(chosen, out=tmp_path / "run")
         server.spoil = lambda answer: answer
         assert resume(tmp_path / "run").summary["steps"] == 3
     assert rows(tmp_path / "run") == rows(whole)

@@ -51,7 +51,7 @@ def model(request: pytest.FixtureRequest) -> Path:
 
 
 def test_a_folder_trains_and_comes_back_as_one(model: Path, tmp_path: Path) -> None:
-    run = train(experiment(model), tmp_path / "run").folder.path
+    run = train(experiment(model), out=tmp_path / "run").folder.path
     before, after = (AutoModelForCausalLM.from_pretrained(folder) for folder in (model, run / "model"))
     assert type(after) is type(before)
     assert AutoTokenizer.from_pretrained(run / "model").encode("sort 1 2 ?") == AutoTokenizer.from_pretrained(
@@ -75,9 +75,9 @@ def test_what_saves_memory_changes_no_gradient(model: Path, tmp_path: Path) -> N
     }
     # GPT-2 computes in fp64 throughout; Qwen3's norms and rotations go through fp32.
     atol = 1e-12 if "gpt2" in str(model) else 1e-6
-    expected = train(experiment(model, *usual), tmp_path / "usual").folder.path
+    expected = train(experiment(model, *usual), out=tmp_path / "usual").folder.path
     for name, settings in saving.items():
-        found = train(experiment(model, *usual, *settings), tmp_path / name).folder.path
+        found = train(experiment(model, *usual, *settings), out=tmp_path / name).folder.path
         # A limit below what the process holds already: one member at a time, which is said.
         assert {row.get("micro_batch_members") for row in rows(found)[1:]} == ({1} if name == "fitted" else {None})
         for tensor, value in weights(expected, 2).items():
@@ -126,7 +126,7 @@ def test_what_a_pass_will_take_is_foretold(model: Path) -> None:
 def test_an_adapter_trains_alone_against_its_base_and_is_saved_merged(model: Path, tmp_path: Path) -> None:
     run = train(
         experiment(model, *KL, "domain.model.lora.r=4", "optimiser.learning_rate=0.02", "train.num_steps=3"),
-        tmp_path / "run",
+        out=tmp_path / "run",
     ).folder.path
     trained = weights(run, 3)
     assert {name.split(".")[-3] for name in trained} == {"lora_A", "lora_B"}
@@ -165,7 +165,7 @@ def test_a_run_cut_off_goes_on_to_the_same_bits(qwen: Path, tmp_path: Path, sett
         "checkpoint.keep_last=9",
         "reference.kind=ema",
     ]
-    whole = train(experiment(qwen, *usual, *settings), tmp_path / "whole").folder.path
+    whole = train(experiment(qwen, *usual, *settings), out=tmp_path / "whole").folder.path
     run = cut_back(whole, 2, tmp_path / "run")
     assert resume(run).summary["steps"] == 4
     assert rows(run) == rows(whole)
@@ -183,12 +183,12 @@ def test_half_precision_weights_give_fp32_log_probs_and_say_what_they_lose(
     assert samples.old_log_prob.dtype == scored.dtype == torch.float32
     # The sampler's numbers are a rescoring's, up to the rounding of hidden states to 8 bits.
     assert (scored - samples.old_log_prob)[samples.mask].abs().max() < 0.2
-    run = train(chosen, tmp_path / "run").folder.path
+    run = train(chosen, out=tmp_path / "run").folder.path
     assert {value.dtype for value in load_file(run / "model" / "model.safetensors").values()} == {torch.bfloat16}
     assert "bfloat16 and are trained as they are" in capsys.readouterr().out
     train(
         experiment(qwen, "domain.model.dtype=bfloat16", "domain.model.lora.r=2", "track.console=lines"),
-        tmp_path / "adapter",
+        out=tmp_path / "adapter",
     )
     assert "trained as they are" not in capsys.readouterr().out, "an adapter's own weights are fp32"
 
@@ -214,7 +214,7 @@ def test_autocast_sees_every_update(qwen: Path, tmp_path: Path) -> None:
     assert torch.equal(within, afresh)
     assert not torch.equal(within, before)
     run, exact = (
-        train(each, tmp_path / name).folder.path
+        train(each, out=tmp_path / name).folder.path
         for name, each in (("run", chosen), ("exact", experiment(qwen, "train.updates_per_batch=3")))
     )
     assert {value.dtype for value in weights(run, 2).values()} == {torch.float32}
@@ -226,7 +226,7 @@ def test_autocast_sees_every_update(qwen: Path, tmp_path: Path) -> None:
 def test_truncated_sampling_under_a_correction(qwen: Path, tmp_path: Path, overlay: str) -> None:
     run = train(
         experiment(qwen, f"method=dapo+{overlay}", "domain.sampling.top_p=0.8", "domain.sampling.top_k=40"),
-        tmp_path / "run",
+        out=tmp_path / "run",
     ).folder.path
     for row in rows(run)[1:]:
         # What was left holds at least 0.8 of the mass where top-p cut, and less where only 40 tokens may be.
@@ -236,7 +236,9 @@ def test_truncated_sampling_under_a_correction(qwen: Path, tmp_path: Path, overl
 
 def test_a_scheduled_temperature_is_stored_with_what_it_sampled(qwen: Path, tmp_path: Path) -> None:
     course = "domain.sampling_schedule.temperature={kind = 'linear', start = 1.6, end = 0.4, num_steps = 4}"
-    run = train(experiment(qwen, course, "track.rollouts_every=1", "train.num_steps=3"), tmp_path / "run").folder.path
+    run = train(
+        experiment(qwen, course, "track.rollouts_every=1", "train.num_steps=3"), out=tmp_path / "run"
+    ).folder.path
     told = [row["settings/temperature"] for row in rows(run)[1:]]
     assert told == pytest.approx([1.6, 1.3, 1.0])
     assert [rollouts(run, step)[0]["settings"]["temperature"] for step in (1, 2, 3)] == told
@@ -280,7 +282,7 @@ def test_chats_from_a_file(qwen: Path, tmp_path: Path, ending: str) -> None:
     ]
     asked = prompt.columns["prompt"][0]["content"]
     assert domain.tokenizer.decode(ids) == f"<|system|>be brief<|end|><|user|>{asked}<|end|><|assistant|>"
-    member = rollouts(train(chosen, tmp_path / "run").folder.path, 1)[0]
+    member = rollouts(train(chosen, out=tmp_path / "run").folder.path, 1)[0]
     assert member["prompt"][0]["role"] == "user"
     assert set(member["rewards"]) == {"digits", "correct"}
 
@@ -292,7 +294,7 @@ def test_a_task_of_reasoning_gym(qwen: Path, tmp_path: Path) -> None:
         "parameters": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1},
     }
     chosen = experiment(qwen, domain={"data": {"source": task}, "rewards": {"solved": {"kind": "reasoning_gym"}}})
-    row = rows(train(chosen, tmp_path / "run").folder.path)[1]
+    row = rows(train(chosen, out=tmp_path / "run").folder.path)[1]
     assert 0 <= row["rewards/solved/mean"] <= 1
     assert row["updates/taken"] == 1
 
@@ -330,7 +332,7 @@ def test_own_rewards_and_callbacks_from_the_working_directory(
         *own,
         domain={"rewards": {"digits": None, "patient": {"kind": "callable", "path": "own_functions:patient"}}},
     )
-    result = train(chosen, "run")
+    result = train(chosen, out="run")
     assert result.summary["steps"] == 3
     found = [row for row in rows(result.folder.path) if "reward" in row]
     assert [(row["step"], row["reward"]) for row in found] == sys.modules["own_functions"].SEEN
@@ -347,7 +349,7 @@ def test_ending_early_keeping_the_best_and_tensorboard(qwen: Path, tmp_path: Pat
         "train.metric=sampled/digits",
     ]
     run = train(
-        experiment(qwen, *settings, "optimiser.learning_rate=0.3", "track.tensorboard=true"), tmp_path / "run"
+        experiment(qwen, *settings, "optimiser.learning_rate=0.3", "track.tensorboard=true"), out=tmp_path / "run"
     ).folder.path
     scores = [row["eval/sampled/digits"] for row in rows(run)]
     best = scores.index(max(scores))
@@ -379,7 +381,7 @@ def test_references_follow_the_policy(
         "checkpoint.keep_last=9",
         "train.num_steps=3",
     ]
-    run = train(experiment(qwen, *settings, *(LORA[:1] if adapter else [])), tmp_path / "run").folder.path
+    run = train(experiment(qwen, *settings, *(LORA[:1] if adapter else [])), out=tmp_path / "run").folder.path
     expected = weights(run, 0)
     for step, share in enumerate(shares, 1):
         policy = weights(run, step)
@@ -411,7 +413,7 @@ def test_stages_change_what_they_name_and_keep_the_rest(qwen: Path, tmp_path: Pa
         },
     ]
     chosen = experiment(qwen, stages=stages, domain={"demonstrations": {"num": 8}})
-    run = train(chosen, tmp_path / "run").folder.path
+    run = train(chosen, out=tmp_path / "run").folder.path
     # A stage that samples otherwise is measured otherwise, and begins with a measurement of its own.
     begun = [(row["step"], row["stage"]) for row in rows(run) if "learning_rate" not in row]
     assert begun == [(0, "warm_up"), (2, "short"), (4, "long")]
@@ -470,7 +472,7 @@ def test_a_judge_that_hangs_in_evaluation_is_left_out_counted_and_said(
 ) -> None:
     judge = {"kind": "callable", "path": "tests.integration.small:slow", "role": "judge", "timeout_seconds": 0.05}
     chosen = experiment(qwen, "train.num_steps=1", "track.console=lines", domain={"rewards": {"slow": judge}})
-    result = train(chosen, tmp_path / "run")
+    result = train(chosen, out=tmp_path / "run")
     found = rows(result.folder.path)
     assert [row["eval/rewards/slow/num_timeout"] for row in found] == [8, 8], "four greedy and four sampled completions"
     assert not any("slow" in name and "num_timeout" not in name for row in found for name in row)

@@ -67,7 +67,7 @@ def numbers(row: Mapping[str, Any], leave: Sequence[str]) -> dict[str, float]:
 )
 def test_two_processes_train_as_one_and_one_of_them_speaks(gpt2: Path, tmp_path: Path, more: list[str]) -> None:
     settings = [*SETTINGS, *more]
-    one = train(experiment(gpt2, *settings), tmp_path / "one").folder.path
+    one = train(experiment(gpt2, *settings), out=tmp_path / "one").folder.path
     done = in_two_processes(gpt2.parent / "small.toml", *settings, folder=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Warning" not in done.stderr
@@ -164,7 +164,7 @@ def ended(process: Any) -> int:
 
 @pytest.fixture(scope="module")
 def untouched(qwen: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return everything(train(experiment(qwen, *LONG), tmp_path_factory.mktemp("untouched") / "run").folder.path)
+    return everything(train(experiment(qwen, *LONG), out=tmp_path_factory.mktemp("untouched") / "run").folder.path)
 
 
 @pytest.mark.parametrize("start", [forked, pytest.param(spawned, marks=pytest.mark.slow)])

@@ -222,7 +222,6 @@ class RemoteToy(ToyDomain):
         self.learner = RemoteLearner(process, states)
 
     save = Domain.save
-    fingerprint = Domain.fingerprint
 
     def sample(
         self,

@@ -107,7 +107,7 @@ def table(case: Case, model: Path, corpus: Path) -> dict[str, Any]:
     return {
         "method": case.method,
         "seed": numbers.seed,
-        "objective": objective,
+        **objective,
         "domain": {
             "kind": "language",
             "model": {"kind": "pretrained", "path": str(model), "dtype": "float64", "lora": lora},

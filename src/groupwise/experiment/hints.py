@@ -21,7 +21,7 @@ def answered(error: ConfigError, layers: Sequence[Mapping[str, Any]], source: st
     Example:
         >>> error = ConfigError(Problem("train.epsilon = 0.2", "unknown key", ("num_steps",)))
         >>> print(answered(error, [], "a.toml"))
-        a.toml: train.epsilon = 0.2: unknown key; source 002's train.epsilon=0.2 is written trust.low=0.2 trust.high=0.2 here
+        a.toml: train.epsilon = 0.2: unknown key; source 002's train.epsilon=0.2 is written trust.kind=clip trust.low=0.2 trust.high=0.2 here
     """  # noqa: E501
     return ConfigError([_answered(problem, layers) for problem in error.problems], source=error.source or source)
 

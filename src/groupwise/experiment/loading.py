@@ -97,10 +97,25 @@ def read_experiment(name: str | Path, overrides: Sequence[str] | Mapping[str, An
         return _read(*_found(name, overrides))
 
 
+def _refuse_empty(over: Mapping[str, Any], below: Mapping[str, Any], prefix: str = "") -> None:
+    """Refuses an empty table over one that is not: laid on it, it changes nothing."""
+    for key, value in over.items():
+        table = below.get(key)
+        if not isinstance(value, Mapping) or not isinstance(table, Mapping) or not table:
+            continue
+        if not value:
+            raise ConfigError(
+                f"{prefix}{key} = {{}}: an empty table changes nothing; write {prefix}{key}=null to take away what is"
+                f" there ({', '.join(map(str, list(table)[:5]))})"
+            )
+        _refuse_empty(value, table, f"{prefix}{key}.")
+
+
 def _found(name: str | Path, overrides: Sequence[str] | Mapping[str, Any]) -> tuple[Source, dict[str, Any], str]:
     source = find(name)
     over = parse_overrides(overrides) if not isinstance(overrides, Mapping) else dict(overrides)
     check_plain(over, "changes")
+    _refuse_empty(over, source.tree)
     label = (
         str(name)
         if not over

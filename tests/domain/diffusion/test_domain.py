@@ -1,22 +1,16 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.domain.diffusion.models.tiny import saved
 from tests.domain.diffusion.small import EVERYTHING, config, domain, gradient, nudge, sampled
 
 from groupwise.config import ConfigError
 from groupwise.domain.base import Domain
 from groupwise.domain.diffusion.domain import DiffusionDomain, clip_remark
-from groupwise.domain.diffusion.model import Pretrained
 from groupwise.domain.diffusion.models.files import settings_of
-from groupwise.domain.diffusion.models.pipeline import open_pipeline
 from groupwise.domain.diffusion.sampler import Step
 from groupwise.domain.protocol import ComparesExactly, Prompt, Samples
 from groupwise.records import Scored
@@ -308,54 +302,11 @@ def test_what_is_saved_is_a_diffusers_folder_that_predicts_the_same(small: Diffu
     assert again.evaluate(streams=Streams(0)).metrics == small.evaluate(streams=Streams(0)).metrics
 
 
-def test_the_fingerprint_is_of_what_a_warm_up_depends_on(small: DiffusionDomain) -> None:
-    first = small.fingerprint()
-    nudge(small)
-    assert small.fingerprint() == first, "of the model as it was loaded"
-    assert domain().fingerprint() == first
-    assert domain({"data": {"source": {"kind": "digits", "wrong_labels": 0.1}}}).fingerprint() != first
-    assert domain({"model": {"seed": 4}}).fingerprint() != first
-    assert domain({"demonstrations": {"times": "logit_normal"}}).fingerprint() != first
-
-
-ELSEWHERE = """
-from pathlib import Path
-import torch
-from tests.domain.diffusion.small import domain
-from groupwise.domain.diffusion.model import Pretrained
-from groupwise.domain.diffusion.models.files import settings_of
-from groupwise.domain.diffusion.models.pipeline import open_pipeline
-pipeline = open_pipeline(Pretrained(path={path!r}, size=(16, 8)), "uniform", torch.device("cpu"))
-print(domain().fingerprint(), pipeline.fingerprint())
-"""
-
-
 def test_what_diffusers_notes_for_itself_is_no_setting(small: DiffusionDomain) -> None:
     noted = small.module.config["_use_default_values"]
     assert len(noted) > 1
     assert not {"_use_default_values", "_diffusers_version"} & settings_of(small.module).keys()
     assert settings_of(small.module)["num_layers"] == 1
-
-
-@pytest.mark.slow
-def test_the_fingerprint_is_the_same_in_every_process(tmp_path: Path, small: DiffusionDomain) -> None:
-    """diffusers keeps a list of what was left at its default in the order of a set, which every process has
-    its own of.
-    """
-    path = str(saved("StableDiffusionPipeline", tmp_path))
-    pipeline = open_pipeline(Pretrained(path=path, size=(16, 8)), "uniform", torch.device("cpu"))
-    root = Path(__file__).resolve().parents[3]
-    command = [sys.executable, "-c", ELSEWHERE.format(path=path)]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=root,
-        env=os.environ | {"PYTHONHASHSEED": "7"},
-        timeout=120,
-    )
-    assert done.stdout.split()[-2:] == [small.fingerprint(), pipeline.fingerprint()]
 
 
 def test_a_stage_may_change_all_but_the_model(small: DiffusionDomain) -> None:

@@ -257,22 +257,6 @@ def test_settings_of_a_stage_keep_the_model(build, config):
         domain.adapted(config(model={"shape": {"hidden_size": 32}}))
 
 
-def test_fresh_weights_follow_the_runs_seed_and_the_fingerprint_everything(build, config):
-    first = build()
-    before = first.fingerprint()
-    assert build().fingerprint() == before
-    with torch.no_grad():
-        next(first.module.parameters()).add_(1.0)
-    assert first.fingerprint() == before, "it is of the model as it was loaded"
-    others = [
-        config().open(streams=Streams(1)),
-        build(demonstrations={"num": 13}),
-        build(model={"seed": 7}),
-        build(data={"seed": 1}),
-    ]
-    assert len({before, *(each.fingerprint() for each in others)}) == 5
-
-
 def test_the_saved_folder_is_plain_transformers(build, tmp_path):
     domain = build()
     domain.save(tmp_path)

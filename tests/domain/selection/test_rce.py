@@ -132,11 +132,3 @@ def test_a_field_that_was_not_recorded_is_named(tmp_path: Path) -> None:
     domain = domain_of(rce=recorded(tmp_path), rewards={"vqa": {"kind": "vqa", "mode": {"kind": "legacy"}}})
     with pytest.raises(RewardError, match=r"query 'train-\d+' has no 'info'"):
         domain.demonstrations(6, streams=Streams(0), step=0)
-
-
-def test_what_a_warm_up_depends_on_changes_its_fingerprint(tmp_path: Path) -> None:
-    prints = {
-        domain_of(**keys).fingerprint()
-        for keys in ({}, {"rce": {}}, {"rce": {"tau": 1.0}}, {"rce": {}, "random_shots": True})
-    }
-    assert len(prints) == 4

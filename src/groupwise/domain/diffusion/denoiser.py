@@ -117,12 +117,6 @@ class Denoiser(Protocol):
         """Decodes latents as images `[N, C, H, W]` in [0, 1], fp32, C 1 or 3, without gradient."""
         ...
 
-    def fingerprint(self) -> str:
-        """Hashes everything that an untrained model's predictions depend on: weights as loaded, configuration,
-        scheduler.
-        """
-        ...
-
     def save(self, folder: Path) -> None:
         """Writes the model in diffusers' folder format."""
         ...

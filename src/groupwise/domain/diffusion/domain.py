@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -321,16 +320,6 @@ class DiffusionDomain(Domain):
             record = {"prompt": prompt.columns["prompt"], "key": prompt.key, "image": samples.payload["images"][row]}
             described.append(record | {"settings": dict(samples.settings)})
         return described
-
-    def fingerprint(self) -> str:
-        """Hashes the model as it was loaded, the images to learn from, and their prompts."""
-        digest = hashlib.blake2b(digest_size=16)
-        digest.update(self.denoiser.fingerprint().encode())
-        digest.update(repr(self.config.demonstrations).encode())
-        if self._splits.images is not None:
-            digest.update(self._splits.images.tobytes())
-        digest.update(repr([prompt.key for prompt in self._splits.image_prompts]).encode())
-        return digest.hexdigest()
 
     def save(self, folder: Path) -> None:
         """Writes the model in diffusers' folder format."""

@@ -76,11 +76,9 @@ class LanguageDomain(Domain):
         splits = parent._splits if parent is not None and same_data else split(config.data, config.demonstrations)
         self._splits, self._shares_policy = splits, parent is not None
         if parent is not None:
-            self.policy, self._weights_hash = parent.policy.adapted(config.engine), parent._weights_hash
+            self.policy = parent.policy.adapted(config.engine)
         else:
             self.policy = open_policy(config, splits, streams, torch.device(device)) if policy is None else policy
-            # The hash is taken before anything is trained; only the cache of a supervised stage asks for it.
-            self._weights_hash = self.policy.learner.fingerprint() if splits.demonstrations else ""
         self.learner, self.supplies, self.tokenizer = self.policy.learner, self.policy.supplies, self.policy.tokenizer
         if isinstance(self.policy, LocalPolicy):
             self.module = self.policy.module

@@ -4,7 +4,6 @@ the live network.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,6 @@ from groupwise.domain.restoration.policy import Pixels
 from groupwise.domain.restoration.side_by_side import side_by_side
 from groupwise.domain.restoration.source.base import Picture, Pictures, as_float
 from groupwise.domain.restoration.tiles import restore
-from groupwise.learner.hashing import hash_weights
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
 from groupwise.streams import Streams
@@ -65,7 +63,6 @@ class RestorationDomain(Domain):
         self.module = (
             loading.open_network(config.model, streams, torch.device(device)) if parent is None else parent.module
         )
-        self._loaded = hash_weights(self.module) if parent is None else parent._loaded
         self._policy = config.policy.open()
         self.unit, self.supplies = self._policy.unit, self._policy.supplies
         self._train = self._pictures.train[: config.num_train]
@@ -299,23 +296,6 @@ class RestorationDomain(Domain):
             }
             for place, row in enumerate(rows.tolist())
         ]
-
-    def fingerprint(self) -> str:
-        """Hashes the network as it was loaded, the images and their degradation."""
-        digest = hashlib.blake2b(digest_size=16)
-        digest.update(self._loaded.encode())
-        digest.update(
-            repr(
-                (self.config.degrade, self.config.fresh, self.config.patch, self.config.seed, self.config.supervised)
-            ).encode()
-        )
-        for picture in self._train:
-            digest.update(picture.key.encode())
-            digest.update(np.ascontiguousarray(as_float(picture.clean)).tobytes())
-            digest.update(
-                b"" if picture.degraded is None else np.ascontiguousarray(as_float(picture.degraded)).tobytes()
-            )
-        return digest.hexdigest()
 
     def save(self, folder: Path) -> None:
         """Writes weights as safetensors and the architecture beside them; see `loading.save`."""

@@ -4,7 +4,6 @@ under the live policy.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +34,6 @@ from groupwise.domain.selection.selector_evaluation import pooled, selected_choi
 from groupwise.domain.selection.source.base import check, distinct_pools
 from groupwise.domain.selection.store import store
 from groupwise.domain.selection.task_model.cache import CachedTaskModel
-from groupwise.learner.hashing import hash_weights
 from groupwise.records import Scored
 from groupwise.reward import Rewards, RewardTable
 from groupwise.streams import Streams
@@ -87,7 +85,6 @@ class SelectionDomain(Domain):
             if parent is None
             else parent.module
         )
-        self._loaded = hash_weights(self.module) if parent is None else parent._loaded
         questions = self._questions
         if parent is not None and same_questions:
             self._table = parent._table
@@ -347,33 +344,6 @@ class SelectionDomain(Domain):
                 )
             )
         return descriptions
-
-    def fingerprint(self) -> str:
-        """Returns a hash of the policy as it was loaded, the questions and the task model."""
-        hasher = hashlib.blake2b(digest_size=16)
-        hasher.update(self._loaded.encode())
-        hasher.update(self._task_model.fingerprint().encode())
-        hasher.update(repr((self.config.shots, self.config.stop, self.config.order, self.config.accuracy)).encode())
-        # A warm-up on candidates depends on their rewards.
-        hasher.update(
-            b""
-            if self.config.rce is None
-            else self.config.model_dump_json(include={"rce", "rewards", "prefix", "random_shots"}).encode()
-        )
-        hasher.update(b"" if self._candidates is None else self._candidates.fingerprint().encode())
-        for query in self._questions.train:
-            hasher.update(
-                "\x1f".join(
-                    [
-                        query.id,
-                        query.question,
-                        *query.answers,
-                        *(f"{example.id}\x1e{example.answer}" for example in query.pool),
-                    ]
-                ).encode()
-            )
-            hasher.update(query.embedding.tobytes())
-        return hasher.hexdigest()
 
     def save(self, folder: Path) -> None:
         """Writes the weights as safetensors, and `policy.json` with the sizes and the order."""

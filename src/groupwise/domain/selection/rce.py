@@ -4,7 +4,6 @@ candidates.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, final
@@ -152,17 +151,6 @@ class CandidateSource:
             },
             auxiliary_count={"supervised": weight},
         )
-
-    def fingerprint(self) -> str:
-        """Returns a hash of the recorded candidates; empty where candidates are drawn."""
-        if not self._recorded:
-            return ""
-        rows = [
-            (query, candidate.picks, sorted(candidate.fields.items()))
-            for query, candidates in sorted(self._recorded.items())
-            for candidate in candidates
-        ]
-        return hashlib.blake2b(repr(rows).encode(), digest_size=16).hexdigest()
 
     def _sampled(
         self, order: Sequence[Query], size: int, streams: Streams, step: int

@@ -4,8 +4,6 @@ and `UNet2DModel` of diffusers.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, final
@@ -16,7 +14,7 @@ from torch import Tensor, nn
 from groupwise.config import ConfigError, read_json
 from groupwise.domain.diffusion.denoiser import Condition
 from groupwise.domain.diffusion.model import Scratch
-from groupwise.domain.diffusion.models.files import settings_of, stored_dtype
+from groupwise.domain.diffusion.models.files import stored_dtype
 from groupwise.domain.diffusion.noise_schedule import (
     Parametrisation,
     Schedule,
@@ -24,7 +22,6 @@ from groupwise.domain.diffusion.noise_schedule import (
     read_parametrisation,
     read_schedule,
 )
-from groupwise.learner.hashing import hash_weights
 from groupwise.processes import is_out_of_memory
 
 Spacing = Literal["uniform", "scheduler"]
@@ -57,7 +54,6 @@ class BareDenoiser:
         # A scheduler that cannot be read is refused now.
         read_schedule(scheduler, 2, spacing=spacing)
         self.parametrisation: Parametrisation = read_parametrisation(scheduler)
-        self._initial_hash = _hash(module, scheduler)
 
     @property
     def device(self) -> torch.device:
@@ -120,10 +116,6 @@ class BareDenoiser:
     def decode(self, latents: Tensor) -> Tensor:
         """Scales latents to pixels in [0, 1]."""
         return (latents.float() / 2 + 0.5).clamp(0, 1)
-
-    def fingerprint(self) -> str:
-        """Returns the hash of the weights as they were at first, the configuration and the scheduler."""
-        return self._initial_hash
 
     def save(self, folder: Path) -> None:
         """Writes `transformer/` or `unet/` and `scheduler/`, both in diffusers' format."""
@@ -240,11 +232,3 @@ def _plain(value: Any) -> Any:
 
 def _is_dit(module: nn.Module) -> bool:
     return type(module).__name__ == "DiTTransformer2DModel"
-
-
-def _hash(module: nn.Module, scheduler: Any) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    configuration = [settings_of(module), settings_of(scheduler)]
-    digest.update(json.dumps(configuration, sort_keys=True, default=str).encode())
-    digest.update(hash_weights(module).encode())
-    return digest.hexdigest()

@@ -4,7 +4,6 @@ pipelines is their `Family`.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,7 @@ from groupwise.domain.diffusion.models import autoencoder
 from groupwise.domain.diffusion.models.bare import Spacing
 from groupwise.domain.diffusion.models.dit import DiT
 from groupwise.domain.diffusion.models.family import Family
-from groupwise.domain.diffusion.models.files import settings_of, stored_dtype
+from groupwise.domain.diffusion.models.files import stored_dtype
 from groupwise.domain.diffusion.models.flux import Flux
 from groupwise.domain.diffusion.models.lora import Adapted, load_lora, save_lora
 from groupwise.domain.diffusion.models.quiet import quiet
@@ -34,7 +33,6 @@ from groupwise.domain.diffusion.noise_schedule import (
     read_parametrisation,
     read_schedule,
 )
-from groupwise.learner.hashing import hash_weights
 
 FAMILIES: dict[str, Family] = {
     family.pipeline: family for family in (StableDiffusion(), StableDiffusionXL(), DiT(), StableDiffusion3(), Flux())
@@ -79,7 +77,6 @@ class PipelineDenoiser:
         self._flow = is_flow(pipe.scheduler)
         self.schedule(2)
         self.parametrisation: Parametrisation = read_parametrisation(pipe.scheduler)
-        self._initial_hash: str | None = None
         self.module: nn.Module = self._denoiser if model.lora is None else Adapted(self._denoiser, model.lora)
 
     @property
@@ -164,22 +161,6 @@ class PipelineDenoiser:
     def decode(self, latents: Tensor) -> Tensor:
         """Decodes images in [0, 1], fp32."""
         return autoencoder.decode(self.pipe.vae, self.family.unpack(self.pipe, latents, self.size))
-
-    def fingerprint(self) -> str:
-        """Hashes the denoiser's weights (as they are at the first call), all configurations, and the settings of the
-        model.
-        """
-        if self._initial_hash is None:
-            digest = hashlib.blake2b(digest_size=16)
-            component_settings = {name: settings_of(part) for name, part in self.pipe.components.items()}
-            digest.update(
-                json.dumps(
-                    [component_settings, self._model.model_dump(mode="json")], sort_keys=True, default=str
-                ).encode()
-            )
-            digest.update(hash_weights(self.module).encode())
-            self._initial_hash = digest.hexdigest()
-        return self._initial_hash
 
     def save(self, folder: Path) -> None:
         """Writes the whole pipeline in diffusers' format; of a model with an adapter only the adapter's weights, and
