@@ -244,7 +244,7 @@ def test_a_length_that_no_stage_reads_is_an_error_in_a_file_too(tmp_path: Path):
     assert [span.train.num_steps for span in load_experiment(tmp_path / "stage.toml").spans] == [600, 20]
     assert (
         load_experiment(
-            "language", {"stages": [], "controls": {}, "domain": {"demonstrations": None}, "train": {"num_steps": 7}}
+            "language", {"stages": [], "controls": None, "domain": {"demonstrations": None}, "train": {"num_steps": 7}}
         )
         .spans[0]
         .train.num_steps

@@ -42,7 +42,6 @@ TINY = {
         "evaluate_every": 2,
     },
     "stages": {"warm_up": {"num_steps": 3}, "grpo": {"num_steps": 5}},
-    "controls": {},
     "checkpoint": {"every": 2},
     "track": {"console": "none", "rollouts_every": 1},
 }
