@@ -15,7 +15,7 @@ import pytest
 from groupwise import extras
 from groupwise.config import ConfigError
 
-DOMAIN = Path(__file__).parent / "domain" / "own"
+DOMAIN = Path(__file__).parent / "domain" / "callable"
 """A domain outside the package, with its experiment."""
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 EXAMPLE = re.search(r"```python\n(import torch\n.*?)```", README, re.DOTALL)

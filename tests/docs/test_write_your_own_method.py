@@ -145,6 +145,6 @@ def test_a_new_kind_is_covered_the_moment_it_is_in_the_union(tmp_path: Path) -> 
     assert "failed" not in stated, stated[-2000:]
     # A region that breaks a law is caught without a test of its own.
     (slot / "soft_clip.py").write_text(
-        FILES["soft_clip.py"].replace("ratio.detach() - 1) > 0", "ratio.detach().roll(1, 1) - 1) > 0"), encoding="utf-8"
+        file.replace("ratio.detach() - 1) > 0", "ratio.detach().roll(1, 1) - 1) > 0"), encoding="utf-8"
     )
     assert "failed" in laws("-k", "soft_clip and not slow")

@@ -25,6 +25,7 @@ def test_an_empty_table_over_one_that_is_not_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"controls = \{\}: an empty table changes nothing; write controls=null"):
         load_experiment("language", ["controls={}"])
     assert load_experiment("language", ["controls=null"]).controls == {}
+    assert load_experiment("guess_the_number", ["controls=null"]).controls == {}, "there are none to take away"
     assert load_experiment("language", ["credit.temporal_decay={}"]).objective.credit.temporal_decay is not None
 
 

@@ -215,11 +215,12 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
     other_method = "dapo" if config["method"] != "dapo" else "grpo"
     kind = config["domain"]["kind"]
     ask = (config_class(kind) if DOMAINS.can_read(kind) else DomainConfig).sample_hint
+    warm_start = f" start={place}" if RunFolder(run).warm_up.is_dir() else ""
     steps = {
         ask: f"sample {place}" + (f" --prompt {prompt}" if prompt else ""),
         "what its metrics say": f"doctor {place}",
         "one page with its curves and groups": f"report {place}",
-        "another method on the same task (`groupwise methods`)": f"train {name} method={other_method}",
+        "another method on the same task (`groupwise methods`)": f"train {name} method={other_method}{warm_start}",
         "which one is better, with intervals": (
             f"compare {name} --vary method={shlex.quote(config['method'])},{other_method} --seeds 3"
         ),

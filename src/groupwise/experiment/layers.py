@@ -48,7 +48,8 @@ def stack(layers: Sequence[Mapping[str, Any]]) -> Tree:
         if "stages" in layer:
             tree["stages"] = _stages(tree.get("stages"), layer["stages"])
         if "controls" in layer:
-            tree["controls"] = merge(tree, {"controls": layer["controls"]}).get("controls", {})
+            controls = merge(tree, {"controls": layer["controls"]}).get("controls")
+            tree["controls"] = {} if controls is None else controls
     return tree
 
 
