@@ -122,14 +122,10 @@ class AdmissionSlot(Slot):
         """
 
 
-class SmoothingSlot(Slot):
-    """Maps the log-ratios of a member to smoothed ones, with gradient."""
+class LogRatioSlot(Slot):
+    """Maps log-ratios to log-ratios, with gradient: what smoothings and ratios share."""
 
     scope: ClassVar[str]
-
-    @abstractmethod
-    def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
-        """Returns `log r' [B, T]`, finite where the mask is false."""
 
     def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
         """Returns the decisions that the gradient of these terms reaches: their own, or all of their member.
@@ -139,6 +135,14 @@ class SmoothingSlot(Slot):
             decisions: without gradient.
         """
         return terms if self.scope == "decision" else whole_member(terms, decisions)
+
+
+class SmoothingSlot(LogRatioSlot):
+    """Maps the log-ratios of a member to smoothed ones."""
+
+    @abstractmethod
+    def __call__(self, decisions: Decisions) -> Float[Tensor, "B T"]:
+        """Returns `log r' [B, T]`, finite where the mask is false."""
 
     def measure(self, decisions: Decisions, smoothed: Float[Tensor, "B T"]) -> Mapping[str, Statistic]:
         """Returns the metrics of the piece.
@@ -150,10 +154,9 @@ class SmoothingSlot(Slot):
         return {}
 
 
-class RatioSlot(Slot):
+class RatioSlot(LogRatioSlot):
     """Turns log-ratios into one level a decision, or one a member broadcast over its decisions."""
 
-    scope: ClassVar[str]
     shared_gradient: ClassVar[bool] = False
     """True where all decisions of a member share one gradient, so that a credit of mean one would cancel."""
     constant_level: ClassVar[bool] = False
@@ -173,15 +176,6 @@ class RatioSlot(Slot):
             log_ratio: smoothed.
             decisions: of the same shape.
         """
-
-    def reach(self, terms: Bool[Tensor, "B T"], decisions: Decisions) -> Bool[Tensor, "B T"]:
-        """Returns the decisions that the gradient of these terms reaches: their own, or all of their member.
-
-        Args:
-            terms: those that carry gradient.
-            decisions: without gradient.
-        """
-        return terms if self.scope == "decision" else whole_member(terms, decisions)
 
     def measure(self, log_level: Float[Tensor, "B T"], decisions: Decisions) -> Mapping[str, Statistic]:
         """Returns the metrics of the piece.
