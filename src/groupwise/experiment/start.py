@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from groupwise.config import ConfigError, difference, read_json
 from groupwise.experiment.schema import Experiment
-from groupwise.runs import RunFolder
+from groupwise.runs.folder import run_to_start_from
 
 
 def check_start(experiment: Experiment) -> None:
@@ -21,12 +20,7 @@ def check_start(experiment: Experiment) -> None:
     """
     if experiment.start is None:
         return
-    folder = RunFolder(Path(experiment.start))
-    if not folder.is_run:
-        raise ConfigError(
-            f"start = {experiment.start!r}: no run is there (no config.json); give the folder of a run that did a"
-            " warm-up"
-        )
+    folder = run_to_start_from(experiment.start)
     domain = experiment.domain
     names = ("kind", *sorted(domain.whole_run))
     table = read_json(folder.config).get("domain")

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from groupwise.config import ConfigError
+
 
 @final
 @dataclass(frozen=True)
@@ -112,3 +114,25 @@ class RunFolder:
     def evaluation_at(self, step: int) -> Path:
         """The file of what an evaluation recorded after a step."""
         return self.rollouts / f"evaluation-{step}.jsonl"
+
+
+def run_to_start_from(start: str) -> RunFolder:
+    """Returns the folder of the run that another run starts from.
+
+    Args:
+        start: as the experiment says it.
+
+    Raises:
+        ConfigError: no run is there.
+
+    Example:
+        >>> run_to_start_from("nowhere")
+        Traceback (most recent call last):
+        groupwise.config.errors.ConfigError: start = 'nowhere': no run is there (no config.json); give the folder of a run that did a warm-up
+    """  # noqa: E501
+    folder = RunFolder(Path(start))
+    if not folder.is_run:
+        raise ConfigError(
+            f"start = {start!r}: no run is there (no config.json); give the folder of a run that did a warm-up"
+        )
+    return folder

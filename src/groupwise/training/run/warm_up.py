@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from groupwise import streams
@@ -16,6 +15,7 @@ from groupwise.domain.base import Domain
 from groupwise.processes import is_out_of_memory
 from groupwise.reference.policy import ReferencePolicy
 from groupwise.runs import RunFolder
+from groupwise.runs.folder import run_to_start_from
 from groupwise.training.distributed import World
 from groupwise.training.job import Job
 from groupwise.training.progress import Progress
@@ -139,11 +139,7 @@ def read_warm_up(start: str) -> dict[str, Any]:
     Raises:
         ConfigError: there is no run in that folder, or no whole warm-up.
     """
-    folder = RunFolder(Path(start))
-    if not folder.is_run:
-        raise ConfigError(
-            f"start = {start!r}: no run is there (no config.json); give the folder of a run that did a warm-up"
-        )
+    folder = run_to_start_from(start)
     point = _store(folder).latest()
     if point is None:
         raise ConfigError(
