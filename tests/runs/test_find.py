@@ -15,21 +15,21 @@ def run(path: Path) -> Path:
 
 
 def test_a_comparison_gives_its_runs_in_the_order_people_count(tmp_path: Path) -> None:
-    made = [
+    runs = [
         run(tmp_path / "grid" / variant / seed)
         for variant in ("beta=0.5", "beta=0.9")
         for seed in ("seed-2", "seed-10")
     ]
-    assert find_runs([tmp_path / "grid"]) == made
-    assert find_runs([made[3], tmp_path / "grid"]) == [made[3], *made[:3]], "each once, in the order given"
+    assert find_runs([tmp_path / "grid"]) == runs
+    assert find_runs([runs[3], tmp_path / "grid"]) == [runs[3], *runs[:3]], "each once, in the order given"
 
 
 def test_what_lies_inside_a_run_is_part_of_it(tmp_path: Path) -> None:
-    made = run(tmp_path / "run")
-    run(made / "controls" / "supervised")
-    (made / "model").mkdir()
-    (made / "model" / "config.json").write_text("{}")
-    assert find_runs([tmp_path]) == [made]
+    run_folder = run(tmp_path / "run")
+    run(run_folder / "controls" / "supervised")
+    (run_folder / "model").mkdir()
+    (run_folder / "model" / "config.json").write_text("{}")
+    assert find_runs([tmp_path]) == [run_folder]
 
 
 def test_a_folder_of_models_is_no_run(tmp_path: Path) -> None:

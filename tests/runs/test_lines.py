@@ -15,9 +15,9 @@ def test_every_whole_object_is_read_and_the_rest_is_said(tmp_path: Path) -> None
         + b"[" * 5000
         + b'\n{"step": 3'
     )
-    found = read_lines(path)
-    assert found.rows == [{"step": 1, "x": None, "y": None}, {"step": 2, "text": "\ufffd"}]
-    assert found.remarks == [
+    lines = read_lines(path)
+    assert lines.rows == [{"step": 1, "x": None, "y": None}, {"step": 2, "text": "\ufffd"}]
+    assert lines.remarks == [
         "metrics.jsonl: lines 3, 4, 5, 7 are no JSON objects and are left out",
         "metrics.jsonl: the last line is cut off and is left out",
     ]

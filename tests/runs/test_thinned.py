@@ -41,9 +41,13 @@ def test_a_page_shows_groups_of_what_is_left_and_from_where_it_is_whole(
     run = read_run(tmp_path)
     left = [10, 130, 260, 370, 380, 390, 400] if keep == 4 else list(range(10, 401, 10))
     assert list(run.rollouts) == left
-    found = browse(run, scan(run), most_groups=100, text_bytes=10**6, picture_bytes=10**6)
-    assert [group["step"] for group in found["groups"]] == left
-    assert (found["counts"]["steps"], found["counts"]["of_steps"], found["counts"]["whole_from"]) == (
+    browser_data = browse(run, scan(run), most_groups=100, text_bytes=10**6, picture_bytes=10**6)
+    assert [group["step"] for group in browser_data["groups"]] == left
+    assert (
+        browser_data["counts"]["steps"],
+        browser_data["counts"]["of_steps"],
+        browser_data["counts"]["whole_from"],
+    ) == (
         len(left),
         400,
         whole_from,

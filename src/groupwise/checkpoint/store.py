@@ -13,7 +13,7 @@ from groupwise.checkpoint.atomic import StorageError, new_folder, remove_folder,
 from groupwise.checkpoint.config import CheckpointConfig
 from groupwise.checkpoint.tree import FILES, load_tree, save_tree
 from groupwise.config import Config, ConfigError
-from groupwise.runs.natural import natural
+from groupwise.runs.natural_order import natural
 
 _MANIFEST = "manifest.json"
 _MANIFEST_BYTES = 2**16

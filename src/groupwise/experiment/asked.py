@@ -24,7 +24,7 @@ from groupwise.experiment.schema import Experiment
 from groupwise.processes import is_first_process
 from groupwise.runs.find import is_run
 from groupwise.runs.folder import RunFolder
-from groupwise.runs.own import is_own, note_own
+from groupwise.runs.authored_configs import is_authored, note_authored
 
 log = logging.getLogger("groupwise")
 
@@ -147,7 +147,7 @@ def ask(files: Iterable[Says], run_code: bool = False) -> None:
     if os.environ.get(RUN_CODE) == "1":
         return
     inside = [(says, outside) for says, outside in asked if _works_inside(says.file)]
-    if left := inside or [(says, outside) for says, outside in asked if not is_own(says.file, says.content)]:
+    if left := inside or [(says, outside) for says, outside in asked if not is_authored(says.file, says.content)]:
         raise ConfigError(
             _question(
                 left,
@@ -186,7 +186,7 @@ def remember(file: Path, content: Any) -> None:
         file: the file.
         content: what it says.
     """
-    if why := note_own(file, content):
+    if why := note_authored(file, content):
         log.warning("%s; going on with %s will need --run-code", why, file.parent)
 
 

@@ -1,8 +1,8 @@
-"""Run folders as they are found: whole, cut off, damaged, being written, or from another version. Everything that looks
-back reads them here.
+"""Run folders in whatever state they are: whole, cut off, damaged, being written, or from another version. All code
+that looks back at a run reads its folder through this room.
 """
 
-from groupwise.runs.evaluated import EvaluatedOn
+from groupwise.runs.evaluated_on import EvaluatedOn
 from groupwise.runs.find import find_runs
 from groupwise.runs.folder import RunFolder
 from groupwise.runs.lines import Lines, each_line, read_lines

@@ -9,17 +9,15 @@ from pathlib import Path
 from groupwise.config import ConfigError
 from groupwise.config.files import MOST_TABLE_BYTES, read_whole
 from groupwise.runs.folder import RunFolder
-from groupwise.runs.natural import natural
+from groupwise.runs.natural_order import natural
 
 DEPTH = 3
-"""How far below a named folder runs are looked for: a comparison has them two levels down."""
+"""The number of folder levels that are searched for runs: those of a comparison lie two levels down."""
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder holds a run, or what is left of one. A model's folder has a `config.json` as well, and is none.
-
-    Args:
-        folder: any path.
+    """Returns whether a folder holds a run, or the remains of a run. A model's folder has a `config.json` as well, but
+    holds no run.
 
     Example:
         >>> is_run(Path("nowhere"))
@@ -30,10 +28,10 @@ def is_run(folder: Path) -> bool:
 
 
 def find_runs(paths: Iterable[Path]) -> list[Path]:
-    """The run folders among `paths` and below them, each once, in the order given; a comparison's in the order of its
-    variants, other folders' by name.
+    """Returns the run folders among `paths` and below them, each once, in the order of `paths`; those of a comparison
+    in the order of its variants, those of other folders by name.
 
-    A run's own controls and models are part of it and are not found apart from it.
+    The controls and models inside a run folder belong to that run and are not listed.
 
     Args:
         paths: run folders, comparisons, or folders of either.
@@ -49,37 +47,39 @@ def find_runs(paths: Iterable[Path]) -> list[Path]:
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: no such folder: nowhere; runs lie in runs/ unless --out said otherwise
     """
-    found: dict[Path, Path] = {}
+    runs_by_path: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
             raise ConfigError(f"no such folder: {path}; runs lie in runs/ unless --out said otherwise")
-        below = _below([path], DEPTH)
-        if not below:
+        runs = _below([path], DEPTH)
+        if not runs:
             raise ConfigError(
                 f"{path} holds no run: no metrics.jsonl in it or up to {DEPTH} folders down; give a folder that"
                 " `groupwise train` printed"
             )
-        for run in below:
-            found.setdefault(run.resolve(), run)
-    return list(found.values())
+        for run in runs:
+            runs_by_path.setdefault(run.resolve(), run)
+    return list(runs_by_path.values())
 
 
 def _below(folders: Sequence[Path], depth: int) -> list[Path]:
-    found: list[Path] = []
+    runs: list[Path] = []
     for folder in folders:
         if is_run(folder):
-            found.append(folder)
+            runs.append(folder)
         elif depth:
             children = sorted(
                 (child for child in folder.iterdir() if child.is_dir() and not child.name.startswith(".")), key=natural
             )
             order = _order(folder)
-            found += _below(sorted(children, key=lambda child: order.get(child.name, len(order))), depth - 1)
-    return found
+            runs += _below(sorted(children, key=lambda child: order.get(child.name, len(order))), depth - 1)
+    return runs
 
 
 def _order(folder: Path) -> dict[str, int]:
-    """The places of a comparison's variants; nothing where it is none, or damaged."""
+    """Returns the places of a comparison's variants by name; empty where the folder holds no comparison or a damaged
+    one.
+    """
     try:
         variants = json.loads(read_whole(folder / "comparison.json", MOST_TABLE_BYTES))["variants"]
         return {str(name): place for place, name in enumerate(variants)}

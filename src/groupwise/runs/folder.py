@@ -15,7 +15,7 @@ class RunFolder:
     """The paths of one run.
 
     Args:
-        path: the folder itself.
+        path: the run folder.
 
     Example:
         >>> RunFolder(Path("runs/a")).metrics.as_posix()
@@ -26,16 +26,16 @@ class RunFolder:
 
     @property
     def is_run(self) -> bool:
-        """Whether a run began here: its configuration is the first file that it writes."""
+        """True once a run has begun here: a run writes its configuration first."""
         return self.config.is_file()
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run reached its end."""
+        """True once the run has reached its end."""
         return self.summary.is_file()
 
     def control(self, name: str) -> RunFolder:
-        """The run folder of a control."""
+        """Returns the run folder of a control."""
         return RunFolder(self.controls / name)
 
     @property
@@ -60,7 +60,7 @@ class RunFolder:
 
     @property
     def rollouts(self) -> Path:
-        """The folder of what was sampled."""
+        """The folder of sampled members."""
         return self.path / "rollouts"
 
     @property
@@ -104,15 +104,15 @@ class RunFolder:
         return self.path / "best"
 
     def model_at(self, step: int) -> Path:
-        """The folder of a step's model."""
+        """Returns the folder of a step's model."""
         return self.models / f"step-{step}"
 
     def rollouts_at(self, step: int) -> Path:
-        """The file of what was sampled in a step."""
+        """Returns the file of the members that were sampled in a step."""
         return self.rollouts / f"step-{step}.jsonl"
 
     def evaluation_at(self, step: int) -> Path:
-        """The file of what an evaluation recorded after a step."""
+        """Returns the file of the records of the evaluation after a step."""
         return self.rollouts / f"evaluation-{step}.jsonl"
 
 
@@ -120,10 +120,10 @@ def run_to_start_from(start: str) -> RunFolder:
     """Returns the folder of the run that another run starts from.
 
     Args:
-        start: as the experiment says it.
+        start: the value of the experiment's key `start`.
 
     Raises:
-        ConfigError: no run is there.
+        ConfigError: the folder holds no run.
 
     Example:
         >>> run_to_start_from("nowhere")

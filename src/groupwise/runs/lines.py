@@ -1,4 +1,4 @@
-"""JSON objects, one a line, read as far as they go."""
+"""JSON objects, one a line, read up to the first damage and beyond it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from typing import Any, final
 from groupwise.config.files import check_file
 
 _MOST_DIGITS = 300
-"""Of a whole number that a float can hold."""
+"""The number of digits of a whole number that a float can still hold."""
 
 
 @final
 @dataclass(frozen=True)
 class Lines:
-    """What a file of JSON lines holds.
+    """The objects of a file of JSON lines.
 
     Args:
         rows: the objects, in order.
-        remarks: what could not be read, in sentences.
+        remarks: one sentence for each kind of line that could not be read.
     """
 
     rows: list[dict[str, Any]]
@@ -30,12 +30,12 @@ class Lines:
 
 
 def read_lines(path: Path) -> Lines:
-    """Every whole object of a file, and a sentence for what is missing; it never raises.
+    """Reads every whole object of a file, and describes the unreadable lines in sentences; never raises.
 
-    A last line without its end that is no whole object is the one being written now, or the one a crash cut in half.
+    A last line without a line feed that is no whole object is being written now, or was cut in half by a crash.
 
     Args:
-        path: of the file; one that is not there holds nothing.
+        path: the file; an absent file has no objects.
 
     Returns:
         the objects and the remarks.
@@ -54,22 +54,21 @@ def read_lines(path: Path) -> Lines:
 
 
 def each_line(path: Path, remarks: list[str]) -> Iterator[dict[str, Any]]:
-    """The objects of `read_lines` one after the other, for files that should not be in memory at once.
+    """Yields the objects of `read_lines` one after the other, for files that are too large for memory.
 
     Args:
-        path: of the file.
-        remarks: sentences are added here when the file has been read; broken lines in one sentence.
+        remarks: receives the sentences once the file has been read; all broken lines share one sentence.
 
     Yields:
         one object a line; `NaN` and infinities are `None`.
 
     Example:
-        >>> said = []
-        >>> list(each_line(Path("nowhere.jsonl"), said)), said
+        >>> remarks = []
+        >>> list(each_line(Path("nowhere.jsonl"), remarks)), remarks
         ([], ['nowhere.jsonl is not there'])
     """
     broken: list[int] = []
-    cut = False
+    last_line_is_cut = False
     try:
         check_file(path)
         with path.open("rb") as file:
@@ -78,7 +77,7 @@ def each_line(path: Path, remarks: list[str]) -> Iterator[dict[str, Any]]:
                     continue
                 try:
                     row = parse(line)
-                # Brackets nested a thousand deep are damage too.
+                # A line of a thousand nested brackets raises RecursionError and counts as damaged.
                 except (ValueError, RecursionError):
                     row = None
                 if isinstance(row, dict):
@@ -86,26 +85,26 @@ def each_line(path: Path, remarks: list[str]) -> Iterator[dict[str, Any]]:
                 elif line.endswith(b"\n"):
                     broken.append(number)
                 else:
-                    cut = True
+                    last_line_is_cut = True
     except FileNotFoundError:
         remarks.append(f"{path.name} is not there")
     except OSError as error:
         remarks.append(f"{path.name} cannot be read ({error.strerror})")
     if broken:
-        remarks.append(f"{path.name}: {_named(broken)} and {'is' if len(broken) == 1 else 'are'} left out")
-    if cut:
+        remarks.append(f"{path.name}: {_describe_lines(broken)} and {'is' if len(broken) == 1 else 'are'} left out")
+    if last_line_is_cut:
         remarks.append(f"{path.name}: the last line is cut off and is left out")
 
 
 def parse(content: bytes) -> Any:
-    """JSON as a run folder holds it: what is no finite number, or beyond all floating-point ones, is `None`.
+    """Parses JSON of a run folder; a number that is not finite, or too large for a float, becomes `None`.
 
     Args:
-        content: UTF-8; what is none is replaced.
+        content: UTF-8; bytes that are not valid UTF-8 are replaced.
 
     Raises:
-        ValueError: it is no JSON.
-        RecursionError: it is nested too deep.
+        ValueError: the content is no JSON.
+        RecursionError: the content is nested too deep.
 
     Example:
         >>> parse(b"[NaN, 1e999, 12, 1" + b"0" * 400 + b"]")
@@ -123,8 +122,8 @@ def parse(content: bytes) -> Any:
     )
 
 
-def _named(broken: list[int]) -> str:
+def _describe_lines(broken: list[int]) -> str:
     if len(broken) == 1:
         return f"line {broken[0]} is no JSON object"
-    shown = ", ".join(map(str, broken[:5])) + (f" and {len(broken) - 5} more" if len(broken) > 5 else "")
-    return f"lines {shown} are no JSON objects"
+    line_numbers = ", ".join(map(str, broken[:5])) + (f" and {len(broken) - 5} more" if len(broken) > 5 else "")
+    return f"lines {line_numbers} are no JSON objects"

@@ -1,4 +1,4 @@
-"""One run as its folder tells it."""
+"""One run, read from its folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeGuard, final
 from groupwise import file_lock
 from groupwise.config import ConfigError
 from groupwise.config.files import MOST_TABLE_BYTES, check_file, read_whole
-from groupwise.runs.evaluated import EvaluatedOn
+from groupwise.runs.evaluated_on import EvaluatedOn
 from groupwise.runs.find import is_run
 from groupwise.runs.folder import RunFolder
 from groupwise.runs.lines import each_line, parse, read_lines
@@ -24,17 +24,17 @@ State = Literal["finished", "training", "unfinished"]
 @final
 @dataclass(frozen=True)
 class Run:
-    """What a run folder holds, as far as it could be read.
+    """The readable content of a run folder.
 
     Args:
-        path: the folder.
-        config: `config.json`; empty where it is missing or damaged.
+        path: the run folder.
+        config: the table in `config.json`; empty where the file is missing or damaged.
         starts: the entries of `environment.json`, one a start.
         summary: `summary.json`; `None` before the run has ended.
-        rows: of `metrics.jsonl`, one a step (two where a stage begins with a measurement of its own), in order of the
+        rows: the rows of `metrics.jsonl`, one a step (two where a stage begins with an evaluation), in order of the
             steps.
-        state: ended; being written now by a process that holds the folder; or neither (stopped, killed).
-        remarks: what is missing or damaged, in sentences.
+        state: `finished`; `training` while a process holds the folder's lock; `unfinished` after a stop or a kill.
+        remarks: one sentence for each file that is missing or damaged.
     """
 
     path: Path
@@ -53,7 +53,7 @@ class Run:
 
     @property
     def seed(self) -> int | None:
-        """The seed, where anything says it."""
+        """The seed, from the first file that states one."""
         for table in (self.config, self.summary or {}, *self.starts):
             if isinstance(seed := table.get("seed"), int):
                 return seed
@@ -61,31 +61,28 @@ class Run:
 
     @property
     def evaluated_on(self) -> EvaluatedOn:
-        """Whether the prompts of its evaluations were trained on."""
+        """The counts of evaluated prompts, and of those that were trained on."""
         return EvaluatedOn.read(self.config, self.starts)
 
     @property
     def num_steps(self) -> int:
-        """The last step with a row."""
+        """The step of the last row."""
         return int(self.rows[-1]["step"]) if self.rows else 0
 
     @cached_property
     def metrics(self) -> tuple[str, ...]:
-        """Names of all numbers in the rows, in the order in which they first appear."""
+        """The names of all numbers in the rows, in the order in which they first appear."""
         names = dict.fromkeys(name for row in self.rows for name, value in row.items() if is_number(value))
         return tuple(name for name in names if name != "step")
 
     def series(self, name: str) -> tuple[list[int], list[float]]:
-        """Steps and values of one metric, where it is a finite number.
-
-        Args:
-            name: of a metric.
+        """Returns the steps and values of one metric, where it is a finite number.
 
         Returns:
             two lists of one length.
         """
-        pairs = [(int(row["step"]), float(row[name])) for row in self.rows if is_number(row.get(name))]
-        return [step for step, _ in pairs], [value for _, value in pairs]
+        points = [(int(row["step"]), float(row[name])) for row in self.rows if is_number(row.get(name))]
+        return [step for step, _ in points], [value for _, value in points]
 
     @cached_property
     def rollouts(self) -> dict[int, Path]:
@@ -94,48 +91,41 @@ class Run:
 
     @cached_property
     def evaluations(self) -> dict[int, Path]:
-        """Step -> the file of what an evaluation recorded after it, in order."""
+        """Step -> the file of the evaluation's records after it, in order."""
         return self._numbered("evaluation")
 
     @cached_property
     def controls(self) -> dict[str, Mapping[str, Any]]:
-        """Name of a control that was trained beside the run -> its own `summary.json`, in the order of the
-        configuration; damaged ones are left out.
+        """Name of a control that was trained beside the run -> the control's `summary.json`, in the order of the
+        configuration; damaged files are left out.
         """
         configured = self.config.get("controls")
         order = list(configured) if isinstance(configured, Mapping) else []
         places = {name: place for place, name in enumerate(order)}
         folder = RunFolder(self.path)
         names = sorted(folder.ended_controls, key=lambda name: places.get(name, len(places)))
-        read = {name: _document(folder.control(name).summary, None, []) for name in names}
-        return {name: summary for name, summary in read.items() if summary is not None}
+        summaries = {name: _document(folder.control(name).summary, None, []) for name in names}
+        return {name: summary for name, summary in summaries.items() if summary is not None}
 
     @property
     def whole_from(self) -> int | None:
-        """The step from which on every file of rollouts is there; `None` where there are no more than a run keeps, so
-        that none was left out.
-        """
+        """The first step from which on no file of rollouts was removed; `None` where the run removed none."""
         track = self.config.get("track")
         newest = track.get("keep_records") if isinstance(track, Mapping) else None
         steps = list(self.rollouts)
         return steps[-newest] if isinstance(newest, int) and 0 < newest < len(steps) else None
 
     def pictures(self, step: int) -> dict[str, Path]:
-        """Name -> picture that the evaluation after a step left.
-
-        Args:
-            step: of the run.
-        """
+        """Returns the pictures of the evaluation after a step, by name."""
         return {
             path.stem: path for path in sorted(RunFolder(self.path).evaluation_at(step).with_suffix("").glob("*.png"))
         }
 
     def records(self, path: Path, remarks: list[str]) -> Iterator[dict[str, Any]]:
-        """The records of one file of `rollouts` or `evaluations`, one after the other.
+        """Yields the records of one file of `rollouts` or `evaluations`, one after the other.
 
         Args:
-            path: of the file.
-            remarks: sentences on what cannot be read are added here.
+            remarks: receives sentences about unreadable lines.
 
         Yields:
             one record a member.
@@ -143,25 +133,22 @@ class Run:
         return each_line(path, remarks)
 
     def _numbered(self, kind: str) -> dict[int, Path]:
-        found = {}
+        paths = {}
         for path in RunFolder(self.path).rollouts.glob(f"{kind}-*.jsonl"):
             number = path.stem.removeprefix(f"{kind}-")
             if number.isdecimal():
-                found[int(number)] = path
-        return dict(sorted(found.items()))
+                paths[int(number)] = path
+        return dict(sorted(paths.items()))
 
 
 def read_run(path: Path) -> Run:
-    """Reads a run folder as far as it goes.
-
-    Args:
-        path: the folder.
+    """Reads the readable part of a run folder.
 
     Returns:
-        the run, with a remark for everything that is missing or damaged.
+        the run, with one remark for each file that is missing or damaged.
 
     Raises:
-        ConfigError: there is no such folder, or nothing of a run in it.
+        ConfigError: the folder does not exist or holds no file of a run.
 
     Example:
         >>> import tempfile
@@ -184,24 +171,21 @@ def read_run(path: Path) -> Run:
     remarks: list[str] = []
     config = _document(folder.config, "how the run was configured is unknown", remarks) or {}
     environment = _document(folder.environment, "what it ran on is unknown", remarks) or {}
-    starts = [start for start in _listed(environment.get("starts")) if isinstance(start, dict)]
-    remarks += _newer(starts)
-    rows = read_lines(folder.metrics)
-    remarks += rows.remarks
+    starts = [start for start in _as_list(environment.get("starts")) if isinstance(start, dict)]
+    remarks += _newer_version_remarks(starts)
+    lines = read_lines(folder.metrics)
+    remarks += lines.remarks
     summary = _document(folder.summary, None, remarks)
-    state: State = "finished" if summary is not None else "training" if _held(folder.config) else "unfinished"
+    state: State = "finished" if summary is not None else "training" if _is_locked(folder.config) else "unfinished"
     if state == "training":
         remarks.append("a process is training in it now: what follows is how far it has come")
     elif state == "unfinished":
         remarks.append(f"summary.json is not there: the run has not ended; go on with `groupwise resume {path}`")
-    return Run(path, config, starts, summary, _by_step(rows.rows, remarks), state, remarks)
+    return Run(path, config, starts, summary, _by_step(lines.rows, remarks), state, remarks)
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether a value of a row can be drawn: a finite number, and no truth value.
-
-    Args:
-        value: any.
+    """Returns whether a value of a row can be drawn: a finite number that is no truth value.
 
     Example:
         >>> [is_number(value) for value in (1, 0.5, float("inf"), True, None, "1", 10**400)]
@@ -216,18 +200,17 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def _by_step(rows: Sequence[Mapping[str, Any]], remarks: list[str]) -> list[Mapping[str, Any]]:
-    """One row a step and stage, in order. A stage that ends early has its last evaluation in a row of its own, and one
-    that is measured otherwise than the one before begins with a row at its step; a step that was run again counts as it
-    was run last.
+    """Merges the rows of one step and stage, in order. A stage that ends early, or whose evaluation differs from the
+    one before, has a second row at its step; of a repeated step the later values count.
     """
-    found: dict[tuple[int, str], Mapping[str, Any]] = {}
+    row_at: dict[tuple[int, str], Mapping[str, Any]] = {}
     for row in rows:
         if is_number(row.get("step")):
             place = (int(row["step"]), str(row.get("stage") or ""))
-            found[place] = {**found.get(place, {}), **row}
+            row_at[place] = {**row_at.get(place, {}), **row}
     if missing := sum(not is_number(row.get("step")) for row in rows):
         remarks.append(f"metrics.jsonl: {missing} rows have no step and are left out")
-    return [found[place] for place in sorted(found, key=lambda place: place[0])]
+    return [row_at[place] for place in sorted(row_at, key=lambda place: place[0])]
 
 
 def _document(path: Path, lost: str | None, remarks: list[str]) -> dict[str, Any] | None:
@@ -248,30 +231,36 @@ def _document(path: Path, lost: str | None, remarks: list[str]) -> dict[str, Any
     return table
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _newer(starts: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A sentence where a later version wrote the run than the one that reads it."""
+def _newer_version_remarks(starts: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Returns a sentence where a later version wrote the run than the one that reads it."""
     versions = [start.get("versions") for start in starts]
-    wrote = [str(each["groupwise"]) for each in versions if isinstance(each, dict) and "groupwise" in each]
-    here = metadata.version("groupwise")
-    newer = [version for version in wrote if _numbers(version) > _numbers(here)]
+    written_by = [
+        str(libraries["groupwise"])
+        for libraries in versions
+        if isinstance(libraries, dict) and "groupwise" in libraries
+    ]
+    installed = metadata.version("groupwise")
+    newer_versions = [version for version in written_by if _numbers(version) > _numbers(installed)]
     return (
-        [f"groupwise {newer[-1]} wrote this run and {here} reads it: what is new in it is not shown"] if newer else []
+        [f"groupwise {newer_versions[-1]} wrote this run and {installed} reads it: what is new in it is not shown"]
+        if newer_versions
+        else []
     )
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    parts = version.split("+")[0].split(".")
+    release = version.split("+")[0].split(".")
     return tuple(
-        int(digits) for part in parts[:3] if (digits := "".join(char for char in part if char in "0123456789"))
+        int(digits) for segment in release[:3] if (digits := "".join(char for char in segment if char in "0123456789"))
     )
 
 
-def _held(path: Path) -> bool:
-    """Whether a process trains in the folder: it holds a lock on `config.json` as long as it lives."""
+def _is_locked(path: Path) -> bool:
+    """Returns whether a process trains in the folder: it locks `config.json` as long as it lives."""
     try:
         check_file(path)
         with path.open("rb") as file:

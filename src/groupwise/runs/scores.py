@@ -1,4 +1,4 @@
-"""What a record of an evaluation scores by a metric."""
+"""The score of an evaluation's record by a metric."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 
 def score(record: Mapping[str, Any], name: str, weights: Mapping[str, float]) -> float | None:
-    """A record's value of a metric; `None` where it has none.
+    """Returns a record's value of a metric; `None` where the record has no such value.
 
     Args:
         record: one line of `rollouts/evaluation-STEP.jsonl`.
-        name: of the metric, without its mode: a reward's, `length`, or `reward` for the weighted sum.
-        weights: reward -> weight in that sum.
+        name: the metric without its mode: a reward's name, `length`, or `reward` for the weighted sum.
+        weights: reward -> weight in the sum; 1 for a reward that is absent here.
 
     Example:
         >>> record = {"rewards": {"correct": 1.0, "brief": 0.5}, "num_tokens": 3}
@@ -26,19 +26,20 @@ def score(record: Mapping[str, Any], name: str, weights: Mapping[str, float]) ->
     if name == "length":
         return record.get("num_tokens")
     if name == "reward":
-        # Beside rewards a record may hold judges and measures, which only the domain can tell apart: its own sum counts
-        # where it gives one.
+        # Beside rewards a record may hold judges and measures. Only the domain can tell them apart, so that its sum
+        # takes precedence where the record has one.
         if "reward" in record:
             return record["reward"]
-        return _total((rewards.get(each), weights.get(each, 1.0)) for each in rewards)
+        return _total((rewards.get(reward_name), weights.get(reward_name, 1.0)) for reward_name in rewards)
     return None
 
 
 def reward_weights(config: Mapping[str, Any]) -> dict[str, float]:
-    """Reward -> weight in the sum, of a resolved configuration; judges have none, and an environment has its own.
+    """Returns reward -> weight in the sum, from a resolved configuration; the weight of a judge is 0, and an
+    environment states its weight.
 
     Args:
-        config: what `config.json` holds.
+        config: the table in `config.json`.
 
     Example:
         >>> reward_weights({"domain": {"rewards": {"brief": {"weight": 0.5}}, "environment": {"weight": 2.0}}})
@@ -46,7 +47,7 @@ def reward_weights(config: Mapping[str, Any]) -> dict[str, float]:
     """
     domain = config.get("domain", {})
     rewards = domain.get("rewards")
-    # Keys of these names may mean something else in the settings of another package's domain.
+    # A domain of another package may use these keys for something else.
     tables = {**(rewards if isinstance(rewards, Mapping) else {}), "environment": domain.get("environment")}
     return {
         name: 0.0 if reward.get("role") == "judge" else float(reward.get("weight", 1.0))
@@ -55,14 +56,14 @@ def reward_weights(config: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _total(parts: Iterable[tuple[float | None, float]]) -> float | None:
-    """The weighted sum, on the scale of a complete one where a reward is missing."""
-    listed = [(value, weight) for value, weight in parts if weight != 0]
-    here = [(value, weight) for value, weight in listed if value is not None]
-    if not here:
+def _total(weighted_values: Iterable[tuple[float | None, float]]) -> float | None:
+    """Returns the weighted sum; where a reward is missing, the sum of the others is scaled to the total weight."""
+    counted = [(value, weight) for value, weight in weighted_values if weight != 0]
+    present = [(value, weight) for value, weight in counted if value is not None]
+    if not present:
         return None
     return (
-        sum(value * weight for value, weight in here)
-        * sum(abs(weight) for _, weight in listed)
-        / sum(abs(weight) for _, weight in here)
+        sum(value * weight for value, weight in present)
+        * sum(abs(weight) for _, weight in counted)
+        / sum(abs(weight) for _, weight in present)
     )

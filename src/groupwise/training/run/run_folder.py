@@ -24,7 +24,7 @@ from groupwise.checkpoint.atomic import check_writable
 from groupwise.config import ConfigError, read_json
 from groupwise.processor import processor
 from groupwise.runs import RunFolder
-from groupwise.runs.evaluated import NOTED, EvaluatedOn
+from groupwise.runs.evaluated_on import NOTED, EvaluatedOn
 
 _LIBRARIES = (
     "groupwise",

@@ -1,4 +1,4 @@
-"""Names in the order people count in."""
+"""The order in which people sort names with numbers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def natural(path: Path) -> tuple[tuple[int, int | str], ...]:
-    """Sort key in which `step-9` comes before `step-10`.
+    """Returns a sort key by which `step-9` comes before `step-10`.
 
     Args:
-        path: of which the last name counts.
+        path: a path; its last name is compared.
 
     Returns:
-        text and numbers in turn.
+        the texts and numbers of the name, in turn.
 
     Example:
         >>> [path.name for path in sorted([Path("step-10"), Path("step-9")], key=natural)]

@@ -1,5 +1,5 @@
-"""Whether the prompts of an evaluation were trained on: the one place that decides when a result may be called
-held-out.
+"""The decision when a result may be called held-out: the prompts of an evaluation, compared with the prompts that were
+trained on.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ NOTED = "evaluated_on"
 @final
 @dataclass(frozen=True)
 class EvaluatedOn:
-    """What a run is evaluated on, counted.
+    """The number of prompts that a run is evaluated on, and how many of them are also trained on.
 
     Args:
-        num: different prompts that are evaluated; 0 where nothing is known of them. A folder that does not say how many
-            there are counts as one prompt.
-        num_trained: those of them that are trained on, by any stage.
+        num: the number of different prompts that are evaluated; 0 where no prompt is recorded. A folder that does not
+            state the number counts as one prompt.
+        num_trained: the number of these prompts that any stage trains on.
 
     Example:
         >>> EvaluatedOn(512, 0).of("greedy/correct"), EvaluatedOn(10, 10).of("ode/seen")
@@ -38,10 +38,10 @@ class EvaluatedOn:
 
     @staticmethod
     def among(trained: Set[str], evaluated: Set[str]) -> EvaluatedOn:
-        """Counts the prompts that are evaluated, and those trained on too.
+        """Counts the evaluated prompts, and how many of them are also trained on.
 
         Args:
-            trained, evaluated: what makes each prompt the one it is.
+            trained, evaluated: one text a prompt, the same for the same prompt.
 
         Example:
             >>> EvaluatedOn.among({"a", "b"}, {"b", "c"})
@@ -51,18 +51,23 @@ class EvaluatedOn:
 
     @staticmethod
     def read(config: Mapping[str, Any], starts: Sequence[Any]) -> EvaluatedOn:
-        """What a run's folder says; where an older version wrote it, what its configuration implies.
+        """Reads the counts that a run's folder states; a folder of an older version states none, and its configuration
+        implies them.
 
         Args:
-            config: what `config.json` holds.
+            config: the table in `config.json`.
             starts: the entries of `environment.json`.
 
         Example:
             >>> EvaluatedOn.read({"domain": {"kind": "diffusion"}}, []).prompts
             'training prompts'
         """
-        noted = starts[-1].get(NOTED) if starts and isinstance(starts[-1], Mapping) else None
-        counts = [noted.get(name) for name in ("num", "num_trained")] if isinstance(noted, Mapping) else []
+        recorded_counts = starts[-1].get(NOTED) if starts and isinstance(starts[-1], Mapping) else None
+        counts = (
+            [recorded_counts.get(name) for name in ("num", "num_trained")]
+            if isinstance(recorded_counts, Mapping)
+            else []
+        )
         match counts:
             case [int(num), int(num_trained)]:
                 return EvaluatedOn(num, num_trained)
@@ -71,16 +76,14 @@ class EvaluatedOn:
         domain = config.get("domain")
         domain = domain if isinstance(domain, Mapping) else {}
         data = domain.get("data")
-        # Only image models could be evaluated on what they were trained on, and were unless prompts were kept apart.
-        kept = data.get("num_held_out") if isinstance(data, Mapping) else None
-        return EvaluatedOn(1, int(domain.get("kind") == "diffusion" and not kept))
+        # In older versions only image models could be evaluated on their training prompts, and they were unless the
+        # configuration held prompts out.
+        num_held_out = data.get("num_held_out") if isinstance(data, Mapping) else None
+        return EvaluatedOn(1, int(domain.get("kind") == "diffusion" and not num_held_out))
 
     @staticmethod
     def read_folder(run: Path) -> EvaluatedOn:
-        """The same from the folder's two small files; nothing is known where they cannot be read.
-
-        Args:
-            run: the run folder.
+        """Reads the counts from the folder's two small files; both counts are 0 where the files cannot be read.
 
         Example:
             >>> EvaluatedOn.read_folder(Path("nowhere")).prompts
@@ -92,10 +95,10 @@ class EvaluatedOn:
 
     @staticmethod
     def together(parts: Iterable[EvaluatedOn]) -> EvaluatedOn:
-        """What may be said of several runs at once: what is true of each, or nothing.
+        """Returns the counts of one run where all runs call their prompts the same; otherwise no counts.
 
         Args:
-            parts: one a run.
+            parts: the counts of each run.
 
         Example:
             >>> (
@@ -104,20 +107,20 @@ class EvaluatedOn:
             ... )
             ('held-out prompts', 'evaluation prompts')
         """
-        different = set(parts)
-        said = {each.prompts for each in different}
-        return next(iter(different)) if len(said) == 1 else EvaluatedOn()
+        distinct_counts = set(parts)
+        prompt_names = {counts.prompts for counts in distinct_counts}
+        return next(iter(distinct_counts)) if len(prompt_names) == 1 else EvaluatedOn()
 
     @property
     def prompts(self) -> str:
-        """What to call the prompts."""
+        """The words for the evaluated prompts."""
         return self.called("prompts")
 
     def called(self, noun: str) -> str:
-        """What to call them.
+        """Returns the words for the evaluated prompts.
 
         Args:
-            noun: `prompts`, or what a domain calls them.
+            noun: `prompts`, or the domain's word for prompts.
 
         Example:
             >>> EvaluatedOn(8, 0).called("queries")
@@ -131,27 +134,23 @@ class EvaluatedOn:
 
     @property
     def around(self) -> tuple[str, str]:
-        """What stands before and after a metric's name."""
+        """The words before and after a metric's name."""
         return ("held-out ", "") if self.num and not self.num_trained else ("", f" on {self.prompts}")
 
     def of(self, metric: str) -> str:
-        """A metric with what it was measured on.
-
-        Args:
-            metric: its name.
-        """
+        """Returns a metric's name with the prompts that the metric was measured on."""
         before, after = self.around
         return f"{before}{metric}{after}"
 
     def record(self) -> dict[str, int]:
-        """Plain values for `environment.json`."""
+        """Returns plain values for `environment.json`."""
         return {"num": self.num, "num_trained": self.num_trained}
 
 
 def _table(path: Path) -> dict[str, Any]:
     try:
-        found = read_json(path)
-    # The folder is as somebody left it.
+        table = read_json(path)
+    # A person may have damaged or removed the file.
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return table if isinstance(table, dict) else {}
