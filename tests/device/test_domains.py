@@ -24,7 +24,7 @@ from groupwise.config import ConfigError, merge
 from groupwise.objective.preset import method_names
 from groupwise.track import read_metrics
 from groupwise.training import TrainConfig
-from groupwise.training.device import device_of_process, exactly
+from groupwise.training.device import device_of_process, exact_arithmetic
 from groupwise.training.distributed import World
 from groupwise.training.progress import Progress
 
@@ -212,10 +212,10 @@ def test_settings_of_exactness_are_put_back() -> None:
         )
 
     before = settings()
-    with exactly(TrainConfig(deterministic=True), torch.device("cuda")):
+    with exact_arithmetic(TrainConfig(deterministic=True), torch.device("cuda")):
         assert settings() == (False, True, False)
-    with exactly(TrainConfig(), torch.device("cuda")):
+    with exact_arithmetic(TrainConfig(), torch.device("cuda")):
         assert settings() == (False, False, True)
-    with exactly(TrainConfig(deterministic=True), torch.device("cpu")):
+    with exact_arithmetic(TrainConfig(deterministic=True), torch.device("cpu")):
         assert settings() == before
     assert settings() == before

@@ -22,9 +22,9 @@ from groupwise.config import ConfigError, ImportPath, Named, flatten, import_pat
 from groupwise.experiment.catalogue import Source
 from groupwise.experiment.schema import Experiment
 from groupwise.processes import is_first_process
+from groupwise.runs.authored_configs import is_authored, note_authored
 from groupwise.runs.find import is_run
 from groupwise.runs.folder import RunFolder
-from groupwise.runs.authored_configs import is_authored, note_authored
 
 log = logging.getLogger("groupwise")
 

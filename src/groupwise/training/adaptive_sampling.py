@@ -1,4 +1,6 @@
-"""Prompts drawn by how often they were solved lately: source 002's adaptive sampling. Imports no torch."""
+"""Prompts drawn by how often they were solved lately: adaptive sampling, a later idea of source 002. Imports no
+torch.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,13 @@ if TYPE_CHECKING:
 
 @final
 class AdaptiveSampling(Config):
-    """Prompts are drawn with weights `4 p (1 - p) + floor`, `p` the share of the prompt's last rewards above
-    `threshold`; one not seen yet weighs `1 + floor`.
+    """Draws prompts with weights `4 p (1 - p) + floor`, where `p` is the share of the prompt's last rewards above
+    `threshold`; a prompt without rewards weighs `1 + floor`.
 
     A prompt that is always or never solved gives flat groups and little to learn; one that is solved half of the time
-    gives most. The floor keeps every prompt in the draw, so that one that becomes possible, or is forgotten, is
-    noticed. It takes the place of epochs: no prompt comes twice in a step, and how often one comes is left to chance.
+    gives most. The floor keeps every prompt in the draw, so that training notices a prompt that becomes solvable, or
+    that is forgotten. Adaptive sampling replaces epochs: no prompt comes twice in a step, and chance decides how often
+    a prompt comes.
 
     Args:
         threshold: a reward (the weighted sum) above it counts as solved.
@@ -41,10 +44,10 @@ class AdaptiveSampling(Config):
     floor: Annotated[float, Field(gt=0)] = 0.05
 
     def weight(self, rewards: Sequence[float]) -> float:
-        """How likely a prompt with these past rewards is drawn, relative to others.
+        """Returns the weight in the draw of a prompt with these past rewards.
 
         Args:
-            rewards: the prompt's last ones.
+            rewards: the prompt's last rewards, at most `memory` of them.
         """
         if not rewards:
             return 1 + self.floor
@@ -54,14 +57,13 @@ class AdaptiveSampling(Config):
     def draw(
         self, streams: Streams, history: Mapping[int, Sequence[float]], num_prompts: int, drawn: int, count: int
     ) -> tuple[list[int], int]:
-        """The next `count` prompts, none twice; found from the counter and the past alone.
+        """Draws the next `count` prompts, all different. The draw depends only on the counter and the past rewards.
 
         Args:
-            streams: the run's streams.
             history: past rewards by place in the training set.
             num_prompts: size of the training set.
             drawn: the counter that the last draw returned, 0 at first.
-            count: how many, at most `num_prompts`.
+            count: the number of prompts, at most `num_prompts`.
 
         Returns:
             places in the training set, and the counter for the next draw.

@@ -32,8 +32,8 @@ class EarlyStopping(Config):
 
 @final
 class TrainConfig(Config):
-    """How a stage trains. A step draws prompts, samples a group for each, and updates the policy `updates_per_batch *
-    minibatches` times.
+    """The settings by which a stage trains. A step draws prompts, samples a group for each, and updates the policy
+    `updates_per_batch * minibatches` times.
 
     Args:
         num_steps: steps, where the experiment has no stages (a stage states its own).
@@ -64,7 +64,7 @@ class TrainConfig(Config):
         metric: the metric of an evaluation that decides what is best and goes into `summary.json`; unset takes the
             first one the domain reports.
         metric_goal: whether more of it is better, or less.
-        early_stopping: when to end early; unset never does.
+        early_stopping: the rule that ends the stage early; unset never ends it early.
         patience: optimiser steps skipped in a row before the run warns.
         callbacks: functions to call after every step, as `package.module:function`; called as `function(step,
             metrics)`; a true result ends the stage.
@@ -136,8 +136,8 @@ class Stage(Config):
     """A span of steps in which some keys of the experiment differ.
 
     Args:
-        name: what reports call it.
-        num_steps: its length.
+        name: the stage's name in reports.
+        num_steps: number of steps in the stage.
         set: keys of the experiment and their values in this stage, nested as in the experiment itself.
 
     Example:

@@ -1,4 +1,4 @@
-"""The device of a process, and how exactly it computes there."""
+"""The device of a process, and the precision of its arithmetic."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from groupwise.training.distributed import World
 
 
 def device_of_process(device: torch.device, world: World) -> torch.device:
-    """Of several CUDA devices the one that this process computes on, which becomes PyTorch's current one; the CPU is
-    everybody's.
+    """Chooses the CUDA device of this process among those of the machine and makes it PyTorch's current device. On a
+    CPU every process shares the one device.
 
     Args:
-        device: the kind.
-        world: this process among its peers.
+        device: the kind of device, without a number.
 
     Returns:
         the device, with its number.
@@ -34,49 +33,45 @@ def device_of_process(device: torch.device, world: World) -> torch.device:
     """
     if device.type != "cuda":
         return device
-    if world.local_rank >= (count := torch.cuda.device_count()):
+    if world.local_rank >= (num_devices := torch.cuda.device_count()):
         raise ConfigError(
             f"torchrun --nproc-per-node: process {world.local_rank + 1} of this machine has no GPU of its own, PyTorch"
-            f" sees {count}; write {count} or fewer"
+            f" sees {num_devices}; write {num_devices} or fewer"
         )
-    own = torch.device("cuda", world.local_rank)
-    torch.cuda.set_device(own)
-    return own
+    process_device = torch.device("cuda", world.local_rank)
+    torch.cuda.set_device(process_device)
+    return process_device
 
 
 @contextmanager
-def exactly(train: TrainConfig, device: torch.device) -> Iterator[None]:
-    """Within the block CUDA computes fp32 in fp32, and with `train.deterministic` the same bits again. On a CPU both
-    hold anyway, and nothing changes.
+def exact_arithmetic(train: TrainConfig, device: torch.device) -> Iterator[None]:
+    """Makes CUDA compute fp32 in fp32 within the block, and with `train.deterministic` repeat the same bits. On a CPU
+    both hold without this block.
 
     By default cuDNN rounds the factors of a convolution to tf32, three digits: the log-prob of a density divides that
-    error by a variance, and a policy scored again would no longer be the one that sampled. Who wants fewer digits
-    writes `train.autocast`.
-
-    Args:
-        train: of the run.
-        device: where it computes.
+    error by a variance, so that a policy that is scored again would no longer equal the policy that sampled.
+    `train.autocast` is the setting for fewer digits.
     """
     if device.type != "cuda":
         yield
         return
-    # A module whose settings are properties of its class, which a type checker does not see.
-    filling: Any = torch.utils.deterministic
-    rounded, filled = torch.backends.cudnn.allow_tf32, filling.fill_uninitialized_memory
-    before, only_warned = (
+    # The settings of this module are properties of its class, which a type checker does not see.
+    deterministic_settings: Any = torch.utils.deterministic
+    tf32_before, fill_before = torch.backends.cudnn.allow_tf32, deterministic_settings.fill_uninitialized_memory
+    deterministic_before, warn_only_before = (
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
     )
     torch.backends.cudnn.allow_tf32 = False
     if train.deterministic:
-        # cuBLAS reads it when it is first used.
+        # cuBLAS reads the variable when a process first uses it.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        # An operation that has no deterministic kernel warns by name: to end the run would help nobody.
+        # An operation without a deterministic kernel gives a warning with its name; the run goes on.
         torch.use_deterministic_algorithms(True, warn_only=True)
-        filling.fill_uninitialized_memory = False
+        deterministic_settings.fill_uninitialized_memory = False
     try:
         yield
     finally:
-        torch.backends.cudnn.allow_tf32 = rounded
-        torch.use_deterministic_algorithms(before, warn_only=only_warned)
-        filling.fill_uninitialized_memory = filled
+        torch.backends.cudnn.allow_tf32 = tf32_before
+        torch.use_deterministic_algorithms(deterministic_before, warn_only=warn_only_before)
+        deterministic_settings.fill_uninitialized_memory = fill_before

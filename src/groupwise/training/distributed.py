@@ -1,8 +1,8 @@
-"""Data parallelism: the same program in every process, joined by sums.
+"""Data parallelism: every process runs the same program, and sums join them.
 
 A group lives on one process. Counts are summed before the micro-batches, gradients after them, so the number of
-processes changes nothing but rounding. Started by `torchrun`; alone, every sum is the identity and nothing is imported
-or waited for.
+processes changes nothing but rounding. `torchrun` starts the processes. With a single process every sum is the
+identity, nothing is imported and nothing is waited for.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from groupwise.statistics import Statistic
 _BUCKET_BYTES = 64 * 2**20
 
 PATIENCE = timedelta(hours=24)
-"""How long a process waits for another. The first one evaluates alone while the others wait, which may take longer than
-PyTorch's own half an hour.
+"""The time that a process waits for another. The others wait while the first one evaluates, which may take longer than
+PyTorch's default of half an hour.
 """
 
 
 @final
 @dataclass(frozen=True)
 class World:
-    """This process among its peers.
+    """The place of this process among its peers.
 
     Args:
-        rank: its number; 0 is the first, which alone prints and writes.
-        size: how many there are.
-        local_rank: its number on this machine, which chooses its device.
+        rank: the process's number; process 0 is the only one that prints and writes.
+        size: the number of processes.
+        local_rank: the process's number on its machine, which chooses its device.
 
     Example:
         >>> World().sum(torch.ones(2)).tolist()
@@ -50,14 +50,14 @@ class World:
 
     @property
     def first(self) -> bool:
-        """Whether this process prints and writes."""
+        """True on the process that prints and writes."""
         return self.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
-        """The sum over processes, on all of them; the argument is left as it is.
+        """Returns the sum over processes, on all of them; does not change the argument.
 
         Args:
-            tensor: of one shape on all processes.
+            tensor: this process's summand, of the same shape on all processes.
         """
         if self.size == 1:
             return tensor
@@ -66,21 +66,14 @@ class World:
         return total
 
     def max(self, value: int) -> int:
-        """The largest of one integer a process.
-
-        Args:
-            value: this process's.
-        """
+        """Returns the largest of one integer a process."""
         return max(self.gather(value))
 
     def gather(self, value: Any) -> list[Any]:
-        """One plain value a process, in order, on all of them.
+        """Returns one plain value a process, in the order of ranks, on all of them.
 
         Args:
-            value: this process's; it can be pickled.
-
-        Returns:
-            one value a process.
+            value: this process's value; it can be pickled.
         """
         if self.size == 1:
             return [value]
@@ -94,7 +87,8 @@ class World:
             dist.barrier()
 
     def share(self, count: int) -> range:
-        """The places of a global list that are this process's: contiguous, differing by at most one in number.
+        """Returns this process's places of a global list. They are contiguous, and their numbers differ by at most one
+        between processes.
 
         Args:
             count: length of the list.
@@ -115,48 +109,52 @@ class World:
         """
         if self.size == 1:
             return
-        has = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.int32)
-        used = self.sum(has.to(parameters[0].device)).tolist()
-        gradients = [_gradient(parameter) for parameter, count in zip(parameters, used, strict=True) if count]
+        has_gradient = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.int32)
+        num_holders = self.sum(has_gradient.to(parameters[0].device)).tolist()
+        gradients = [
+            _gradient(parameter) for parameter, holders in zip(parameters, num_holders, strict=True) if holders
+        ]
         for bucket in _buckets(gradients):
             flat = torch.cat([gradient.reshape(-1) for gradient in bucket])
             dist.all_reduce(flat)
-            for gradient, piece in zip(bucket, flat.split([gradient.numel() for gradient in bucket]), strict=True):
-                gradient.copy_(piece.view_as(gradient))
+            for gradient, summed in zip(bucket, flat.split([gradient.numel() for gradient in bucket]), strict=True):
+                gradient.copy_(summed.view_as(gradient))
 
     def sum_statistics(self, values: Mapping[str, Statistic]) -> dict[str, Statistic]:
-        """Statistics summed over processes; a process may lack some of them (it had no members), which counts as zero.
+        """Sums statistics over processes. A process may lack some of them (it had no members), which counts as zero.
 
         Args:
-            values: this process's, by name.
+            values: this process's statistics, by name.
 
         Returns:
-            the sums, on all of them.
+            the sums, the same on all processes.
         """
         if self.size == 1:
             return dict(values)
         shapes: dict[str, tuple[str, int]] = {}
-        for each in self.gather({name: (type(value).__name__, value.sums.numel()) for name, value in values.items()}):
-            shapes |= each
+        for process_shapes in self.gather(
+            {name: (type(value).__name__, value.sums.numel()) for name, value in values.items()}
+        ):
+            shapes |= process_shapes
         if not shapes:
             return {}
-        whole = {}
+        summands = {}
         for name in sorted(shapes):
-            kind, size = shapes[name]
-            sums = values[name].sums.cpu() if name in values else torch.zeros(size, dtype=torch.float64)
-            whole[name] = getattr(statistics, kind)(sums)
-        return statistics.reduce_statistics(whole, self.sum)
+            kind, num_sums = shapes[name]
+            sums = values[name].sums.cpu() if name in values else torch.zeros(num_sums, dtype=torch.float64)
+            summands[name] = getattr(statistics, kind)(sums)
+        return statistics.reduce_statistics(summands, self.sum)
 
 
 def connect(device: torch.device) -> World:
-    """Joins the processes that `torchrun` started; alone where it did not. NCCL between GPUs, gloo for everything on
-    the CPU.
+    """Joins the processes that `torchrun` started; without `torchrun` this process has no peers. GPUs exchange tensors
+    by NCCL, CPUs by gloo.
 
     Args:
-        device: where this process computes.
+        device: the device of this process.
 
     Returns:
-        this process among its peers.
+        the place of this process among its peers.
 
     Example:
         >>> connect(torch.device("cpu")).size
@@ -166,16 +164,16 @@ def connect(device: torch.device) -> World:
     if size == 1:
         return World()
     if not dist.is_initialized():
-        # Its functions take the group as their default value when they are imported, which would keep the group, and
-        # gloo's threads, beyond `disconnect`.
+        # Functions of `torch.distributed.nn` take the process group as a default value when they are imported. Imported
+        # later, they would keep the group and gloo's threads beyond `disconnect`.
         importlib.import_module("torch.distributed.nn")
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo", timeout=PATIENCE)
     return World(dist.get_rank(), dist.get_world_size(), int(os.environ.get("LOCAL_RANK", "0")))
 
 
 def disconnect() -> None:
-    """Leaves the group, if there is one, and ends gloo's threads: one that lets go of a tensor while Python ends aborts
-    the process (exit code -6).
+    """Leaves the process group, if there is one, and ends gloo's threads: a thread that frees a tensor while Python
+    ends aborts the process (exit code -6).
 
     Example:
         >>> disconnect()

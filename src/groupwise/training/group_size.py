@@ -1,5 +1,5 @@
-"""A group that grows while its rewards are all equal and shrinks while they never are: source 002's dynamic group size.
-Imports no torch.
+"""A group size that grows while all rewards of a group are equal and shrinks while they never are: the dynamic group
+size, a later idea of source 002. Imports no torch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class DynamicGroupSize(Config):
     fewer than `shrink_below`, half as large.
 
     A flat group teaches nothing, and more members make it less likely; where no group is flat, fewer members give more
-    prompts for the same cost. `train.group_size` is where it begins.
+    prompts for the same cost. `train.group_size` is the size of the first step.
 
     Args:
         minimum, maximum: bounds of the group's size.
@@ -56,10 +56,10 @@ class DynamicGroupSize(Config):
         return self
 
     def next(self, size: int, flat_share: float) -> int:
-        """The size of the next step's groups.
+        """Returns the size of the next step's groups.
 
         Args:
-            size: of this step's.
+            size: members in a group of this step.
             flat_share: share of this step's groups whose rewards were all equal.
         """
         if flat_share > self.grow_above:

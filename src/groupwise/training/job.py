@@ -1,4 +1,6 @@
-"""What a run is given: stages with every setting resolved, and a way to build the domain. Knows no experiment file."""
+"""The description of a run: stages with every setting resolved, and a function that builds the domain. Knows no
+experiment file.
+"""
 
 from __future__ import annotations
 
@@ -21,24 +23,25 @@ from groupwise.training.config import TrainConfig
 from groupwise.training.optimiser_config import OptimiserConfig
 
 
-def _same(domain: Domain) -> Domain:
+def _unchanged(domain: Domain) -> Domain:
     return domain
 
 
 @final
 @dataclass(frozen=True)
 class Recipe:
-    """One stage, resolved.
+    """One stage with every setting resolved.
 
     Args:
-        name: what reports call it.
-        objective: the loss.
-        train: its length, size and habits; `train.num_steps` is the stage's length.
-        optimiser: the optimiser's numbers.
-        reference: as configured; `None` where the user wrote none.
+        name: the stage's name in reports.
+        objective: the loss of the stage.
+        train: length, sizes and frequencies; `train.num_steps` is the stage's length.
+        optimiser: learning rate, decays and moments.
+        reference: the configured reference policy; `None` where the user wrote none.
         sampling: sampling settings by name, as schedules over the steps of the stage; they override the domain's own.
-        adapt: gives the domain of this stage, sharing the module, where the stage changes the domain's settings.
-        measures: the settings that the numbers of evaluations depend on, as JSON-able values.
+        adapt: returns the domain of this stage, which shares its module with the argument; another domain only where
+            the stage changes the domain's settings.
+        measures: the settings that decide the numbers of evaluations, as JSON-able values.
 
     Example:
         >>> Recipe("grpo", Objective.preset("grpo")).samples
@@ -51,14 +54,14 @@ class Recipe:
     optimiser: OptimiserConfig = field(default_factory=OptimiserConfig)
     reference: ReferenceConfig | None = None
     sampling: Mapping[str, Schedule] = field(default_factory=dict)
-    adapt: Callable[[Domain], Domain] = _same
+    adapt: Callable[[Domain], Domain] = _unchanged
     measures: Mapping[str, Any] = field(default_factory=dict)
 
     def on(self, *, density: bool) -> Recipe:
-        """The stage for decisions of this kind (`Objective.on`).
+        """Returns the stage for decisions of this kind (`Objective.on`).
 
         Args:
-            density: whether log-probs are of densities.
+            density: true for log-probs of densities, false for those of probabilities.
 
         Example:
             >>> Recipe("a", Objective.preset("balanced")).on(density=True).objective.credit.gradient_adaptive.signal
@@ -68,28 +71,28 @@ class Recipe:
 
     @property
     def samples(self) -> bool:
-        """Whether the stage ever has a policy term, and so samples."""
+        """True where the stage ever has a policy term, for which it samples."""
         return self.objective.policy_weight.may_be_positive()
 
     @property
     def compares(self) -> bool:
-        """Whether a term needs more of the reference than its log-probs: the exact divergence, or the auxiliary term
+        """True where a term needs more of the reference than its log-probs: the exact divergence, or the auxiliary term
         `consistency`.
         """
         return "exact_divergence" in self.objective.requires or CONSISTENCY in self.objective.auxiliary
 
     @property
     def needs_reference(self) -> bool:
-        """Whether a term of the loss reads a reference policy."""
+        """True where a term of the loss reads a reference policy."""
         return self.objective.needs_reference or self.compares or self.train.l2_to_reference > 0
 
 
 @final
 class Domains:
-    """The domain as each stage wants it, made once; all share one module.
+    """The domain of every stage, built once for each different setting; all of them share one module.
 
     Args:
-        base: the domain as built.
+        base: the domain that `Job.build_domain` returned.
     """
 
     def __init__(self, base: Domain) -> None:
@@ -97,32 +100,24 @@ class Domains:
         self._adapted: dict[Callable[[Domain], Domain], Domain] = {}
 
     def of(self, recipe: Recipe) -> Domain:
-        """The domain of a stage.
-
-        Args:
-            recipe: the stage.
-        """
+        """Returns the domain of a stage."""
         if recipe.adapt not in self._adapted:
             self._adapted[recipe.adapt] = recipe.adapt(self.base)
         return self._adapted[recipe.adapt]
 
     @property
     def remarks(self) -> list[str]:
-        """What became of the data, each thing once."""
+        """Sentences about what happened to the data, each once."""
         return list(dict.fromkeys(remark for domain in self._all() for remark in domain.remarks))
 
     def evaluated_on(self, recipes: Sequence[Recipe]) -> EvaluatedOn:
-        """Whether any of these stages trains on what any of them is evaluated on.
-
-        Args:
-            recipes: the stages.
-        """
+        """Counts the evaluated prompts of these stages, and those that any of the stages trains on."""
         domains = list({id(domain): domain for domain in map(self.of, recipes)}.values())
-        trained = frozenset[str]().union(*(domain.trained_on for domain in domains))
-        return EvaluatedOn.among(trained, frozenset[str]().union(*(domain.evaluated_on for domain in domains)))
+        trained_prompts = frozenset[str]().union(*(domain.trained_on for domain in domains))
+        return EvaluatedOn.among(trained_prompts, frozenset[str]().union(*(domain.evaluated_on for domain in domains)))
 
     def close(self) -> None:
-        """Ends what runs beside the domains."""
+        """Ends the processes and servers that the domains started."""
         for domain in self._all():
             domain.close()
 
@@ -133,21 +128,21 @@ class Domains:
 @final
 @dataclass(frozen=True)
 class Job:
-    """A whole run.
+    """The complete description of a run.
 
     Args:
-        name: what the run folder and the summary call it.
-        seed: of every random draw.
-        recipes: the stages in order.
-        build_domain: makes the domain on a device; the global generators are seeded just before.
-        resolved: what `config.json` holds.
-        checkpoint, track: what is kept and who follows.
-        controls: name -> stages that replace every stage from the first that samples on; each is trained from the same
-            start for the same seconds, and the first one's result is `baseline` in `summary.json`.
-        start: the folder of the run with whose warm-up this one begins; unset begins at the model itself.
+        name: the run's name in its folder and its summary.
+        seed: the seed of every random draw.
+        recipes: the stages in the order of training.
+        build_domain: builds the domain on a device; the global generators are seeded just before.
+        resolved: the resolved configuration, which `config.json` will hold.
+        checkpoint, track: the settings of checkpoints, and of metrics and records.
+        controls: name -> stages that replace every stage from the first that samples on; each control is trained from
+            the same start for the same seconds, and the score of the first control is `baseline` in `summary.json`.
+        start: the folder of the run whose warm-up this run begins with; unset begins with the weights of the model.
         remarks: sentences to say once at the start (doubtful but legal settings).
-        note: is told the file of the configuration and what it says, before it is written: where a run folder is to be
-            known again as this user's.
+        note: called with the path of `config.json` and the configuration before the file is written, so that a later
+            command recognises the configuration as this user's.
 
     Example:
         >>> job = Job(
@@ -173,10 +168,10 @@ class Job:
     note: Callable[[Path, Any], None] | None = None
 
     def on(self, *, density: bool) -> Job:
-        """The run for decisions of this kind (`Objective.on`).
+        """Returns the run for decisions of this kind (`Objective.on`).
 
         Args:
-            density: whether log-probs are of densities.
+            density: true for log-probs of densities, false for those of probabilities.
 
         Example:
             >>> job = Job("a", 0, [Recipe("a", Objective.preset("grpo"))], pow)

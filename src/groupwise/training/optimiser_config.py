@@ -25,8 +25,8 @@ class OptimiserConfig(Config):
         beta1, beta2: decay of the two moments.
         eps: added to the root of the second moment.
         weight_decay: shrinks matrices by `lr * weight_decay` a step; vectors (biases, norms) are left alone.
-        moments: what a stage begins with: `kept` goes on with the moments there are, `fresh` forgets them. After a
-            warm-up whose gradients were larger, kept moments slow a stage down until they have decayed, for some `1 /
+        moments: the moments at the start of a stage: `kept` goes on with the present ones, `fresh` forgets them. After
+            a warm-up whose gradients were larger, kept moments slow a stage down until they have decayed, for some `1 /
             (1 - beta2)` steps.
 
     Example:
@@ -46,10 +46,10 @@ class OptimiserConfig(Config):
     moments: Literal["kept", "fresh"] = "kept"
 
     def rate(self, step: int) -> float:
-        """The learning rate at a step of the stage, counted from 0.
+        """Returns the learning rate at a step of the stage.
 
         Args:
-            step: inside the stage, from 0.
+            step: number of the step inside the stage, from 0.
         """
         warm = min(1.0, (step + 1) / self.warm_up_steps) if self.warm_up_steps else 1.0
         return self.learning_rate.at(step) * warm

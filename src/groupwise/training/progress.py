@@ -14,36 +14,37 @@ import torch
 @final
 @dataclass
 class Progress:
-    """Where a run stands.
+    """The counters of a run.
 
     Args:
         step: steps done since the run began.
-        start_step: the step at which it began: 0, or where the warm-up of the run ended that it starts from.
-        stage: place of the current stage.
-        stage_step: steps done inside it.
-        stage_seconds: wall time of its training, evaluations and checkpoints apart.
-        stage_ended: whether it ended before its steps were done (time, early stopping, a callback), and why.
+        start_step: the step at which the run began: 0, or the last step of the warm-up that it starts from.
+        stage: place of the current stage among the recipes.
+        stage_step: steps done inside the stage.
+        stage_seconds: wall time of the stage's training, without evaluations and checkpoints.
+        stage_ended: the reason why the stage ended before its last step (time, early stopping, a callback); else empty.
         sampled_seconds: `stage_seconds` of all finished stages that sample.
         num_drawn: counter of `draw_prompts`.
         num_updates: optimiser steps taken.
         num_skipped: optimiser steps left out because nothing would have changed.
         num_not_finite: optimiser steps left out because a gradient was NaN or infinite.
-        skipped_in_a_row: for the warning after `patience` of them.
+        skipped_in_a_row: skipped optimiser steps since the last one taken; `train.patience` of them cause a warning.
         reference_step: steps since the reference began.
         reference_mixed: step of the loop at which the reference was last mixed with the policy.
         average_step: updates since the average of the weights began.
-        group_size: members of a group where that follows the rewards, inside the stage; 0 before its first step.
-        before: metrics of evaluations at the start of the first stage that samples (at the run's start if none does).
-        before_step: their step.
-        latest: the newest metrics of evaluations.
-        latest_step: their step, -1 before the first evaluation.
+        group_size: members of a group where the size follows the rewards, inside the stage; 0 before its first step.
+        before: metrics of the evaluation at the start of the first stage that samples (at the run's start if none
+            does).
+        before_step: the step of that evaluation.
+        latest: metrics of the newest evaluation.
+        latest_step: the step of the newest evaluation, -1 before the first one.
         score: the newest value of the deciding metric.
         best, best_step: the best score and its step.
         anchor: the score of the last gain that counted for early stopping, inside the stage.
-        evaluations_without_gain: for early stopping, inside the stage.
-        micro_batch_members: members in a pass as they were found by measuring, inside the stage; 0 before.
+        evaluations_without_gain: evaluations since that gain, inside the stage.
+        micro_batch_members: measured number of members in a pass, inside the stage; 0 before the measurement.
         measured_decisions: decisions of the longest member that was measured.
-        seconds: wall time by part.
+        seconds: wall time by part of the run.
 
     Example:
         >>> progress = Progress(step=3)
@@ -82,18 +83,16 @@ class Progress:
 
     @property
     def num_attempts(self) -> int:
-        """Optimiser steps of the run before this step of the loop, those left out included: a key for draws that never
-        comes twice.
-        """
+        """Optimiser steps before this step of the loop, with those left out: a key for draws that never comes twice."""
         return self.num_updates + self.num_skipped + self.num_not_finite
 
     def record(self) -> dict[str, Any]:
-        """Plain values for a checkpoint."""
+        """Returns plain values for a checkpoint."""
         return asdict(self)
 
     @staticmethod
     def from_record(record: dict[str, Any]) -> Progress:
-        """The inverse of `record`.
+        """Restores the counters from the values of `record`.
 
         Args:
             record: what `record` gave.
@@ -102,16 +101,16 @@ class Progress:
 
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
-        """Adds the block's wall time to `seconds[part]`, until the device is done with what the block asked of it.
+        """Adds the block's wall time to `seconds[part]`. The time ends when the device has finished the block's work.
 
         Args:
-            part: what the time is spent on.
+            part: the key in `seconds`.
         """
         start = perf_counter()
         try:
             yield
         finally:
-            # A GPU computes while Python goes on, so that the next part would pay.
+            # A GPU still computes while Python goes on; without the wait the next part would be charged for it.
             if torch.cuda.is_initialized():
                 torch.cuda.synchronize()
             self.seconds[part] = self.seconds.get(part, 0.0) + perf_counter() - start

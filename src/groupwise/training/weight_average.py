@@ -1,4 +1,4 @@
-"""A running average of the weights, which is evaluated and saved in their place. Imports no torch."""
+"""A running average of the weights, which replaces them in evaluations and saved models. Imports no torch."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from groupwise.config import Config
 
 @final
 class WeightAverage(Config):
-    """After every update: `average <- d average + (1 - d) theta`, `d = min(decay, (1 + n) / (10 + n))` after `n`
-    updates.
+    """The average `average <- d average + (1 - d) theta` after every update, with `d = min(decay, (1 + n) / (10 + n))`
+    after `n` updates.
 
     Training goes on with the weights themselves; evaluation, the best model and the final one take the average. The
-    rising decay lets the average forget where it began. With an adapter only its weights are averaged.
+    rising decay lets the average forget its first values. With an adapter only the adapter's weights are averaged.
 
     Args:
         decay: the average's share in the long run; about `1 / (1 - decay)` updates are remembered.
-        warm_up: whether the decay rises to it; false takes it from the first update on.
+        warm_up: true lets the decay rise to `decay`; false uses `decay` from the first update on.
 
     Example:
         >>> average = WeightAverage(decay=0.9)
@@ -33,9 +33,9 @@ class WeightAverage(Config):
     warm_up: bool = True
 
     def decay_after(self, num_updates: int) -> float:
-        """The average's share at its `num_updates`-th update, from 1.
+        """Returns the average's share at its `num_updates`-th update, from 1.
 
         Args:
-            num_updates: optimiser steps taken before.
+            num_updates: optimiser steps since the average began, this one included.
         """
         return min(self.decay, (1 + num_updates) / (10 + num_updates)) if self.warm_up else self.decay

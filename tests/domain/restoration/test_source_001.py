@@ -32,7 +32,7 @@ from groupwise.training.run.stages import stage_reference
 from groupwise.training.step.collect import Collected, collect
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step as TrainStep
-from groupwise.training.step.update import shown_now, update_policy
+from groupwise.training.step.update import step_demonstrations, update_policy
 
 SIGMA, BLOCK, RATE = 0.2, 4, 0.02
 PAST = {"mean": 0.4, "std": 0.2, "centred_std": 0.005, "decay": 0.99}
@@ -104,7 +104,7 @@ def stepped(rewards: str, block: int, size: int | None, **train: Any) -> Steps:
             parameter += 0.02 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
     now = TrainStep(given, recipe, state, Streams(11), World())
     collected = collect(now)
-    shown = [shown_now(now, number) for number in range(2)]
+    shown = [step_demonstrations(now, number) for number in range(2)]
     seen: list[tuple[Weights, Tensor]] = []
     given.learner.optimiser.register_step_pre_hook(
         lambda *_: seen.append((copied(given), torch.cat([p.grad.flatten() for p in given.module.parameters()])))

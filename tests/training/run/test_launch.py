@@ -27,7 +27,7 @@ from groupwise.reward.scoring.table import RewardEvent
 from groupwise.runs import RunFolder
 from groupwise.track import MetricsFile, TrackConfig, read_metrics
 from groupwise.training import EarlyStopping, resume, train
-from groupwise.training.run.run_folder import alone
+from groupwise.training.run.run_folder import locked
 
 
 @pytest.fixture(autouse=True)
@@ -372,9 +372,9 @@ def test_two_processes_never_train_in_one_folder(tmp_path: Path, monkeypatch: py
     train(chosen, path)
     (path / "summary.json").unlink()
     with (
-        alone(RunFolder(path)),
+        locked(RunFolder(path)),
         pytest.raises(ConfigError, match="another process is training in it"),
-        alone(RunFolder(path), patience_seconds=0.2),
+        locked(RunFolder(path), patience_seconds=0.2),
     ):
         pytest.fail("let in")
     # The one that trains holds the folder while it does.
@@ -382,7 +382,7 @@ def test_two_processes_never_train_in_one_folder(tmp_path: Path, monkeypatch: py
 
     class Looks(ToyDomain):
         def evaluate(self, *, streams: Any) -> Any:
-            with pytest.raises(ConfigError), alone(RunFolder(tmp_path / "other"), patience_seconds=0.0):
+            with pytest.raises(ConfigError), locked(RunFolder(tmp_path / "other"), patience_seconds=0.0):
                 seen.append(False)
             seen.append(True)
             return super().evaluate(streams=streams)

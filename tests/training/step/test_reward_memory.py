@@ -22,19 +22,19 @@ from groupwise.reward.programs.wall import offered
 from groupwise.reward.programs.wall.offered import Wall
 from groupwise.track import read_metrics
 from groupwise.training import train
-from groupwise.training.step.reward_memory import seen
+from groupwise.training.step.reward_memory import group_comparisons
 
 
 def test_fields_are_compared_inside_groups_and_decision_by_decision() -> None:
     fields = {"vqa": {"correct": [[1.0, 0.0], [0.0], [1.0, 1.0]], "shots": [[1.0, 2.0], [1.0], [1.0, 2.0]]}}
     table = RewardTable({"vqa": [0.5, 0.0, 1.0]}, fields=fields)
-    found = seen(torch.tensor([7, 7, 3]), table)
+    found = group_comparisons(torch.tensor([7, 7, 3]), table)
     assert found == [
         (3, {"vqa": [{"correct": [1.0], "shots": [1.0]}, {"correct": [1.0], "shots": [2.0]}]}),
         # The member that ended after one pick takes no part in the second comparison.
         (7, {"vqa": [{"correct": [1.0, 0.0], "shots": [1.0, 1.0]}, {"correct": [0.0], "shots": [2.0]}]}),
     ]
-    assert seen(torch.tensor([0]), RewardTable({"a": [1.0]})) == []
+    assert group_comparisons(torch.tensor([0]), RewardTable({"a": [1.0]})) == []
 
 
 class Remembering(ToyDomain):

@@ -21,7 +21,7 @@ from groupwise.training.progress import Progress
 from groupwise.training.step.collect import Collected, collect
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step
-from groupwise.training.step.update import policy_gradient, shown_now, supervised_gradient, update_policy
+from groupwise.training.step.update import policy_gradient, step_demonstrations, supervised_gradient, update_policy
 
 
 def started(domain: ToyDomain, chosen: Recipe) -> TrainState:
@@ -178,7 +178,7 @@ def test_the_supervised_term_is_the_mean_over_its_own_decisions() -> None:
     chosen = supervised(demonstrations_per_step=6)
     toy = ToyDomain()
     state = started(toy, chosen)
-    samples = shown_now(step_of(toy, chosen, state))
+    samples = step_demonstrations(step_of(toy, chosen, state))
     parts = supervised_gradient(step_of(toy, chosen, state), samples)
     by_hand = (
         toy.score(samples, torch.arange(6), frozenset({"log_prob"})).auxiliary["supervised"].sum()

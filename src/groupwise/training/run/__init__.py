@@ -1,1 +1,1 @@
-"""What a run is: its stages and controls, its folder, its start and its end."""
+"""The rooms of a run: its stages and controls, its folder, its start and its end."""

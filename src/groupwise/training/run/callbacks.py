@@ -10,23 +10,23 @@ Callback = Callable[[int, Mapping[str, float]], object]
 
 
 def load_callbacks(paths: Sequence[ImportPath]) -> list[Callback]:
-    """Functions by import path, `package.module:function`; a module may lie in the working directory.
+    """Imports functions by import path, `package.module:function`; a module may lie in the working directory.
 
     Args:
-        paths: `package.module:function`, each.
+        paths: import paths, `package.module:function`.
 
     Returns:
-        the functions, in order; what one raises is named with its path.
+        the functions, in order; an error that one raises is raised again with the function's path in the message.
 
     Raises:
-        ConfigError: no such module or function, or it cannot be called.
+        ConfigError: a module or function does not exist, or the object cannot be called.
 
     Example:
         >>> [function(1, {}) for function in load_callbacks([ImportPath("builtins:max")])]  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ValueError: train.callbacks: "builtins:max" raised TypeError: ...; mend it, and go on with `groupwise resume`
     """
-    found: list[Callback] = []
+    callbacks: list[Callback] = []
     for path in paths:
         try:
             function = getattr(user_module(path), path.name)
@@ -40,19 +40,19 @@ def load_callbacks(paths: Sequence[ImportPath]) -> list[Callback]:
             raise ConfigError(
                 f'train.callbacks: "{path}" is a {type(function).__name__}, which cannot be called; name a function'
             )
-        found.append(_named(path, function))
-    return found
+        callbacks.append(_with_path_in_errors(path, function))
+    return callbacks
 
 
-def _named(path: str, function: Callback) -> Callback:
+def _with_path_in_errors(path: str, function: Callback) -> Callback:
     def call(step: int, metrics: Mapping[str, float]) -> object:
         try:
             return function(step, metrics)
-        # It is the user's and may fail in any way.
+        # A user's function may fail in any way.
         except Exception as error:
-            what = f"{type(error).__name__}: {error}{raised_at(error)}"
+            cause = f"{type(error).__name__}: {error}{raised_at(error)}"
             raise ValueError(
-                f'train.callbacks: "{path}" raised {what}; mend it, and go on with `groupwise resume`'
+                f'train.callbacks: "{path}" raised {cause}; mend it, and go on with `groupwise resume`'
             ) from error
 
     return call

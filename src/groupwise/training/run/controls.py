@@ -1,16 +1,17 @@
-"""Controls: other ways to spend the same seconds from the same start, so that a gain is compared with something."""
+"""Controls: stages that train in another way from the same start for the same seconds, so that a run's gain can be
+compared.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
 
 from groupwise.checkpoint import load_tree, remove_folder
 from groupwise.config import read_json
 from groupwise.objective import ObjectiveState
 from groupwise.reference.policy import ReferencePolicy
-from groupwise.runs import RunFolder
 from groupwise.track import MetricsFile, Trackers
 from groupwise.track.decimals import same_decimals
 from groupwise.training.job import Domains, Job, Recipe
@@ -25,18 +26,15 @@ from groupwise.training.step.state import TrainState
 
 
 def run_controls(session: Session, job: Job, state: TrainState, domains: Domains) -> tuple[float | None, bool]:
-    """Trains every control that is not done yet, in `RUN/controls/NAME`.
+    """Trains every unfinished control in `RUN/controls/NAME`.
 
-    The module holds a control's weights afterwards: the run's own model must be saved before.
+    The module has a control's weights afterwards: the caller saves the run's model first.
 
     Args:
-        session: of the run.
-        job: of the run.
-        state: of the run at its end.
-        domains: of the run.
+        state: the state of the run at its end.
 
     Returns:
-        the first one's score, and false when somebody asked to end before.
+        the score of the first control, and false when an interrupt ended the controls early.
     """
     start = session.folder.checkpoints / START
     evaluated_on = domains.evaluated_on(job.recipes)
@@ -49,9 +47,8 @@ def run_controls(session: Session, job: Job, state: TrainState, domains: Domains
                 scores.append(None)
                 continue
             session.say(f"control {name}: the same start, the same {state.progress.sampled_seconds:.0f} s")
-            if not _control(
-                session, job, name, folder, recipes, load_tree(start), state.progress.sampled_seconds, domains
-            ):
+            control = _Control(name, recipes, load_tree(start), state.progress.sampled_seconds)
+            if not _train_control(session, job, domains, control):
                 return None, False
         summary = read_json(folder.summary)
         before, after = same_decimals([summary["before"], summary["after"]])
@@ -60,46 +57,56 @@ def run_controls(session: Session, job: Job, state: TrainState, domains: Domains
     return (scores[0] if scores else None), True
 
 
-def _control(
-    session: Session,
-    job: Job,
-    name: str,
-    folder: RunFolder,
-    recipes: Sequence[Recipe],
-    record: dict[str, Any],
-    seconds: float,
-    domains: Domains,
-) -> bool:
-    first = session.world.first
-    if first:
+@final
+@dataclass(frozen=True)
+class _Control:
+    """One control and the start that it shares with the run.
+
+    Args:
+        name: the control's name in the configuration.
+        recipes: the stages of the control.
+        start: the record of the run's state at its first stage that samples.
+        seconds: the time of the control's training, shared equally by its stages.
+    """
+
+    name: str
+    recipes: Sequence[Recipe]
+    start: Mapping[str, Any]
+    seconds: float
+
+
+def _train_control(session: Session, job: Job, domains: Domains, control: _Control) -> bool:
+    """Trains one control and writes its summary; returns false when an interrupt ended it early."""
+    folder, is_first_process = session.folder.control(control.name), session.world.first
+    if is_first_process:
         if folder.path.exists():
             remove_folder(folder.path)
         folder.path.mkdir(parents=True)
     session.world.barrier()
     state = TrainState(Progress(), ObjectiveState(), domains.base.learner)
-    # The start holds the reference of the stage it belongs to; a control begins with its own.
-    state.restore({**record, "reference": state.reference.state(), "generators": []}, session.world)
+    # The record holds the reference of the run's stage; a control begins with the reference of its first stage.
+    state.restore({**control.start, "reference": state.reference.state(), "generators": []}, session.world)
     state.progress.seconds = {}
     previous = job.recipes[first_sampling(job)]
-    own = replace(
+    control_session = replace(
         session,
         folder=folder,
         store=None,
-        metrics=MetricsFile(folder.metrics) if first else None,
-        trackers=_Through(session.trackers, f"control {name}: "),
-        watch=None,  # a control's faults are no faults of the run; `groupwise doctor RUN/controls/NAME` names them
+        metrics=MetricsFile(folder.metrics) if is_first_process else None,
+        trackers=_PrefixedNotes(session.trackers, f"control {control.name}: "),
+        watch=None,  # faults of a control are not faults of the run; `groupwise doctor RUN/controls/NAME` shows them
         keep_best=False,
         model_every=None,
     )
-    for index, recipe in enumerate(recipes):
-        # Time alone ends a control: it may take cheaper steps, and more of them.
+    for index, recipe in enumerate(control.recipes):
+        # A control ends by its time, not by its steps: its steps may be cheaper, and then it takes more of them.
         timed = replace(
             recipe,
             train=recipe.train.model_copy(
-                update={"max_seconds": max(seconds / len(recipes), 1e-3), "num_steps": 10**9}
+                update={"max_seconds": max(control.seconds / len(control.recipes), 1e-3), "num_steps": 10**9}
             ),
         )
-        own.domain = domains.of(timed)
+        control_session.domain = domains.of(timed)
         state.learner.checkpoint_activations(timed.train.gradient_checkpointing)
         state.reference = ReferencePolicy(stage_reference(timed), state.learner)
         state.begin_average(timed.train.weight_average)
@@ -108,27 +115,30 @@ def _control(
         progress = state.progress
         progress.stage, progress.stage_step, progress.stage_seconds, progress.stage_ended = index, 0, 0.0, ""
         progress.group_size = 0
-        if not run_stage(own, timed, state):
+        if not run_stage(control_session, timed, state):
             return False
         previous = timed
+    last = control.recipes[-1]
     if state.progress.latest_step != state.progress.step:
-        values, _ = evaluate_now(own, recipes[-1], state)
-        own.row(state.progress.step, recipes[-1].name, values)
-    if first:
+        values, _ = evaluate_now(control_session, last, state)
+        control_session.row(state.progress.step, last.name, values)
+    if is_first_process:
         write_json(
             folder.summary,
-            summarise(state.progress, metric_name(recipes[-1].train, state.progress.latest), None, job.seed),
+            summarise(state.progress, metric_name(last.train, state.progress.latest), None, job.seed),
         )
     session.world.barrier()
     return True
 
 
-class _Through(Trackers):
-    """A control speaks in sentences, through the run's trackers; its numbers go to its own `metrics.jsonl`."""
+class _PrefixedNotes(Trackers):
+    """Trackers of a control: its sentences go to the run's trackers, with a prefix. Its numbers go to its
+    `metrics.jsonl`.
+    """
 
-    def __init__(self, through: Trackers, prefix: str) -> None:
+    def __init__(self, run_trackers: Trackers, prefix: str) -> None:
         super().__init__([])
-        self._through, self._prefix = through, prefix
+        self._run_trackers, self._prefix = run_trackers, prefix
 
     def note(self, text: str) -> None:
-        self._through.note(self._prefix + text)
+        self._run_trackers.note(self._prefix + text)

@@ -1,4 +1,4 @@
-"""Evaluation: the first process evaluates, all learn the numbers; what is best, and when to stop."""
+"""Evaluation on the first process, with the numbers shared by all; the best score, and early stopping."""
 
 from __future__ import annotations
 
@@ -12,39 +12,38 @@ from groupwise.training.distributed import World
 from groupwise.training.progress import Progress
 
 PREFIX = "eval/"
-"""What metrics of evaluations are called in `metrics.jsonl`."""
+"""The prefix of metrics of evaluations in `metrics.jsonl`."""
 
 
 def evaluate(domain: Domain, progress: Progress, streams: Streams, world: World) -> Evaluation:
-    """Metrics of an evaluation on every process, and (on the first) what the model did.
+    """Evaluates on the first process and returns the metrics on every process.
 
     Args:
-        domain: whose evaluation prompts.
-        progress: receives the metrics as the newest.
-        streams: of the run.
-        world: the processes; every one must call.
+        domain: the policy and the prompts of the evaluation.
+        progress: receives the metrics as the newest ones.
+        streams: the random streams of the run.
+        world: the processes; every process must call this function.
 
     Returns:
-        what the domain found; records and pictures on the first process only.
+        the domain's evaluation; records and pictures on the first process only.
     """
-    found = Evaluation({})
+    evaluation = Evaluation({})
     metrics: dict[str, float] | None = None
     with progress.timed("evaluation"):
         if world.first:
             domain.learner.eval()
-            found = domain.evaluate(streams=streams)
-            metrics = dict(found.metrics)
-        shared = world.gather(metrics)[0]
-    progress.latest, progress.latest_step = dict(shared), progress.step
-    return replace(found, metrics=dict(shared))
+            evaluation = domain.evaluate(streams=streams)
+            metrics = dict(evaluation.metrics)
+        shared_metrics = world.gather(metrics)[0]
+    progress.latest, progress.latest_step = dict(shared_metrics), progress.step
+    return replace(evaluation, metrics=dict(shared_metrics))
 
 
 def metric_name(config: TrainConfig, metrics: dict[str, float]) -> str | None:
-    """The metric of an evaluation that decides: the configured one, or the first that is reported.
+    """Returns the metric that decides: the configured one, or the first of the evaluation.
 
     Args:
-        config: of the stage.
-        metrics: of an evaluation.
+        metrics: the metrics of an evaluation, in the domain's order.
 
     Example:
         >>> metric_name(TrainConfig(), {"accuracy": 0.5, "length": 3.0})
@@ -54,10 +53,9 @@ def metric_name(config: TrainConfig, metrics: dict[str, float]) -> str | None:
 
 
 def signed_score(config: TrainConfig, score: float) -> float:
-    """The score with a sign under which more is better.
+    """Returns the score with the sign under which more is better.
 
     Args:
-        config: of the stage.
         score: in the metric's unit.
 
     Example:
@@ -68,12 +66,10 @@ def signed_score(config: TrainConfig, score: float) -> float:
 
 
 def note_score(progress: Progress, config: TrainConfig, score: float | None) -> bool:
-    """Takes a new score into account; says whether it is the best of the run so far.
+    """Updates the counters by a new score; returns whether the score is the best of the run so far.
 
     Args:
-        progress: of the run.
-        config: of the stage.
-        score: the new one; None where the metric was not reported.
+        score: the new score; None where the evaluation lacks the metric.
 
     Example:
         >>> progress = Progress()
@@ -86,22 +82,18 @@ def note_score(progress: Progress, config: TrainConfig, score: float | None) -> 
     if score is None:
         return False
     signed, gain = signed_score(config, score), 0.0 if config.early_stopping is None else config.early_stopping.min_gain
-    # Small gains add up: they are measured from the last one that counted, not from the best so far.
-    enough = progress.anchor is None or signed - signed_score(config, progress.anchor) > gain
-    progress.evaluations_without_gain = 0 if enough else progress.evaluations_without_gain + 1
-    progress.anchor = score if enough else progress.anchor
-    better = progress.best is None or signed > signed_score(config, progress.best)
-    if better:
+    # A gain is measured from the last gain that counted, not from the best score, so that small gains add up.
+    counts_as_gain = progress.anchor is None or signed - signed_score(config, progress.anchor) > gain
+    progress.evaluations_without_gain = 0 if counts_as_gain else progress.evaluations_without_gain + 1
+    progress.anchor = score if counts_as_gain else progress.anchor
+    is_best = progress.best is None or signed > signed_score(config, progress.best)
+    if is_best:
         progress.best, progress.best_step = score, progress.step
-    return better
+    return is_best
 
 
 def should_stop(progress: Progress, config: TrainConfig) -> bool:
-    """Whether early stopping ends the stage.
-
-    Args:
-        progress: of the run.
-        config: of the stage.
+    """Returns whether early stopping ends the stage.
 
     Example:
         >>> should_stop(Progress(evaluations_without_gain=9), TrainConfig())

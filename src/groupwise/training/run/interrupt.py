@@ -1,4 +1,4 @@
-"""Ctrl-C and a scheduler's SIGTERM: finish the step, save, and end; a second Ctrl-C ends at once."""
+"""Ctrl-C and a scheduler's SIGTERM: the run finishes the step, saves and ends; a second Ctrl-C ends it at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import final
 
 @final
 class Interrupt:
-    """Whether somebody asked the run to end, and by which signal.
+    """A request to end the run, with the number of its signal.
 
     Example:
         >>> Interrupt().asked
@@ -25,36 +25,37 @@ class Interrupt:
 
     @property
     def asked(self) -> bool:
-        """Whether a request has come."""
+        """True once a request has come."""
         return self.signal != 0
 
 
 @contextmanager
 def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
-    """Within the block SIGINT and SIGTERM are taken as a request; outside the main thread nothing is changed.
+    """Takes SIGINT and SIGTERM as a request to end the run within the block; outside the main thread it changes
+    nothing.
 
     Args:
-        say: receives one sentence when the request arrives, in a thread of its own: the request may find the main one
-            within a write that waits for its reader, and Python allows no other write to the same file there.
+        say: receives one sentence when the request arrives, in a separate thread: the signal may arrive while the main
+            thread writes and waits for a reader, where Python allows no second write to the same file.
 
     Yields:
-        whether a request has come.
+        the request, which is set when a signal comes.
 
     Raises:
         KeyboardInterrupt: a second request came.
 
     Example:
-        >>> said = []
-        >>> with listening(said.append) as interrupt:
+        >>> sentences = []
+        >>> with listening(sentences.append) as interrupt:
         ...     signal.raise_signal(signal.SIGTERM)
-        >>> interrupt.asked, said
+        >>> interrupt.asked, sentences
         (True, ['ending after this step, with a checkpoint; once more ends at once'])
     """
     interrupt = Interrupt()
     if threading.current_thread() is not threading.main_thread():
         yield interrupt
         return
-    # Its `put` may interrupt itself.
+    # A second signal may interrupt `put`; the `put` of a SimpleQueue is reentrant.
     sentences: SimpleQueue[str | None] = SimpleQueue()
 
     def speak() -> None:
@@ -71,11 +72,11 @@ def listening(say: Callable[[str], None]) -> Iterator[Interrupt]:
 
     speaker = threading.Thread(target=speak, name="groupwise-interrupt", daemon=True)
     speaker.start()
-    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    previous_handlers = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield interrupt
     finally:
-        for number, handler in before.items():
+        for number, handler in previous_handlers.items():
             signal.signal(number, handler)
         sentences.put(None)
         speaker.join()

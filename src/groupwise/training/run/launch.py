@@ -1,5 +1,5 @@
-"""A whole run: folder, domain, stages, model, controls, summary. Also a run that goes on after it was interrupted or
-killed.
+"""A whole run: folder, domain, stages, model, controls and summary. Also the resumption of a run that was interrupted
+or killed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from groupwise.processes import is_first_process
 from groupwise.runs import EvaluatedOn, RunFolder
 from groupwise.streams import Streams, seed_everything
 from groupwise.track import MetricsFile, Trackers, open_trackers
-from groupwise.training.device import device_of_process, exactly
+from groupwise.training.device import device_of_process, exact_arithmetic
 from groupwise.training.distributed import World, connect, disconnect
 from groupwise.training.job import Domains, Job
 from groupwise.training.progress import Progress
@@ -37,8 +37,8 @@ from groupwise.training.run.preflight import (
     device_of,
     precision_remarks,
 )
-from groupwise.training.run.restart import recall, take_back
-from groupwise.training.run.run_folder import alone, append_environment, check_new, open_existing, write_json
+from groupwise.training.run.restart import replay_metrics, restore_newest
+from groupwise.training.run.run_folder import append_environment, check_new, locked, open_existing, write_json
 from groupwise.training.run.stages import START, run_stages
 from groupwise.training.run.summary import summarise
 from groupwise.training.run.tables import write_tables
@@ -50,15 +50,15 @@ from groupwise.training.step.state import TrainState
 @final
 @dataclass(frozen=True)
 class Result:
-    """What a run ended with.
+    """The outcome of a run.
 
     Args:
-        folder: its folder.
-        summary: `summary.json`; empty when it was interrupted.
-        interrupted: whether somebody ended it early; `groupwise resume` goes on.
-        signal: by which signal, where it was this process that received it; 0 otherwise.
-        before_step, after_step: the steps of the evaluations that `before` and `after` are of; what the model did is in
-            `rollouts/evaluation-STEP.jsonl`.
+        folder: the run folder.
+        summary: the content of `summary.json`; empty after an interrupt.
+        interrupted: whether an interrupt ended the run early; `groupwise resume` goes on.
+        signal: the number of the signal that this process received; 0 otherwise.
+        before_step, after_step: the steps of the evaluations behind `before` and `after` in the summary; their records
+            are in `rollouts/evaluation-STEP.jsonl`.
 
     Example:
         >>> Result(RunFolder(Path("runs/a")), {"metric": "greedy/correct", "after": 0.9}).summary["after"]
@@ -74,18 +74,15 @@ class Result:
 
 
 def train(job: Job, path: Path | str) -> Result:
-    """Trains from the beginning.
+    """Trains a run from the beginning.
 
     Args:
-        job: everything resolved.
+        job: the resolved description of the run.
         path: a folder that is empty or absent.
 
-    Returns:
-        what the run ended with.
-
     Raises:
-        ConfigError: the job, the folder or the domain cannot work; nothing was computed.
-        StorageError: the disk is full; the message says what is safe.
+        ConfigError: the job, the folder or the domain is unusable; nothing was computed.
+        StorageError: the disk is full; the message names the newest checkpoint.
 
     Example:
         >>> train(Job("nothing", 0, [], build_domain=None), "runs/nothing")
@@ -97,28 +94,24 @@ def train(job: Job, path: Path | str) -> Result:
     if is_first_process():
         check_new(folder.path)
         if job.note is not None:
-            # Before the file is there: a run that is killed at any moment goes on without a question.
+            # The note comes before the file: a run that is killed at any moment is resumed without a question.
             job.note(folder.config, [job.resolved])
         write_json(folder.config, job.resolved)
     return _on_device(job, folder, resumed=False)
 
 
 def resume(job: Job, path: Path | str) -> Result:
-    """Goes on from the newest whole checkpoint (from the beginning where there is none yet) to the same end as a run
-    never interrupted.
+    """Goes on from the newest whole checkpoint, or from the beginning where there is none yet. The end is that of an
+    uninterrupted run.
 
     A run that has ended is left as it is.
 
     Args:
-        job: everything resolved, as the run began.
-        path: the run's folder.
-
-    Returns:
-        what the run ended with.
+        job: the resolved description with which the run began.
 
     Raises:
         ConfigError: there is no run in the folder.
-        StorageError: the disk is full; the message says what is safe.
+        StorageError: the disk is full; the message names the newest checkpoint.
 
     Example:
         >>> from groupwise.objective import Objective
@@ -133,8 +126,8 @@ def resume(job: Job, path: Path | str) -> Result:
 
 
 def _ended(job: Job, folder: RunFolder) -> Result:
-    """The end of a run that was reached before; what a kill left after its summary was written is removed."""
-    with alone(folder):
+    """Returns the outcome of a run that has ended before; removes files that a kill after its summary left behind."""
+    with locked(folder):
         _tidy(folder)
     summary = read_json(folder.summary)
     newest = CheckpointStore(folder.checkpoints, job.checkpoint).latest()
@@ -147,11 +140,31 @@ def _ended(job: Job, folder: RunFolder) -> Result:
 
 
 def _tidy(folder: RunFolder) -> None:
-    """Removes from an ended run's folder where its controls began, and what writes that were cut off left."""
+    """Removes from an ended run's folder the start of its controls and the remains of torn writes."""
     start = folder.checkpoints / START
     if start.is_dir():
         remove_folder(start)
     clear_torn(folder.path)
+
+
+@final
+@dataclass(frozen=True)
+class _Process:
+    """The part of a run that stays the same on one process from its start to its end.
+
+    Args:
+        folder: the run folder.
+        device: the device of this process.
+        world: the place of this process among its peers.
+        streams: the random streams of the run.
+        store: the checkpoints of the run.
+    """
+
+    folder: RunFolder
+    device: torch.device
+    world: World
+    streams: Streams
+    store: CheckpointStore
 
 
 def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
@@ -160,48 +173,49 @@ def _on_device(job: Job, folder: RunFolder, *, resumed: bool) -> Result:
     train = job.recipes[0].train
     if device.type == "cpu":
         torch.set_num_threads(train.num_threads)
+    store = CheckpointStore(folder.checkpoints, job.checkpoint)
     try:
         device = device_of_process(device, world)
-        with exactly(train, device), alone(folder) if world.first else nullcontext():
+        with exact_arithmetic(train, device), locked(folder) if world.first else nullcontext():
             if world.first:
                 clear_torn(folder.path)
-            return _run(job, folder, device, world, resumed=resumed)
+            return _run(job, _Process(folder, device, world, Streams(job.seed), store), resumed=resumed)
     except StorageError as error:
-        kept = CheckpointStore(folder.checkpoints, job.checkpoint).kept()
-        if kept in str(error):
+        saved = store.kept()
+        if saved in str(error):
             raise
-        raise StorageError(f"{error} {kept}") from error
+        raise StorageError(f"{error} {saved}") from error
     finally:
         disconnect()
 
 
-def _run(job: Job, folder: RunFolder, device: torch.device, world: World, *, resumed: bool) -> Result:
-    streams, progress = Streams(job.seed), Progress()
+def _run(job: Job, process: _Process, *, resumed: bool) -> Result:
+    folder, world, store = process.folder, process.world, process.store
+    progress = Progress()
     with progress.timed("setup"):
-        domains, job = _build(job, device, streams, world)
+        domains, job = _build(job, process)
         domain = domains.base
         state = TrainState(progress, job.recipes[0].objective.init(), domain.learner)
-    store = CheckpointStore(folder.checkpoints, job.checkpoint)
     evaluated_on = domains.evaluated_on(job.recipes)
-    remarks = take_back(store, folder, state, world) if resumed else []
+    remarks = restore_newest(store, folder, state, world) if resumed else []
     if job.start is not None and state.progress.step == 0:
         remarks += begin_at(job, state, domain, world)
     if world.first:
         remarks += append_environment(
             folder,
             seed=job.seed,
-            device=device,
+            device=process.device,
             num_processes=world.size,
             remarks=reward_remarks(domain),
             evaluated_on=evaluated_on,
         )
-    trackers = _trackers(job, folder, state, world, evaluated_on)
+    trackers = _trackers(job, process, state, evaluated_on)
     with listening(trackers.note) as interrupt, closing(domains), closing(trackers):
-        session = _session(job, folder, device, world, streams, domain, store, trackers, interrupt)
+        session = _session(job, process, domain, trackers, interrupt)
         for remark in [*remarks, *job.remarks, *domains.remarks, *precision_remarks(domain)]:
             session.say(remark)
         if resumed:
-            recall(session)
+            replay_metrics(session)
         try:
             return _to_the_end(session, job, state, domains)
         except StorageError:
@@ -240,7 +254,9 @@ def _to_the_end(session: Session, job: Job, state: TrainState, domains: Domains)
 
 
 def _tabulate(session: Session, job: Job, state: TrainState, domains: Domains) -> None:
-    """What the result stands beside, where the domain has such tables; made once, by the first process."""
+    """Writes the tables that the result is compared with, where the domain makes such tables; once, on the first
+    process.
+    """
     domain = domains.of(job.recipes[-1])
     if session.world.first and isinstance(domain, Tabulates) and not session.folder.tables.exists():
         state.learner.eval()
@@ -252,44 +268,44 @@ def _tabulate(session: Session, job: Job, state: TrainState, domains: Domains) -
     session.world.barrier()
 
 
-def _build(job: Job, device: torch.device, streams: Streams, world: World) -> tuple[Domains, Job]:
-    """The domain as each stage wants it, and the job for the kind of decisions it makes."""
+def _build(job: Job, process: _Process) -> tuple[Domains, Job]:
+    """Builds the domain of every stage, and returns it with the job for the domain's kind of decisions."""
     seed_everything(job.seed)
-    domains = Domains(job.build_domain(device))
+    domains = Domains(job.build_domain(process.device))
     job = job.on(density=domains.base.density)
     for recipe in [*job.recipes, *(recipe for recipes in job.controls.values() for recipe in recipes)]:
-        check_memory(recipe, device)
-        check_domain(domains.of(recipe), recipe, streams, world)
-    _check_same_start(domains.base, world)
-    seed_everything(streams.seed("global", world.rank))
+        check_memory(recipe, process.device)
+        check_domain(domains.of(recipe), recipe, process.streams, process.world)
+    _check_same_start(domains.base, process.world)
+    seed_everything(process.streams.seed("global", process.world.rank))
     return domains, job
 
 
 def _check_same_start(domain: Domain, world: World) -> None:
-    """All processes must hold the same weights."""
+    """Refuses processes that hold different weights."""
     if world.size > 1 and len(set(world.gather(domain.learner.fingerprint()))) > 1:
         raise ConfigError(
             "the processes built different initial weights; build the model from the seeded global generators only"
         )
 
 
-def _trackers(job: Job, folder: RunFolder, state: TrainState, world: World, evaluated_on: EvaluatedOn) -> Trackers:
+def _trackers(job: Job, process: _Process, state: TrainState, evaluated_on: EvaluatedOn) -> Trackers:
     try:
         return open_trackers(
             job.track,
-            folder.path,
+            process.folder.path,
             total_steps=_total_steps(job, state.progress),
             score=job.recipes[-1].train.metric,
             resolved=job.resolved,
             start=state.progress.step,
-            # Before its first evaluation nothing of a run was said, so that step 0 is to come.
+            # Before the first evaluation the trackers have received no step, so that step 0 is still to come.
             first_step=state.progress.step + (state.progress.latest_step >= 0),
             latest=state.progress.latest,
             evaluated_on=evaluated_on,
-            first_process=world.first,
+            first_process=process.world.first,
         )
     except OSError as error:
-        raise storage_error(folder.path, error) from error
+        raise storage_error(process.folder.path, error) from error
 
 
 def _total_steps(job: Job, progress: Progress) -> int:
@@ -297,26 +313,16 @@ def _total_steps(job: Job, progress: Progress) -> int:
     return progress.step - progress.stage_step + sum(recipe.train.num_steps for recipe in job.recipes[progress.stage :])
 
 
-def _session(
-    job: Job,
-    folder: RunFolder,
-    device: torch.device,
-    world: World,
-    streams: Streams,
-    domain: Domain,
-    store: CheckpointStore,
-    trackers: Trackers,
-    interrupt: Interrupt,
-) -> Session:
+def _session(job: Job, process: _Process, domain: Domain, trackers: Trackers, interrupt: Interrupt) -> Session:
     return Session(
         domain=domain,
-        streams=streams,
-        world=world,
-        device=device,
-        folder=folder,
-        metrics=MetricsFile(folder.metrics) if world.first else None,
+        streams=process.streams,
+        world=process.world,
+        device=process.device,
+        folder=process.folder,
+        metrics=MetricsFile(process.folder.metrics) if process.world.first else None,
         trackers=trackers,
-        store=store,
+        store=process.store,
         interrupt=interrupt,
         watch=Watch(job.resolved),
         rollouts_every=job.track.rollouts_every,

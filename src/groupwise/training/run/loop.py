@@ -30,9 +30,9 @@ from groupwise.training.run.callbacks import load_callbacks
 from groupwise.training.run.evaluation import PREFIX, evaluate, metric_name, note_score, should_stop, signed_score
 from groupwise.training.run.interrupt import Interrupt
 from groupwise.training.run.pictures import with_files, write_pictures
+from groupwise.training.run.record_retention import remove_old_records
 from groupwise.training.run.rollout_records import rollout_records
 from groupwise.training.run.run_folder import write_records
-from groupwise.training.run.thinning import thin
 from groupwise.training.step.collect import Collected, collect
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step
@@ -42,22 +42,25 @@ from groupwise.training.step.update import Updates, update_policy
 @final
 @dataclass
 class Session:
-    """What a run works with, beside its state: the same for all of its stages.
+    """The means of a run beside its state; the same for all stages but `domain`.
 
     Args:
-        domain: of the current stage.
-        streams, world, device: randomness, processes, where.
+        domain: the domain of the current stage.
+        streams: the random streams of the run.
+        world: the place of this process among its peers.
+        device: the device of this process.
         folder: the run folder.
-        metrics: `metrics.jsonl`, on the first process.
-        trackers: who follows.
-        store: checkpoints; `None` saves none (a control).
-        interrupt: whether somebody asked to end.
-        watch: live diagnosis; a control has none.
-        rollouts_every, num_rollouts: how often and how many members are written.
-        keep_records: how many of the newest records stay; `None` keeps all.
-        model_every: steps between loadable model folders.
-        keep_best: whether the best model is kept as a folder.
-        told: kinds of things that were said once.
+        metrics: `metrics.jsonl`, on the first process; `None` on the others.
+        trackers: the receivers of metrics and sentences.
+        store: the checkpoints; `None` for a control, which saves none.
+        interrupt: a person's or a scheduler's request to end the run.
+        watch: live diagnosis; `None` for a control.
+        rollouts_every: steps between files of rollouts; 0 writes none.
+        num_rollouts: members in a file of rollouts.
+        keep_records: number of the newest record files that stay; `None` keeps all.
+        model_every: steps between loadable model folders; `None` writes none.
+        keep_best: whether the best model is written as a folder.
+        announced: the keys of sentences that were said once and are not repeated.
     """
 
     domain: Domain
@@ -75,33 +78,28 @@ class Session:
     keep_records: int | None = None
     model_every: int | None = None
     keep_best: bool = False
-    told: set[object] = field(default_factory=set)
+    announced: set[object] = field(default_factory=set)
 
     def say(self, text: str) -> None:
-        """One sentence for people.
-
-        Args:
-            text: the sentence.
-        """
+        """Shows one sentence to the people who follow the run."""
         self.trackers.note(text)
 
     def say_once(self, key: object, text: str) -> None:
-        """One sentence for people, the first time something of its kind happens.
+        """Shows a sentence the first time that its key comes.
 
         Args:
-            key: its kind.
-            text: the sentence.
+            key: the kind of event that the sentence reports.
         """
-        if key not in self.told:
-            self.told.add(key)
+        if key not in self.announced:
+            self.announced.add(key)
             self.say(text)
 
     def row(self, step: int, stage: str, values: dict[str, float]) -> None:
-        """One row of `metrics.jsonl`, and the trackers.
+        """Writes one row of `metrics.jsonl` and passes it to the trackers.
 
         Args:
-            step: of the run.
-            stage: its name.
+            step: the step of the run.
+            stage: the name of the stage.
             values: metric -> number.
 
         Raises:
@@ -111,16 +109,16 @@ class Session:
             try:
                 self.metrics.append({"step": step, "stage": stage, **values})
             except OSError as error:
-                kept = "" if self.store is None else self.store.kept()
-                raise storage_error(self.metrics.path, error, kept) from error
+                saved = "" if self.store is None else self.store.kept()
+                raise storage_error(self.metrics.path, error, saved) from error
         self.trackers.metrics(step, values)
 
     def diagnose(self, step: int, stage: str, values: dict[str, float]) -> None:
-        """What the rules newly see in this row is said, notes apart; the worst that holds is shown.
+        """Says what the rules of diagnosis newly see in this row, except notes; shows the worst rule that still holds.
 
         Args:
-            step: of the run.
-            stage: its name.
+            step: the step of the run.
+            stage: the name of the stage.
             values: metric -> number.
         """
         if self.watch is None:
@@ -133,25 +131,23 @@ class Session:
 
 
 def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
-    """Trains one stage from where `state` stands to its end; `state.progress.stage_ended` says why it ended early.
+    """Trains one stage from its current step to its end; `state.progress.stage_ended` gives the reason of an early end.
 
     Args:
-        session: of the run.
-        recipe: the stage.
-        state: goes on from where it stands.
+        state: the state of the run, which the stage changes.
 
     Returns:
-        false when somebody asked to end before that.
+        false when an interrupt ended the stage early.
 
     Raises:
-        StorageError: the disk is full; the message says what is safe.
-        RewardError: a reward raised, or returned what is no reward.
+        StorageError: the disk is full; the message names the newest checkpoint.
+        RewardError: a reward function raised, or returned a value that is no reward.
     """
     progress = state.progress
     callbacks = load_callbacks(recipe.train.callbacks)
     autocast = autocast_of(recipe, session.device)
     while progress.stage_step < recipe.train.num_steps and not progress.stage_ended:
-        # One process's answer for all: a signal may reach them in different steps.
+        # A signal may reach the processes in different steps, so that a request to one of them counts for all.
         if any(session.world.gather(session.interrupt.asked)):
             return False
         start = perf_counter()
@@ -161,90 +157,86 @@ def run_stage(session: Session, recipe: Recipe, state: TrainState) -> bool:
         progress.step += 1
         progress.stage_step += 1
         progress.stage_seconds += spent
-        values |= {"step_time": spent, **_memory(session.device)}
-        evaluated = recipe.train.evaluate_every and progress.stage_step % recipe.train.evaluate_every == 0
-        last = progress.stage_step >= recipe.train.num_steps
-        best = False
-        if evaluated or last:
-            found, best = evaluate_now(session, recipe, state, autocast)
-            values |= found
+        values |= {"step_time": spent, **_peak_memory(session.device)}
+        is_evaluation_due = recipe.train.evaluate_every and progress.stage_step % recipe.train.evaluate_every == 0
+        is_last_step = progress.stage_step >= recipe.train.num_steps
+        is_best = False
+        if is_evaluation_due or is_last_step:
+            evaluated_values, is_best = evaluate_now(session, recipe, state, autocast)
+            values |= evaluated_values
         session.row(progress.step, recipe.name, values)
         session.diagnose(progress.step, recipe.name, values)
         if any(bool(callback(progress.step, values)) for callback in callbacks):
             ended = "a callback ended it"
-        if evaluated and should_stop(progress, recipe.train):
+        if is_evaluation_due and should_stop(progress, recipe.train):
             ended = f"the score has not risen in {progress.evaluations_without_gain} evaluations"
         progress.stage_ended = session.world.gather(ended)[0]
-        if not (last or progress.stage_ended):
-            _save_when_due(session, state, best)
+        if not (is_last_step or progress.stage_ended):
+            _save_when_due(session, state, is_best)
     return True
 
 
 def evaluate_now(
     session: Session, recipe: Recipe, state: TrainState, autocast: Callable[[], Any] | None = None
 ) -> tuple[dict[str, float], bool]:
-    """Evaluates, writes what the model did, and keeps the best model; returns the metrics as `eval/...` and whether it
-    is the best so far.
+    """Evaluates, writes the records of the evaluation, and saves the best model.
 
     Args:
-        session: of the run.
-        recipe: the stage.
-        state: of the run.
-        autocast: the precision of the stage; unset takes it from the recipe.
+        state: the state of the run.
+        autocast: makes the context of the stage's precision; unset takes it from the recipe.
 
     Returns:
-        the metrics, and whether the score is the best so far.
+        the metrics as `eval/...`, and whether the score is the best so far.
     """
     progress = state.progress
     with (autocast or autocast_of(recipe, session.device))(), state.averaged():
-        found = evaluate(session.domain, progress, session.streams, session.world)
-    metrics = dict(found.metrics)
+        evaluation = evaluate(session.domain, progress, session.streams, session.world)
+    metrics = dict(evaluation.metrics)
     name = metric_name(recipe.train, metrics)
-    best = note_score(progress, recipe.train, metrics.get(name) if name else None)
+    is_best = note_score(progress, recipe.train, metrics.get(name) if name else None)
     if session.world.first:
-        _write_evaluation(session.folder, progress.step, found)
-        # What a run began with and what its best model did are looked at long afterwards.
-        _thin(session, progress.step, "evaluation", (progress.before_step, progress.best_step))
-        session.trackers.members(progress.step, "evaluation", found.records, found.pictures)
-    if best:
+        _write_evaluation(session.folder, progress.step, evaluation)
+        # People look at the evaluations of the start and of the best model long after the run.
+        _remove_old_records(session, progress.step, "evaluation", (progress.before_step, progress.best_step))
+        session.trackers.members(progress.step, "evaluation", evaluation.records, evaluation.pictures)
+    if is_best:
         keep_best_model(session, state)
     return {
-        PREFIX + key: value for key, value in {**metrics, **_evaluation_events(session, progress.step, found)}.items()
-    }, best
+        PREFIX + key: value
+        for key, value in {**metrics, **_evaluation_events(session, progress.step, evaluation)}.items()
+    }, is_best
 
 
 def keep_best_model(session: Session, state: TrainState) -> None:
-    """Writes the model of this moment as `best/`, where that is asked for and anything was trained.
+    """Writes the present model as `best/`, where the configuration asks for it and a weight was trained.
 
     Args:
-        session: of the run.
-        state: whose model it is.
+        state: the state with the model.
     """
     if session.world.first and session.keep_best and state.progress.num_updates:
         _replace_model(session, state, session.folder.best)
 
 
 def keep_model(session: Session, state: TrainState) -> None:
-    """Writes the model of this moment as `models/step-N`, where models are kept at all.
+    """Writes the present model as `models/step-N`, where `checkpoint.model_every` is set.
 
     Args:
-        session: of the run.
-        state: whose model it is.
+        state: the state with the model.
     """
     if session.model_every and session.world.first:
         _replace_model(session, state, session.folder.model_at(state.progress.step))
 
 
 def save(session: Session, state: TrainState, *, best: bool = False) -> None:
-    """Writes a checkpoint of this moment.
+    """Writes a checkpoint of the present state.
 
     Args:
-        session: of the run; a control has no store, and saves nothing.
-        state: what is saved.
-        best: whether its score is the best so far.
+        session: the means of the run; a control has no store, and nothing is saved.
+        state: the state of the run.
+        best: whether the newest score is the best so far.
 
     Raises:
-        StorageError: the disk is full; the message says what is safe.
+        StorageError: the disk is full; the message names the newest checkpoint.
     """
     if session.store is None:
         return
@@ -258,10 +250,12 @@ def save(session: Session, state: TrainState, *, best: bool = False) -> None:
 
 
 def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict[str, float], str]:
-    """One step without its evaluation; returns its metrics and, when it ends the stage, why."""
+    """Runs one step without its evaluation; returns its metrics, and the reason why it ends the stage, or an empty
+    text.
+    """
     domain, progress, world = session.domain, state.progress, session.world
-    now = Step(domain, recipe, state, session.streams, world)
-    before = dict(progress.seconds)
+    step = Step(domain, recipe, state, session.streams, world)
+    seconds_before = dict(progress.seconds)
     weight = recipe.objective.policy_weight.at(state.objective.step)
     values: dict[str, float] = {"learning_rate": recipe.optimiser.rate(progress.stage_step), "lambda_pg": weight}
     if (supervised := recipe.objective.auxiliary.get("supervised")) is not None:
@@ -269,22 +263,22 @@ def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict
     collected: Collected | None = None
     if weight != 0:
         state.learner.eval()
-        collected = collect(now)
+        collected = collect(step)
         values |= finish(world.sum_statistics(collected.statistics)) | collected.numbers
         for remark in collected.remarks:
             session.say(f"step {progress.step + 1}: {remark}")
         if (rule := recipe.train.dynamic_group_size) is not None:
-            progress.group_size = rule.next(now.group_size, values["groups/flat"])
+            progress.group_size = rule.next(step.group_size, values["groups/flat"])
         _say_events(session, state, collected)
     state.learner.train()
     with progress.timed("update" if recipe.samples else "warm_up"):
-        updates = update_policy(now, collected)
+        updates = update_policy(step, collected)
     for remark in updates.remarks:
         session.say(f"step {progress.step + 1}: {remark}")
     if recipe.train.micro_batch_members == "auto":
         values["micro_batch_members"] = progress.micro_batch_members
-    _count(session, recipe, state, updates)
-    outcome = _follow(session, recipe, state) if updates.taken else ""
+    _count_updates(session, recipe, state, updates)
+    outcome = _update_reference(session, recipe, state) if updates.taken else ""
     values |= updates.mean()
     values |= {
         "updates/taken": updates.taken,
@@ -300,37 +294,37 @@ def _one_step(session: Session, recipe: Recipe, state: TrainState) -> tuple[dict
         values["epoch"] = progress.num_drawn / domain.num_prompts
         values |= {f"settings/{name}": value for name, value in collected.samples.settings.items()}
         _write_rollouts(session, recipe, state, collected, updates)
-    parts = {name: total - before.get(name, 0.0) for name, total in progress.seconds.items()}
-    values |= {f"seconds/{name}": spent for name, spent in parts.items() if spent > 0}
+    step_seconds = {name: total - seconds_before.get(name, 0.0) for name, total in progress.seconds.items()}
+    values |= {f"seconds/{name}": spent for name, spent in step_seconds.items() if spent > 0}
     out_of_time = (
         recipe.train.max_seconds is not None
-        and progress.stage_seconds + sum(parts.values()) >= recipe.train.max_seconds
+        and progress.stage_seconds + sum(step_seconds.values()) >= recipe.train.max_seconds
     )
     return values, f"its {recipe.train.max_seconds:g} seconds are over" if out_of_time else ""
 
 
 def _say_events(session: Session, state: TrainState, collected: Collected) -> None:
-    """What went wrong while rewards were computed, on any process, the first time of its kind; the counts are in the
-    metrics of every step.
+    """Says the first failure of each kind in the computation of rewards, from any process. The metrics of every step
+    have the counts.
     """
-    own = _counted(collected.table.events)
-    parts = session.world.gather((own, len(collected.table)))
-    num_members = sum(size for _, size in parts)
-    for key in dict.fromkeys(key for found, _ in parts for key in found):
+    local_events = _count_events(collected.table.events)
+    process_events = session.world.gather((local_events, len(collected.table)))
+    num_members = sum(size for _, size in process_events)
+    for key in dict.fromkeys(key for events, _ in process_events for key in events):
         reward, name = key
-        told = [found[key] for found, _ in parts if key in found]
-        text = f"reward {reward!r}: {name} for {sum(count for count, _, _ in told)} of {num_members} members" + (
-            f", {told[0][1]}" if told[0][1] else ""
+        occurrences = [events[key] for events, _ in process_events if key in events]
+        text = f"reward {reward!r}: {name} for {sum(count for count, _, _ in occurrences)} of {num_members} members" + (
+            f", {occurrences[0][1]}" if occurrences[0][1] else ""
         )
         session.say_once(key, f"step {state.progress.step + 1}: {text}; later ones are only counted")
 
 
-def _evaluation_events(session: Session, step: int, found: Evaluation) -> dict[str, float]:
-    """Says what went wrong while samples of an evaluation were scored, the first time of its kind, and returns the
-    counts, as `rewards/NAME/num_EVENT`.
+def _evaluation_events(session: Session, step: int, evaluation: Evaluation) -> dict[str, float]:
+    """Says the first failure of each kind in the scoring of an evaluation, and returns the counts as
+    `rewards/NAME/num_EVENT`.
     """
     counts: dict[str, float] = {}
-    for (reward, name), (count, detail, scored) in _counted(found.events).items():
+    for (reward, name), (count, detail, scored) in _count_events(evaluation.events).items():
         counts[f"rewards/{reward}/num_{name}"] = float(count)
         text = f"step {step}, evaluation: reward {reward!r}: {name} for {count} samples" + (
             f", {detail}" if detail else ""
@@ -340,18 +334,18 @@ def _evaluation_events(session: Session, step: int, found: Evaluation) -> dict[s
     return counts
 
 
-def _counted(events: Sequence[RewardEvent]) -> dict[tuple[str, str], tuple[int, str, bool]]:
-    """(reward, event) -> how many members, what a reader wants to see once, and whether they have a value
-    all the same.
+def _count_events(events: Sequence[RewardEvent]) -> dict[tuple[str, str], tuple[int, str, bool]]:
+    """Counts events: (reward, event) -> number of members, the detail of the first event, and whether the members have
+    a value all the same.
     """
-    found: dict[tuple[str, str], tuple[int, str, bool]] = {}
+    counts: dict[tuple[str, str], tuple[int, str, bool]] = {}
     for event in events:
-        count, detail, scored = found.get((event.reward, event.name), (0, event.detail, event.scored))
-        found[event.reward, event.name] = (count + event.count, detail, scored)
-    return found
+        count, detail, scored = counts.get((event.reward, event.name), (0, event.detail, event.scored))
+        counts[event.reward, event.name] = (count + event.count, detail, scored)
+    return counts
 
 
-def _count(session: Session, recipe: Recipe, state: TrainState, updates: Updates) -> None:
+def _count_updates(session: Session, recipe: Recipe, state: TrainState, updates: Updates) -> None:
     progress = state.progress
     progress.num_updates += updates.taken
     progress.num_skipped += updates.skipped
@@ -373,7 +367,7 @@ def _count(session: Session, recipe: Recipe, state: TrainState, updates: Updates
         )
 
 
-def _follow(session: Session, recipe: Recipe, state: TrainState) -> str:
+def _update_reference(session: Session, recipe: Recipe, state: TrainState) -> str:
     progress = state.progress
     progress.reference_step += 1
     score = None if progress.score is None else signed_score(recipe.train, progress.score)
@@ -388,11 +382,11 @@ def _follow(session: Session, recipe: Recipe, state: TrainState) -> str:
     return outcome
 
 
-def _write_evaluation(folder: RunFolder, step: int, found: Evaluation) -> None:
+def _write_evaluation(folder: RunFolder, step: int, evaluation: Evaluation) -> None:
     path = folder.evaluation_at(step)
-    write_pictures(path.with_suffix(""), found.pictures)
-    if found.records:
-        write_records(path, with_files(found.records, path.with_suffix("") / "members", folder.path))
+    write_pictures(path.with_suffix(""), evaluation.pictures)
+    if evaluation.records:
+        write_records(path, with_files(evaluation.records, path.with_suffix("") / "members", folder.path))
 
 
 def _write_rollouts(
@@ -401,24 +395,28 @@ def _write_rollouts(
     step = state.progress.step + 1
     if not session.rollouts_every or (step % session.rollouts_every and state.progress.stage_step):
         return
-    # Members of all processes, in the order of their groups: those of the first alone could not be told from the whole
-    # step.
-    own = (
+    # The file has members of all processes in the order of their groups: a file of the first process's members would
+    # look like a file of the whole step.
+    local_records = (
         rollout_records(session.domain, recipe.objective, collected, updates, session.num_rollouts)
         if len(collected.samples)
         else []
     )
-    everyone = [record for records in session.world.gather(own) for record in records]
+    everyone = [record for records in session.world.gather(local_records) for record in records]
     records = sorted(everyone, key=lambda record: record["group"])[: session.num_rollouts]
     if session.world.first and records:
         path = session.folder.rollouts_at(step)
         session.trackers.members(step, "rollouts", records, {})
         write_records(path, with_files(records, path.with_suffix("") / "members", session.folder.path))
-        _thin(session, step, "step")
+        _remove_old_records(session, step, "step")
 
 
-def _thin(session: Session, step: int, kind: Literal["step", "evaluation"], always: Collection[int] = ()) -> None:
-    if session.keep_records is not None and thin(session.folder.rollouts, kind, session.keep_records, always):
+def _remove_old_records(
+    session: Session, step: int, kind: Literal["step", "evaluation"], always: Collection[int] = ()
+) -> None:
+    if session.keep_records is not None and remove_old_records(
+        session.folder.rollouts, kind, session.keep_records, always
+    ):
         text = (
             f"keeps the newest {session.keep_records} files of rollouts and of evaluations, and of those before as many"
             " evenly over the run"
@@ -440,19 +438,14 @@ def _replace_model(session: Session, state: TrainState, path: Path) -> None:
 
 
 def autocast_of(recipe: Recipe, device: torch.device) -> Callable[[], Any]:
-    """The precision in which a stage samples, trains and evaluates: makes a context.
-
-    Args:
-        recipe: the stage.
-        device: where it computes.
-    """
+    """Returns a function that makes the context of the precision in which a stage samples, trains and evaluates."""
     if recipe.train.autocast == "none":
         return contextlib.nullcontext
-    # Its cache of cast weights outlives an optimiser step and an exchange of weights with the reference.
+    # Autocast's cache of cast weights would outlive an optimiser step and an exchange of weights with the reference.
     return lambda: torch.autocast(device.type, dtype=torch.bfloat16, cache_enabled=False)
 
 
-def _memory(device: torch.device) -> dict[str, float]:
+def _peak_memory(device: torch.device) -> dict[str, float]:
     if device.type == "cuda":
         return {"memory/peak_mib": torch.cuda.max_memory_allocated(device) / 2**20}
     peak = peak_memory_bytes()

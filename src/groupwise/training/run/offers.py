@@ -1,4 +1,4 @@
-"""What a run needs of its learner, checked before anything is computed."""
+"""The abilities that a run needs of its learner, checked before anything is computed."""
 
 from __future__ import annotations
 
@@ -11,15 +11,10 @@ from groupwise.training.job import Recipe
 
 
 def check_offers(learner: Learner, recipe: Recipe, world: World) -> None:
-    """Refuses a stage that needs what the learner does not offer.
-
-    Args:
-        learner: of the policy.
-        recipe: the stage.
-        world: its processes.
+    """Refuses a stage that needs an ability which the learner does not offer.
 
     Raises:
-        ConfigError: the learner lacks something, or names an offer that there is not.
+        ConfigError: the learner lacks an ability, or names one that does not exist.
     """
     unknown = sorted(learner.offers - OFFERS.keys())
     if unknown:
@@ -30,7 +25,7 @@ def check_offers(learner: Learner, recipe: Recipe, world: World) -> None:
 
 
 def _needs(learner: Learner, recipe: Recipe, world: World) -> dict[str, tuple[str, str]]:
-    """Offers that the stage needs, each with the key that asks for it and what to write."""
+    """Returns the offers that the stage needs, each with the key that asks for it and what to write."""
     train, needs = recipe.train, dict[str, tuple[str, str]]()
     if recipe.samples:
         reference = resolve_reference(recipe.reference, required=recipe.needs_reference)

@@ -1,4 +1,4 @@
-"""Images among records: each is written as a PNG file beside them, and its place takes its place in the record."""
+"""Images in records: each is written as a PNG file beside the records, and its path replaces it in the record."""
 
 from __future__ import annotations
 
@@ -18,38 +18,38 @@ def write_pictures(folder: Path, pictures: Mapping[str, Tensor]) -> list[Path]:
     """Writes `folder/NAME.png` for every picture and returns the files, in order.
 
     Args:
-        folder: made when there is something to write.
+        folder: the folder of the files, which is made for the first picture.
         pictures: `uint8` tensors, `[H, W]` or `[H, W, 3]`.
 
     Raises:
-        ValueError: a picture of another type or shape.
+        ValueError: a picture has another type or shape.
     """
     files = []
     for name, picture in pictures.items():
         folder.mkdir(parents=True, exist_ok=True)
         files.append(folder / f"{name}.png")
-        # They are for people to look at: waiting for the disk, hundreds of times a step, took longer than the step.
+        # Pictures are not needed for a resume. Waiting for the disk hundreds of times a step took longer than the step.
         write_file(files[-1], _png(picture, name), durable=False)
     return files
 
 
 def with_files(records: Sequence[Mapping[str, Any]], folder: Path, root: Path) -> list[dict[str, Any]]:
-    """The records with every image in them written to `folder/NUMBER-KEY.png` and replaced by that path, relative to
-    `root`.
+    """Writes every image in the records to `folder/NUMBER-KEY.png`, and returns the records with the path in place of
+    the image, relative to `root`.
 
     Args:
-        records: some values may be images.
-        folder: where the files go.
-        root: the run folder, which may be moved as a whole.
+        records: records whose values may be images.
+        folder: the folder of the image files.
+        root: the run folder; a moved run folder keeps valid paths.
     """
-    written = []
+    records_with_paths = []
     for number, record in enumerate(records):
         images = {key: value for key, value in record.items() if isinstance(value, Tensor)}
         files = write_pictures(folder, {f"{number}-{key}": image for key, image in images.items()})
-        written.append(
+        records_with_paths.append(
             {**record, **{key: os.path.relpath(file, root) for key, file in zip(images, files, strict=True)}}
         )
-    return written
+    return records_with_paths
 
 
 def _png(picture: Tensor, name: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Checks before the first step: everything that can be known to fail is an error now."""
+"""Checks before the first step: a failure that can be foreseen is an error at the start."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from groupwise.training.run.offers import check_offers
 
 
 def check_configuration(job: Job) -> None:
-    """What the configuration alone shows, before a model is built.
+    """Refuses a job whose configuration cannot work, before a model is built.
 
     Args:
-        job: a whole run.
+        job: the resolved description of the run.
 
     Raises:
         ConfigError: a stage cannot work; the message names the key and what to write.
@@ -37,7 +37,7 @@ def check_configuration(job: Job) -> None:
                 f"train.group_size = {train.group_size}: an advantage that compares inside a group needs at least 2"
                 " members; write train.group_size = 8"
             )
-        if not recipe.samples and not _supervised(recipe):
+        if not recipe.samples and not _is_supervised(recipe):
             raise ConfigError(
                 f"stage {recipe.name!r}: policy_weight is 0 and no auxiliary term has a coefficient, so nothing is"
                 " trained; set one of them"
@@ -45,16 +45,13 @@ def check_configuration(job: Job) -> None:
 
 
 def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World) -> None:
-    """What one stage needs of the built domain.
+    """Refuses a domain that lacks something which the stage needs.
 
     Args:
-        domain: as built for the stage.
-        recipe: the stage.
-        streams: of the run.
-        world: its processes.
+        domain: the domain of the stage.
 
     Raises:
-        ConfigError: it cannot be had.
+        ConfigError: the domain lacks it; the message names the key and what to write.
     """
     train, objective = recipe.train, recipe.objective
     learner = domain.learner
@@ -86,7 +83,7 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
                     nearest(name, names),
                 )
             )
-    if _supervised(recipe) and domain.demonstrations(1, streams=streams, step=0) is None:
+    if _is_supervised(recipe) and domain.demonstrations(1, streams=streams, step=0) is None:
         raise ConfigError(
             "auxiliary.supervised: the domain has no demonstrations; give it a corpus, or remove the term"
         )
@@ -100,11 +97,11 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
             f"the objective reads {missing}, and this domain supplies {sorted(domain.supplies)}; choose a method that"
             " needs only those"
         )
-    whole = [slot for slot in ("trust", "advantage") if getattr(objective, slot).whole_member]
-    if whole and isinstance(domain, RewardsDecisions) and (key := domain.rewards_decisions):
+    member_slots = [slot for slot in ("trust", "advantage") if getattr(objective, slot).whole_member]
+    if member_slots and isinstance(domain, RewardsDecisions) and (key := domain.rewards_decisions):
         raise ConfigError(
-            f"{whole[0]}.kind = {getattr(objective, whole[0]).kind!r} takes one reward a member, and {key} rewards"
-            f" every decision; write another {whole[0]}.kind, or a reward that is one number"
+            f"{member_slots[0]}.kind = {getattr(objective, member_slots[0]).kind!r} takes one reward a member, and"
+            f" {key} rewards every decision; write another {member_slots[0]}.kind, or a reward that is one number"
         )
     if train.l2_to_reference > 0 and switches_off(resolve_reference(recipe.reference, required=True), learner):
         raise ConfigError(
@@ -124,31 +121,27 @@ def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World)
 
 
 def device_of(recipe: Recipe) -> torch.device:
-    """Where a run computes: what `train.device` says, and CUDA under `auto` where there is one.
+    """Returns the device of a run: that of `train.device`; under `auto` CUDA where PyTorch sees it.
 
     Args:
-        recipe: its first stage.
+        recipe: the first stage of the run.
 
     Raises:
-        ConfigError: CUDA is asked for and there is none.
+        ConfigError: the configuration asks for CUDA, which PyTorch does not see.
     """
-    wanted = recipe.train.device
-    if wanted == "cuda" and not torch.cuda.is_available():
+    device_name = recipe.train.device
+    if device_name == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
             'train.device = "cuda": PyTorch sees no CUDA device here; write train.device = "cpu" or "auto"'
         )
-    return torch.device("cuda" if wanted != "cpu" and torch.cuda.is_available() else "cpu")
+    return torch.device("cuda" if device_name != "cpu" and torch.cuda.is_available() else "cpu")
 
 
 def check_memory(recipe: Recipe, device: torch.device) -> None:
-    """Whether a size of micro-batches can be found by measuring.
-
-    Args:
-        recipe: the stage.
-        device: where it computes.
+    """Refuses a measured micro-batch size where the available memory is unknown.
 
     Raises:
-        ConfigError: nothing says how much memory there is.
+        ConfigError: on a CPU no memory limit is configured.
     """
     train = recipe.train
     if train.micro_batch_members == "auto" and train.memory_limit_gib is None and device.type != "cuda":
@@ -168,13 +161,13 @@ _HALF = {
 
 
 def precision_remarks(domain: Domain) -> list[str]:
-    """What is legal and rarely meant about the weights' precision.
+    """Returns sentences about trained weights of half precision, which is legal and rarely meant.
 
     Args:
-        domain: as built.
+        domain: the domain with the learner of the weights.
 
     Returns:
-        a sentence, or none.
+        one sentence for each dtype of half precision.
     """
     by_dtype = domain.learner.sizes().by_dtype
     keep = (
@@ -188,6 +181,6 @@ def precision_remarks(domain: Domain) -> list[str]:
     ]
 
 
-def _supervised(recipe: Recipe) -> bool:
+def _is_supervised(recipe: Recipe) -> bool:
     schedule = recipe.objective.auxiliary.get("supervised")
     return schedule is not None and schedule.may_be_positive()

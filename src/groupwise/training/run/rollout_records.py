@@ -1,5 +1,5 @@
-"""What was sampled, for people: one record a member, with its rewards, its advantage and how far the policy has moved
-on it.
+"""The sampled members as records for people: one record a member, with its rewards, its advantage and the policy's
+change on it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from groupwise.training.step.update import Updates
 def rollout_records(
     domain: Domain, objective: Objective, collected: Collected, updates: Updates, limit: int
 ) -> list[dict[str, Any]]:
-    """The first `limit` members of this process, whole groups as far as they fit.
+    """Returns records of the first `limit` members of this process, in whole groups as far as they fit.
 
-    Each record holds what the domain says of the member (prompt, text, ...), `group`, `rewards` by name, `reward`
+    Each record holds the domain's description of the member (prompt, text, ...), `group`, `rewards` by name, `reward`
     (their weighted sum), `advantage` (mean over decisions), `num_decisions`, and `log_ratio` (mean over decisions at
     the last scoring, nats; 0 where every update was on-policy).
 
-    Where the domain names a member's `tokens`, what is known of each follows, `None` for a token that was no decision:
+    Where the domain gives a member's `tokens`, numbers of every token follow, `None` for a token that was no decision:
     `token_log_prob` (nats, when it was sampled), `token_log_ratio` (nats, at the last scoring; left out where all are
     0) and `token_credit` (advantage times credit; left out where it is the member's advantage everywhere).
     """
@@ -41,38 +41,39 @@ def rollout_records(
     )
     advantage = None if collected.batch is None else collected.batch.advantage.mean(1).tolist()
     lengths = collected.samples.mask.sum(1)
-    moved = (updates.log_ratio.sum(1) / lengths.clamp(min=1)).tolist()
+    log_ratios = (updates.log_ratio.sum(1) / lengths.clamp(min=1)).tolist()
     fields = (
         decision_fields(objective, collected, updates, rows) if any("tokens" in record for record in described) else {}
     )
     records = []
     for row, record in zip(rows.tolist(), described, strict=True):
-        known = {
+        member_record = {
             **record,
             "group": int(collected.place[row]),
             "rewards": {name: values[row] for name, values in collected.table.values.items()},
             "reward": totals[row],
             "advantage": None if advantage is None else advantage[row],
             "num_decisions": int(lengths[row]),
-            "log_ratio": moved[row],
+            "log_ratio": log_ratios[row],
         }
         if "tokens" in record:
-            known |= _of_tokens(fields, row, len(record["tokens"]), collected.samples.mask[row], known["advantage"])
-        records.append(known)
+            member_record |= _token_fields(
+                fields, row, len(record["tokens"]), collected.samples.mask[row], member_record["advantage"]
+            )
+        records.append(member_record)
     return records
 
 
 def decision_fields(objective: Objective, collected: Collected, updates: Updates, rows: Tensor) -> dict[str, Tensor]:
-    """`[R, T]` numbers of every decision of some members: `token_log_prob`, `token_log_ratio`, and `token_credit` where
-    it can be known.
+    """Computes `[R, T]` numbers of every decision of some members: `token_log_prob`, `token_log_ratio`, and
+    `token_credit` where the batch and its objective give it.
 
-    Credit is taken where the update began, at the policy that sampled.
+    Credit is computed at the policy that sampled, before the first update.
 
     Args:
-        objective: of the stage.
-        collected: the step's members.
-        updates: what was made of them.
-        rows: which.
+        collected: the rollouts of the step.
+        updates: the optimiser steps of the step.
+        rows: `[R]`, the places of the members.
     """
     samples, batch = collected.samples, collected.batch
     fields = {"token_log_prob": samples.old_log_prob[rows], "token_log_ratio": updates.log_ratio[rows]}
@@ -89,20 +90,20 @@ def decision_fields(objective: Objective, collected: Collected, updates: Updates
     return fields
 
 
-def _of_tokens(
+def _token_fields(
     fields: Mapping[str, Tensor], row: int, num_tokens: int, mask: Tensor, advantage: float | None
 ) -> dict[str, list[float | None]]:
-    """Numbers of one member's tokens, with as many digits as an eye can tell apart."""
+    """Returns numbers of one member's tokens, rounded to three digits."""
     valid = mask[:num_tokens].tolist()
-    found = {}
+    numbers_by_name = {}
     for name, values in fields.items():
-        own = values[row, :num_tokens].tolist()
+        token_values = values[row, :num_tokens].tolist()
         trivial = {"token_log_ratio": 0.0, "token_credit": advantage}.get(name)
         if trivial is None or any(
-            abs(value - trivial) > 1e-6 for value, counts in zip(own, valid, strict=True) if counts
+            abs(value - trivial) > 1e-6 for value, is_decision in zip(token_values, valid, strict=True) if is_decision
         ):
-            found[name] = [
-                float(f"{value:.3g}") if counts and math.isfinite(value) else None
-                for value, counts in zip(own, valid, strict=True)
+            numbers_by_name[name] = [
+                float(f"{value:.3g}") if is_decision and math.isfinite(value) else None
+                for value, is_decision in zip(token_values, valid, strict=True)
             ]
-    return found
+    return numbers_by_name

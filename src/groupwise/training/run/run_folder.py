@@ -1,4 +1,4 @@
-"""The folder of a run: the checks before anything is computed, and what is written there beside the metrics."""
+"""The run folder: the checks before anything is computed, and the files beside the metrics."""
 
 from __future__ import annotations
 
@@ -41,20 +41,17 @@ _LIBRARIES = (
 )
 
 _EXACT = ("python", "machine", "processor", "device", "num_threads")
-"""Beside versions and the number of processes: what the same bits depend on."""
+"""The entries on which the bits of a result depend, beside versions and the number of processes."""
 
 
 def check_new(path: Path) -> RunFolder:
-    """Makes an empty run folder, or says why it cannot be one.
-
-    Args:
-        path: the folder to be.
+    """Makes an empty run folder.
 
     Returns:
-        the paths in it.
+        the paths in the folder.
 
     Raises:
-        ConfigError: the folder holds something already, or cannot be written.
+        ConfigError: the folder is not empty, or cannot be written.
     """
     if path.exists() and not path.is_dir():
         raise ConfigError(f"run folder {path}: a file of that name exists; write --out NEW")
@@ -76,16 +73,13 @@ def check_new(path: Path) -> RunFolder:
 
 
 def open_existing(path: Path) -> RunFolder:
-    """The folder of a run that began earlier.
-
-    Args:
-        path: the folder.
+    """Opens the folder of a run that began earlier.
 
     Returns:
-        the paths in it.
+        the paths in the folder.
 
     Raises:
-        ConfigError: there is no run in it.
+        ConfigError: the folder holds no run.
 
     Example:
         >>> open_existing(Path("nowhere"))
@@ -100,30 +94,30 @@ def open_existing(path: Path) -> RunFolder:
 
 
 @contextmanager
-def alone(folder: RunFolder, patience_seconds: float = 10.0) -> Iterator[None]:
-    """Within the block no other process trains in the folder. The system gives it back with the process, however that
-    ends.
+def locked(folder: RunFolder, patience_seconds: float = 10.0) -> Iterator[None]:
+    """Locks the run folder within the block, so that no other process trains in it. The system releases the lock when
+    the process ends, however it ends.
 
     Args:
-        folder: of a run whose `config.json` is written.
-        patience_seconds: how long one that is about to end is waited for.
+        folder: the folder of a run whose `config.json` is written.
+        patience_seconds: the longest wait for a process that is about to end.
 
     Raises:
-        ConfigError: another process trains in it.
+        ConfigError: another process trains in the folder.
 
     Example:
         >>> import tempfile
         >>> folder = RunFolder(Path(tempfile.mkdtemp()))
         >>> write_json(folder.config, {})
-        >>> with alone(folder), alone(folder, patience_seconds=0.0):  # doctest: +ELLIPSIS
+        >>> with locked(folder), locked(folder, patience_seconds=0.0):  # doctest: +ELLIPSIS
         ...     print("never reached")
         Traceback (most recent call last):
         groupwise.config.errors.ConfigError: run folder ...: another process is training in it; wait for it or end it, or write --out NEW for another run
     """  # noqa: E501
     with folder.config.open("rb") as file:
-        until = time.monotonic() + patience_seconds
+        deadline = time.monotonic() + patience_seconds
         while not file_lock.take(file.fileno()):
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise ConfigError(
                     f"run folder {folder.path}: another process is training in it; wait for it or end it, or write"
                     " --out NEW for another run"
@@ -136,11 +130,10 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """Writes a small JSON file in one step, keys in the given order.
 
     Args:
-        path: the file.
-        values: JSON-able.
+        values: JSON-able values.
 
     Raises:
-        StorageError: it could not be written.
+        StorageError: the file could not be written.
 
     Example:
         >>> import tempfile
@@ -161,48 +154,44 @@ def append_environment(
     remarks: Sequence[str] = (),
     evaluated_on: EvaluatedOn | None = None,
 ) -> list[str]:
-    """Adds one entry to `environment.json` for every time the run was started: versions, device, threads, seed, a hash
-    of the configuration.
+    """Adds one entry to `environment.json` at every start of the run: versions, device, threads, seed, and a hash of
+    the configuration.
 
     Args:
-        folder: the run's.
-        seed: the run's.
-        device: where it computes.
-        num_processes: how many do.
-        remarks: what is said at this start, kept for the report.
-        evaluated_on: whether the prompts of its evaluations are trained on, for everything that calls a result
-            held-out.
+        num_processes: number of processes that train together.
+        remarks: the sentences of this start, for the report.
+        evaluated_on: the counts of evaluated prompts and of those trained on, by which a result is called held-out.
 
     Returns:
-        a sentence where something differs from the start before by which results may differ.
+        a sentence for each difference from the previous start that may change results.
 
     Raises:
-        StorageError: it could not be written.
+        StorageError: the file could not be written.
     """
     entries: list[Any] = []
     if folder.environment.exists():
-        # What a person made of the file is no reason not to go on.
+        # A file that a person damaged does not stop the run.
         with contextlib.suppress(ValueError, KeyError, TypeError):
             entries = list(read_json(folder.environment)["starts"])
-    # Of what the file says, not of what was read from it: reading states defaults that the file leaves out.
-    written = json.dumps(read_json(folder.config), sort_keys=True)
-    digest = hashlib.blake2b(written.encode(), digest_size=16).hexdigest()
-    asked = {} if evaluated_on is None else {NOTED: evaluated_on.record()}
-    now = {
+    # The hash is that of the file's text. The configuration read from it would contain today's defaults as well.
+    config_text = json.dumps(read_json(folder.config), sort_keys=True)
+    digest = hashlib.blake2b(config_text.encode(), digest_size=16).hexdigest()
+    evaluation_entry = {} if evaluated_on is None else {NOTED: evaluated_on.record()}
+    entry = {
         **environment(seed, device, num_processes),
         "configuration": digest,
-        **asked,
+        **evaluation_entry,
         **({"remarks": list(remarks)} if remarks else {}),
     }
-    write_json(folder.environment, {"starts": [*entries, now]})
-    before = entries[-1] if entries and isinstance(entries[-1], dict) else {}
+    write_json(folder.environment, {"starts": [*entries, entry]})
+    previous = entries[-1] if entries and isinstance(entries[-1], dict) else {}
     changes = []
-    if before.get("configuration", digest) != digest:
+    if previous.get("configuration", digest) != digest:
         changes.append(
             f"{folder.config} was changed since the start before: the run goes on by what it says now, and is no longer"
             " the one that began"
         )
-    changed = _changed(before, now) if before else []
+    changed = _changed(previous, entry) if previous else []
     if not changed:
         return changes
     return [
@@ -214,21 +203,21 @@ def append_environment(
     ]
 
 
-def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What decides how numbers are rounded, as `name before -> now`."""
-    # What an older version did not write down is not known to differ.
-    known = [key for key in _EXACT if key in before]
-    old, new = ({**{key: each.get(key) for key in known}, **each.get("versions", {})} for each in (before, now))
+def _changed(previous: Mapping[str, Any], entry: Mapping[str, Any]) -> list[str]:
+    """Returns the differences between two starts that decide how numbers are rounded, as `name before -> now`."""
+    # An entry of an older version may lack keys; an absent key is no difference.
+    recorded_keys = [key for key in _EXACT if key in previous]
+    old, new = (
+        {**{key: start.get(key) for key in recorded_keys}, **start.get("versions", {})} for start in (previous, entry)
+    )
     return [f"{key} {old.get(key, 'none')} -> {new.get(key, 'none')}" for key in new if old.get(key) != new[key]]
 
 
 def environment(seed: int, device: torch.device, num_processes: int) -> dict[str, Any]:
-    """What a reader needs in order to repeat a number.
+    """Collects the facts that a reader needs to repeat a number.
 
     Args:
-        seed: the run's.
-        device: where it computes.
-        num_processes: how many do.
+        num_processes: number of processes that train together.
 
     Returns:
         one entry of `environment.json`.
@@ -258,14 +247,13 @@ def environment(seed: int, device: torch.device, num_processes: int) -> dict[str
 
 
 def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
-    """Writes JSON records one a line, in one step.
+    """Writes JSON records, one a line, in one step.
 
     Args:
-        path: the file.
-        records: JSON-able.
+        records: JSON-able records.
 
     Raises:
-        StorageError: it could not be written.
+        StorageError: the file could not be written.
 
     Example:
         >>> import tempfile
@@ -282,8 +270,7 @@ def forget_after(folder: RunFolder, step: int) -> None:
     """Removes record files of steps after a checkpoint, which a resumed run writes again.
 
     Args:
-        folder: of the run.
-        step: the checkpoint's; -1 forgets all.
+        step: the step of the checkpoint; -1 removes all files.
     """
     for path in [*folder.rollouts.glob("step-*"), *folder.rollouts.glob("evaluation-*")]:
         number = path.stem.rsplit("-", 1)[1]
@@ -293,11 +280,11 @@ def forget_after(folder: RunFolder, step: int) -> None:
 
 __all__ = [
     "StorageError",
-    "alone",
     "append_environment",
     "check_new",
     "environment",
     "forget_after",
+    "locked",
     "open_existing",
     "write_json",
     "write_records",

@@ -1,5 +1,5 @@
-"""The stages of a run, one after the other: each begins with its reference and an evaluation, and ends with an
-evaluation and a checkpoint.
+"""The stages of a run in order: each begins with its reference and an evaluation, and ends with an evaluation and a
+checkpoint.
 """
 
 from __future__ import annotations
@@ -13,24 +13,21 @@ from groupwise.training.run.evaluation import evaluate, metric_name
 from groupwise.training.run.loop import Session, autocast_of, evaluate_now, keep_best_model, keep_model, run_stage, save
 from groupwise.training.run.warm_up import write_warm_up
 from groupwise.training.step.reward_history import RewardHistory
-from groupwise.training.step.reward_memory import recall
+from groupwise.training.step.reward_memory import restore_reward_memory
 from groupwise.training.step.state import TrainState
 
 START = "start"
-"""Where controls begin: the state at the first stage that samples, in `checkpoints/start`."""
+"""The name of the folder in `checkpoints/` with the state at the first stage that samples, where controls begin."""
 
 
 def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) -> bool:
-    """Runs every stage that is not done yet; false when somebody asked to end before.
+    """Runs every stage that is not finished.
 
     Args:
-        session: of the run.
-        job: of the run.
-        state: goes on from where it stands.
-        domains: of the run.
+        state: the state of the run, which the stages change.
 
     Returns:
-        whether every stage is done.
+        false when an interrupt ended the stages early.
     """
     while state.progress.stage < len(job.recipes):
         index = state.progress.stage
@@ -38,7 +35,7 @@ def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) 
         session.domain = domains.of(recipe)
         fresh = state.progress.stage_step == 0 and not state.progress.stage_ended
         state.learner.checkpoint_activations(recipe.train.gradient_checkpointing)
-        recall(session.domain, state)
+        restore_reward_memory(session.domain, state)
         if fresh:
             if index == first_sampling(job):
                 write_warm_up(session, job, state)
@@ -52,23 +49,16 @@ def run_stages(session: Session, job: Job, state: TrainState, domains: Domains) 
 
 
 def stage_reference(recipe: Recipe) -> ReferenceConfig:
-    """The reference of a stage; one that samples nothing compares with nothing.
-
-    Args:
-        recipe: the stage.
+    """Returns the reference of a stage; a stage that samples nothing has none.
 
     Raises:
-        ConfigError: a reference is configured and without use, or needed and absent.
+        ConfigError: a configured reference has no use, or a needed reference is absent.
     """
     return resolve_reference(recipe.reference, required=recipe.needs_reference) if recipe.samples else AbsentReference()
 
 
 def first_sampling(job: Job) -> int:
-    """The place of the first stage that samples; 0 where none does.
-
-    Args:
-        job: of the run.
-    """
+    """Returns the place of the first stage that samples; 0 where none does."""
     return next((place for place, recipe in enumerate(job.recipes) if recipe.samples), 0)
 
 
@@ -82,19 +72,19 @@ def _begin(session: Session, job: Job, state: TrainState, index: int, domains: D
         progress.reference_step, progress.reference_mixed = 0, progress.step
     state.begin_average(recipe.train.weight_average)
     state.history = RewardHistory(RewardHistory.needed(recipe), state.history.rewards)
-    otherwise = _measures_otherwise(session, job, state, index)
+    is_measured_differently = _is_measured_differently(session, job, state, index)
     name = metric_name(recipe.train, progress.latest)
-    # Early stopping measures gains from where the stage begins.
+    # Early stopping measures gains from the start of the stage.
     progress.anchor, progress.evaluations_without_gain = progress.latest.get(name) if name else None, 0
-    if otherwise or index == first_sampling(job):
-        # What counts as best is measured from here: scores of another measure say nothing, and a warm-up may come from
-        # another run, without its model.
-        written = progress.best_step == progress.step and session.folder.best.exists()
+    if is_measured_differently or index == first_sampling(job):
+        # The best score is measured from this step on: earlier scores may be of another metric, and a warm-up may come
+        # from another run, whose model is not in this folder.
+        best_is_written = progress.best_step == progress.step and session.folder.best.exists()
         progress.best, progress.best_step = progress.latest.get(name) if name else None, progress.step
-        if not written:
+        if not best_is_written:
             keep_best_model(session, state)
     if index == first_sampling(job):
-        progress.before, progress.before_step = _before(session, job, state, index, domains), progress.step
+        progress.before, progress.before_step = _metrics_before(session, job, state, index, domains), progress.step
         if job.controls and session.world.first:
             with new_folder(session.folder.checkpoints / START, replace=True) as partial:
                 save_tree(partial, state.record(World(), 0))
@@ -102,40 +92,40 @@ def _begin(session: Session, job: Job, state: TrainState, index: int, domains: D
         save(session, state)
 
 
-def _measures_otherwise(session: Session, job: Job, state: TrainState, index: int) -> bool:
-    """Evaluates where a stage begins, unless the stage before has done it in the same way; whether the stage's scores
-    are no longer those from before.
+def _is_measured_differently(session: Session, job: Job, state: TrainState, index: int) -> bool:
+    """Evaluates at the start of a stage, unless the stage before has done so in the same way; returns whether scores
+    from here on differ in kind from the earlier ones.
     """
     recipe, progress = job.recipes[index], state.progress
-    measured, before = progress.latest_step == progress.step, dict(progress.latest)
+    is_evaluated, metrics_before = progress.latest_step == progress.step, dict(progress.latest)
     previous = job.recipes[index - 1] if index else recipe
-    if not measured or recipe.measures != previous.measures:
+    if not is_evaluated or recipe.measures != previous.measures:
         values, _ = evaluate_now(session, recipe, state)
-        # Most settings of a domain leave the numbers of its evaluations alone; then nothing new was learnt.
-        if not measured or progress.latest != before:
+        # Most settings of a domain do not change the numbers of its evaluations; equal numbers need no second row.
+        if not is_evaluated or progress.latest != metrics_before:
             session.row(progress.step, recipe.name, values)
-    chosen = [(each.train.metric, each.train.metric_goal) for each in (previous, recipe)]
-    return chosen[0] != chosen[1] or (measured and progress.latest != before)
+    goals = [(stage.train.metric, stage.train.metric_goal) for stage in (previous, recipe)]
+    return goals[0] != goals[1] or (is_evaluated and progress.latest != metrics_before)
 
 
-def _before(session: Session, job: Job, state: TrainState, index: int, domains: Domains) -> dict[str, float]:
-    """Metrics of an evaluation where sampling begins, measured as those of the run's end will be."""
+def _metrics_before(session: Session, job: Job, state: TrainState, index: int, domains: Domains) -> dict[str, float]:
+    """Returns the metrics at the start of sampling, measured as those of the run's end will be."""
     progress, last = state.progress, job.recipes[-1]
-    own = dict(progress.latest)
+    stage_metrics = dict(progress.latest)
     if last.measures == job.recipes[index].measures:
-        return own
+        return stage_metrics
     domain = domains.of(last)
-    recall(domain, state)
+    restore_reward_memory(domain, state)
     with autocast_of(last, session.device)(), state.averaged():
-        found = evaluate(domain, progress, session.streams, session.world)
-    recall(session.domain, state)
-    progress.latest = own
-    if found.metrics != own:
+        evaluation = evaluate(domain, progress, session.streams, session.world)
+    restore_reward_memory(session.domain, state)
+    progress.latest = stage_metrics
+    if evaluation.metrics != stage_metrics:
         session.say(
             f"stages {job.recipes[index].name} and {last.name} are evaluated in different ways; what the summary calls"
             f" before is measured as {last.name} is"
         )
-    return dict(found.metrics)
+    return dict(evaluation.metrics)
 
 
 def _end(session: Session, recipe: Recipe, state: TrainState, job: Job, index: int) -> None:

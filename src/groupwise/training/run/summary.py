@@ -8,16 +8,15 @@ from groupwise.training.progress import Progress
 
 
 def summarise(progress: Progress, metric: str | None, baseline: float | None, seed: int) -> dict[str, Any]:
-    """`metric`, `before`, `after`, `baseline`, `seconds` by part, `steps`, `seed`.
+    """Returns the summary: `metric`, `before`, `after`, `baseline`, `seconds` by part, `steps`, `seed`.
 
-    `before` is the score where the first stage that samples began, `after` the one at the end, `baseline` that of the
-    first control.
+    `before` is the score at the start of the first stage that samples, `after` the score at the end, `baseline` the
+    score of the first control.
 
     Args:
-        progress: at the end.
+        progress: the counters at the end of the run.
         metric: the deciding metric, if there is one.
-        baseline: the first control's score.
-        seed: of the run.
+        baseline: the score of the first control, if there is one.
 
     Example:
         >>> list(summarise(Progress(), None, None, 0))

@@ -1,4 +1,4 @@
-"""Tables that a domain makes once a run has ended: written into the run folder, for programs and for people."""
+"""Tables that a domain makes at the end of a run, written into the run folder for programs and for people."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from groupwise.domain.protocol import Cell, Interval, Table
 
 
 def write_tables(folder: Path, tables: Sequence[Table]) -> None:
-    """Writes `folder/NAME.json` and `folder/NAME.md` for each.
+    """Writes `folder/NAME.json` and `folder/NAME.md` for each table.
 
     Args:
-        folder: made when there is something to write.
-        tables: any.
+        folder: the folder of the files, which is made for the first table.
 
     Raises:
         StorageError: a file could not be written.
@@ -28,10 +27,7 @@ def write_tables(folder: Path, tables: Sequence[Table]) -> None:
 
 
 def as_json(table: Table) -> dict[str, Any]:
-    """The table as JSON-able values; an interval is `{"mean", "low", "high"}`.
-
-    Args:
-        table: any.
+    """Returns the table as JSON-able values; an interval is `{"mean", "low", "high"}`.
 
     Example:
         >>> as_json(Table("lead", "A lead", ["by", "1 shot"], [["kNN", Interval(0.1, 0.0, 0.2)]]))["rows"]
@@ -48,10 +44,7 @@ def as_json(table: Table) -> dict[str, Any]:
 
 
 def as_markdown(table: Table) -> str:
-    """The table as Markdown.
-
-    Args:
-        table: any.
+    """Returns the table as Markdown.
 
     Example:
         >>> print(as_markdown(Table("lead", "A lead", ["by", "1 shot"], [["kNN", 0.25]])))
@@ -68,10 +61,7 @@ def as_markdown(table: Table) -> str:
 
 
 def as_text(cell: Cell) -> str:
-    """A cell for people: an interval as `mean [low, high]`, nothing as `-`.
-
-    Args:
-        cell: any.
+    """Returns a cell for people: an interval as `mean [low, high]`, an empty cell as `-`.
 
     Example:
         >>> as_text(Interval(0.85, 0.8412, 0.859)), as_text(None)

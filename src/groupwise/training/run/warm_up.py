@@ -24,15 +24,13 @@ from groupwise.training.step.state import TrainState, reference_config
 
 
 def write_warm_up(session: Session, job: Job, state: TrainState) -> None:
-    """Writes the state where the warm-up of a run ends into `RUN/warm_up`; every process must call it.
+    """Writes the state at the end of a run's warm-up into `RUN/warm_up`; every process must call it.
 
-    A run that started at this very step has done no warm-up, and writes nothing. A full disk costs no more than a
-    sentence: the run goes on.
+    A run that started at this step has done no warm-up, and writes nothing. On a full disk the run says one sentence
+    and goes on.
 
     Args:
-        session: of the run.
-        job: of the run.
-        state: before the first stage that samples has changed anything in it.
+        state: the state of the run before the first stage that samples.
     """
     progress = state.progress
     if progress.step == progress.start_step:
@@ -51,39 +49,37 @@ def write_warm_up(session: Session, job: Job, state: TrainState) -> None:
     except StorageError as error:
         session.say(f"no other run can start from this warm-up, which could not be written: {error}")
         return
-    written = shlex.quote(f"start={session.folder.path}")
-    session.say(f"the warm-up has ended at step {progress.step}; {written} starts another run here, without it")
+    start_argument = shlex.quote(f"start={session.folder.path}")
+    session.say(f"the warm-up has ended at step {progress.step}; {start_argument} starts another run here, without it")
 
 
 def begin_at(job: Job, state: TrainState, domain: Domain, world: World) -> list[str]:
-    """Puts a fresh state where the warm-up of the run `job.start` ended: weights, moments, average and counters, so
-    that the stages that follow compute what they would have computed in that run.
+    """Sets a fresh state to the end of the warm-up of the run `job.start`: weights, moments, average and counters. The
+    stages that follow compute what they would have computed in that run.
 
-    Leading stages that sample nothing are left out where the named run has done one of their name. What evaluations
-    measured there is not taken over: the run measures its start itself.
+    Leading stages that sample nothing are left out where the run `job.start` has finished a stage of the same name. Its
+    evaluations are not taken over: the new run measures its start itself.
 
     Args:
-        job: of the run.
-        state: fresh.
-        domain: of the run.
-        world: the processes; another number of them draws other dropout.
+        state: a fresh state, which receives the warm-up.
+        world: the processes; with another number of processes dropout draws other numbers.
 
     Returns:
-        sentences to say.
+        sentences for the people who follow the run.
 
     Raises:
-        ConfigError: there is no warm-up in that folder, it is of another model, or it leaves nothing to train.
+        ConfigError: the folder holds no warm-up, its model is another one, or no stage is left to train.
     """
     assert job.start is not None
     record = read_warm_up(job.start)
-    done = set(record["stages"])
+    finished_stages = set(record["stages"])
     stage = 0
-    while stage < len(job.recipes) and not job.recipes[stage].samples and job.recipes[stage].name in done:
+    while stage < len(job.recipes) and not job.recipes[stage].samples and job.recipes[stage].name in finished_stages:
         stage += 1
     if stage == len(job.recipes):
         raise ConfigError(
-            f"start = {job.start!r}: that run has done every stage of this one ({', '.join(sorted(done))}); add a stage"
-            " that samples, or leave start out"
+            f"start = {job.start!r}: that run has done every stage of this one ({', '.join(sorted(finished_stages))});"
+            " add a stage that samples, or leave start out"
         )
     _restore_weights(job.start, record, domain)
     state.average = ReferencePolicy(reference_config(record["average"]), state.learner)
@@ -118,14 +114,13 @@ def begin_at(job: Job, state: TrainState, domain: Domain, world: World) -> list[
 
 
 def load_weights(start: str, domain: Domain) -> None:
-    """Gives a domain the weights with which the warm-up of a run ended.
+    """Gives a domain the weights of the end of a run's warm-up.
 
     Args:
-        start: the run's folder.
-        domain: of the same model.
+        domain: a domain with the same model.
 
     Raises:
-        ConfigError: there is no warm-up in that folder, or it is of another model.
+        ConfigError: the folder holds no warm-up, or that of another model.
     """
     _restore_weights(start, read_warm_up(start), domain)
 
@@ -133,11 +128,8 @@ def load_weights(start: str, domain: Domain) -> None:
 def read_warm_up(start: str) -> dict[str, Any]:
     """Reads the state after the warm-up of a run.
 
-    Args:
-        start: the run's folder.
-
     Raises:
-        ConfigError: there is no run in that folder, or no whole warm-up.
+        ConfigError: the folder holds no run, or no whole warm-up.
     """
     folder = run_to_start_from(start)
     point = _store(folder).latest()
@@ -150,7 +142,7 @@ def read_warm_up(start: str) -> dict[str, Any]:
 
 
 def _restore_weights(start: str, record: dict[str, Any], domain: Domain) -> None:
-    """Gives a domain the weights and moments of a record; one of another model or vocabulary is refused."""
+    """Gives a domain the weights and moments of a record; refuses a record of another model or vocabulary."""
     if record["vocabulary"] != domain.vocabulary:
         raise ConfigError(
             f"start = {start!r}: its tokenizer has other words than the tokenizer of this run; give a run of the same"

@@ -1,1 +1,1 @@
-"""What one step does: collect a batch, score it, update the weights, and the state that this changes."""
+"""One step: it collects a batch, scores it, updates the weights, and changes the state of the run."""

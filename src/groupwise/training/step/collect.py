@@ -1,5 +1,5 @@
-"""A batch of rollouts: prompts drawn, groups sampled and rewarded, advantages prepared; drawn again until full where
-the admission says so.
+"""A batch of rollouts: prompts are drawn, groups are sampled and rewarded, and advantages are prepared. An admission
+that resamples repeats this until the batch is full.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from groupwise.statistics import Mean, Statistic, Total, add
 from groupwise.streams import Streams
 from groupwise.training.distributed import World
 from groupwise.training.step.draw import draw_prompts
-from groupwise.training.step.fitting import fit_micro_batch
+from groupwise.training.step.micro_batch_size import fit_micro_batch
 from groupwise.training.step.micro_batches import micro_batches
-from groupwise.training.step.reward_memory import recall, remember
+from groupwise.training.step.reward_memory import remember, restore_reward_memory
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step
 
@@ -36,16 +36,16 @@ _MOST_MEMBERS = 1 << 32
 @final
 @dataclass(frozen=True)
 class Collected:
-    """One step's rollouts on this process: whole groups.
+    """The rollouts of one step on this process, in whole groups.
 
     Args:
-        samples: members; `samples.group` is the place of a member's prompt in `samples.prompts`.
+        samples: the members; `samples.group` has the place of a member's prompt in `samples.prompts`.
         place: `[B]`, the place of the member's group in the whole step, over all processes.
-        table: rewards.
+        table: rewards of the members.
         batch: prepared members; `None` (on all processes) when no group was admitted in any round.
-        statistics: what was measured, over everything drawn, to be summed over processes.
-        numbers: what is known on every process already.
-        remarks: sentences for people.
+        statistics: statistics of all rounds on this process, to be summed over processes.
+        numbers: metrics that have the same value on every process.
+        remarks: sentences for the people who follow the run.
     """
 
     samples: Samples
@@ -60,7 +60,7 @@ class Collected:
 @final
 @dataclass(frozen=True)
 class _Round:
-    """One time of sampling, this process's share."""
+    """The members of one round of sampling on this process."""
 
     samples: Samples
     place: Tensor
@@ -69,7 +69,7 @@ class _Round:
     history: Tensor | None
     batch: Batch
     earned: list[tuple[int, list[float]]]
-    measured: str
+    size_remark: str
 
 
 def collect(step: Step) -> Collected:
@@ -79,60 +79,66 @@ def collect(step: Step) -> Collected:
     drawn, whatever the number of processes; other admissions keep every group and mark the ones that do not train.
 
     Args:
-        step: of the stage; the counters of drawn prompts in its state go on. Every process must call.
+        step: the step of the stage; advances the counters of drawn prompts in its state. Every process must call this
+            function.
 
     Returns:
-        one step's rollouts; this process's share of them.
+        this process's share of the rollouts.
 
     Raises:
         ConfigError: memory ran out while sampling.
     """
-    wanted, admission = step.recipe.train.prompts_per_step, step.objective.admission
+    num_groups, admission = step.recipe.train.prompts_per_step, step.objective.admission
     rounds: list[_Round] = []
     admitted: list[int] = []
     num_drawn = 0
     for number in range(admission.rounds):
-        count = _ask(wanted, len(admitted), num_drawn)
-        rounds.append(_round(step, number, num_drawn, count))
-        num_drawn += count
-        own = rounds[-1].place[rounds[-1].batch.admitted].unique().tolist()
-        admitted += [place for places in step.world.gather(own) for place in places]
-        if not admission.resamples or len(admitted) >= wanted:
+        num_prompts = _num_prompts_to_draw(num_groups, len(admitted), num_drawn)
+        rounds.append(_round(step, number, num_drawn, num_prompts))
+        num_drawn += num_prompts
+        local_places = rounds[-1].place[rounds[-1].batch.admitted].unique().tolist()
+        admitted += [place for places in step.world.gather(local_places) for place in places]
+        if not admission.resamples or len(admitted) >= num_groups:
             break
-    statistics = add([_measured(each, step.domain.density) for each in rounds])
+    statistics = add([_statistics(round_, step.domain.density) for round_ in rounds])
     numbers = {
         "num_rounds": float(len(rounds)),
         "num_prompts_drawn": float(num_drawn),
         "group_size": float(step.group_size),
     }
     numbers |= _remember(step.state, rounds, step.world) | remember(
-        step.domain, step.state, [(each.place, each.table) for each in rounds], step.world
+        step.domain, step.state, [(round_.place, round_.table) for round_ in rounds], step.world
     )
-    remarks = [each.measured for each in rounds if each.measured]
+    remarks = [round_.size_remark for round_ in rounds if round_.size_remark]
     if not admission.resamples:
-        only = rounds[0]
-        return Collected(only.samples, only.place, only.table, only.batch, statistics, numbers, remarks)
-    keep = sorted(admitted)[:wanted]
-    if len(keep) < wanted:
-        what = "the step trains those" if keep else "the step has no policy term"
-        remarks.append(f"{len(rounds)} rounds of sampling gave {len(keep)} of {wanted} groups that may train; {what}")
-    return Collected(*_joined(step, rounds, keep), statistics, numbers, remarks)
+        batch_round = rounds[0]
+        return Collected(
+            batch_round.samples, batch_round.place, batch_round.table, batch_round.batch, statistics, numbers, remarks
+        )
+    chosen_places = sorted(admitted)[:num_groups]
+    if len(chosen_places) < num_groups:
+        consequence = "the step trains those" if chosen_places else "the step has no policy term"
+        remarks.append(
+            f"{len(rounds)} rounds of sampling gave {len(chosen_places)} of {num_groups} groups that may train;"
+            f" {consequence}"
+        )
+    return Collected(*_select_groups(step, rounds, chosen_places), statistics, numbers, remarks)
 
 
 def score_in_parts(domain: Domain, samples: Samples, requires: frozenset[str], size: int | None) -> Tensor:
-    """`[B, T]` log-probs of all members, without gradient, in micro-batches.
+    """Computes `[B, T]` log-probs of all members in micro-batches, without gradient.
 
     Args:
         domain: the policy and its data.
-        samples: members.
-        requires: fields to compute.
+        samples: `B` members.
+        requires: fields that the domain computes.
         size: members in a pass; unset takes all at once.
     """
-    result = torch.zeros_like(samples.old_log_prob)
+    log_prob = torch.zeros_like(samples.old_log_prob)
     with torch.no_grad():
         for rows in micro_batches(samples.mask.sum(1), size):
-            result[rows] = domain.score(samples, rows, requires).log_prob.to(result.dtype)
-    return result
+            log_prob[rows] = domain.score(samples, rows, requires).log_prob.to(log_prob.dtype)
+    return log_prob
 
 
 def rollouts_of(
@@ -144,16 +150,16 @@ def rollouts_of(
     density: bool,
     reward_history: Tensor | None = None,
 ) -> Rollouts:
-    """The objective's view of sampled members. A sampler that draws from the full distribution is its own behaviour
-    policy.
+    """Returns the rollouts in the form that the objective reads. A sampler that draws from the full distribution is its
+    own behaviour policy.
 
     Args:
-        samples: members.
-        place: `[B]` the group of each.
-        table: their rewards.
-        reference_log_prob: `[B, T]`, where the objective reads it.
-        needs: what the objective reads of rollouts.
-        density: whether log-probs are of densities.
+        samples: `B` members.
+        place: `[B]`, the place of each member's group in the step.
+        table: rewards of the members.
+        reference_log_prob: `[B, T]` in nats, where the objective reads it.
+        needs: the fields that the objective reads.
+        density: true for log-probs of densities, false for those of probabilities.
         reward_history: `[B, H]` earlier rewards of the members' prompts.
     """
     behaviour = samples.behaviour_log_prob
@@ -164,7 +170,7 @@ def rollouts_of(
         mask=samples.mask,
         old_log_prob=samples.old_log_prob,
         rewards={
-            name: _map(table.maps[name], samples.mask) if name in table.maps else values
+            name: _decision_rewards(table.maps[name], samples.mask) if name in table.maps else values
             for name, values in table.values.items()
         },
         reward_weights=table.weights,
@@ -180,14 +186,14 @@ def rollouts_of(
     )
 
 
-def _map(values: Sequence[Any], mask: Tensor) -> Tensor:
-    """A reward of every decision, `[B, T]`; masked decisions are 0."""
+def _decision_rewards(values: Sequence[Any], mask: Tensor) -> Tensor:
+    """Returns a reward of every decision, `[B, T]`; masked decisions are 0."""
     return torch.tensor(np.asarray(values), dtype=torch.float64, device=mask.device).reshape(mask.shape)
 
 
 def _member_ids(place: Tensor) -> Tensor:
-    """`[B]` ids that do not depend on how groups are dealt out: the group's place in the step, then the member's inside
-    its group.
+    """Returns `[B]` ids that do not depend on the distribution of groups over processes: the group's place in the step,
+    then the member's place inside its group.
     """
     order = place.argsort(stable=True)
     ordered = place[order]
@@ -195,35 +201,42 @@ def _member_ids(place: Tensor) -> Tensor:
     return place * _MOST_MEMBERS + torch.empty_like(place).index_copy_(0, order, within)
 
 
-def _ask(wanted: int, admitted: int, drawn: int) -> int:
-    """How many prompts a round draws: what is missing, over the share admitted so far (taken as a quarter at least)."""
+def _num_prompts_to_draw(num_groups: int, admitted: int, drawn: int) -> int:
+    """Returns the number of prompts that a round draws: the missing groups divided by the share admitted so far, which
+    counts as a quarter at least.
+    """
     if drawn == 0:
-        return wanted
-    return min(wanted, math.ceil((wanted - admitted) / max(admitted / drawn, 0.25)))
+        return num_groups
+    return min(num_groups, math.ceil((num_groups - admitted) / max(admitted / drawn, 0.25)))
 
 
 def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     domain, recipe, state, streams, world = step.domain, step.recipe, step.state, step.streams, step.world
     progress, objective, train = state.progress, recipe.objective, recipe.train
-    adaptive, past = train.adaptive_sampling, state.history
+    adaptive, history = train.adaptive_sampling, state.history
     if adaptive is None:
         indices, progress.num_drawn = draw_prompts(streams, domain.num_prompts, progress.num_drawn, count)
     else:
         indices, progress.num_drawn = adaptive.draw(
-            streams, past.rewards, domain.num_prompts, progress.num_drawn, count
+            streams, history.rewards, domain.num_prompts, progress.num_drawn, count
         )
     num_members = step.group_size
     share = world.share(count)
-    # A process without a prompt samples one like the others, so that its records have the right form, and keeps no
-    # member of it.
+    # A process without a prompt samples the first prompt, so that its records have the right form, and drops all
+    # members.
     prompts = domain.prompts([indices[place] for place in share] or indices[:1])
     settings = {name: schedule.at(progress.stage_step) for name, schedule in recipe.sampling.items()}
-    # A later round may meet a prompt again (a small training set): its draws are keyed apart.
-    keyed = streams if number == 0 else Streams(streams.seed("round", number))
+    # In a small training set a later round may draw a prompt again; the round is part of the key of its draws.
+    round_streams = streams if number == 0 else Streams(streams.seed("round", number))
     with progress.timed("sampling"):
         try:
             samples = domain.sample(
-                prompts, num_members, streams=keyed, step=progress.step, settings=settings, requires=objective.requires
+                prompts,
+                num_members,
+                streams=round_streams,
+                step=progress.step,
+                settings=settings,
+                requires=objective.requires,
             )
         except RuntimeError as error:
             if not is_out_of_memory(error):
@@ -234,16 +247,14 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
                 " completions"
             ) from error
     with progress.timed("rewards"):
-        recall(domain, state)
+        restore_reward_memory(domain, state)
         table = domain.reward(samples)
     if recipe.compares:
-        assert isinstance(domain, ComparesExactly), (
-            "it supplies the field or the term, which was checked before the first step"
-        )
+        assert isinstance(domain, ComparesExactly), "preflight checks that the domain supplies the field or the term"
         with progress.timed("scoring"), state.reference.active():
             samples = domain.with_reference(samples)
     with progress.timed("update"):
-        measured = fit_micro_batch(step, samples, samples.mask.sum(1), objective.requires)
+        size_remark = fit_micro_batch(step, samples, samples.mask.sum(1), objective.requires)
     if not share:
         samples, table = samples.select(torch.zeros(0, dtype=torch.long, device=samples.mask.device)), table.select([])
     place = samples.group + first_place + share.start
@@ -251,81 +262,96 @@ def _round(step: Step, number: int, first_place: int, count: int) -> _Round:
     if "reference_log_prob" in objective.requires_rollouts:
         with progress.timed("scoring"), state.reference.active():
             reference_log_prob = score_in_parts(domain, samples, frozenset({"log_prob"}), step.members_at_once)
-    own = [indices[index] for index in (samples.group + share.start).tolist()]
-    history = past.of(own).to(samples.mask.device) if past.size else None
+    member_prompts = [indices[index] for index in (samples.group + share.start).tolist()]
+    past_rewards = history.of(member_prompts).to(samples.mask.device) if history.size else None
     rollouts = rollouts_of(
-        samples, place, table, reference_log_prob, objective.requires_rollouts, domain.density, history
+        samples, place, table, reference_log_prob, objective.requires_rollouts, domain.density, past_rewards
     )
     batch = objective.prepare(rollouts, state.objective, world.sum)
     return _Round(
-        samples, place, table, reference_log_prob, history, batch, _earned(own, table) if past.size else [], measured
+        samples,
+        place,
+        table,
+        reference_log_prob,
+        past_rewards,
+        batch,
+        _earned(member_prompts, table) if history.size else [],
+        size_remark,
     )
 
 
 def _earned(prompts: Sequence[int], table: RewardTable) -> list[tuple[int, list[float]]]:
-    """What each prompt's members earned, in the prompts' order; members without a reward are left out."""
-    found: dict[int, list[float]] = {prompt: [] for prompt in prompts}
+    """Returns the rewards of each prompt's members, in the prompts' order; leaves out members without a reward."""
+    rewards_by_prompt: dict[int, list[float]] = {prompt: [] for prompt in prompts}
     for prompt, total in zip(prompts, table.total(), strict=True):
         if total is not None:
-            found[prompt].append(total)
-    return list(found.items())
+            rewards_by_prompt[prompt].append(total)
+    return list(rewards_by_prompt.items())
 
 
 def _remember(state: TrainState, rounds: Sequence[_Round], world: World) -> dict[str, float]:
-    """Adds what was earned to the prompts' histories, on every process alike; returns how far it was above
-    their past.
+    """Adds the rewards of a step to the prompts' histories, on every process alike; returns how far they were above the
+    prompts' past.
     """
     if not state.history.size:
         return {}
     total, count = 0.0, 0
-    for each in rounds:
-        earned = [item for part in world.gather(each.earned) for item in part]
-        gained, known = state.history.gain(earned)
-        total, count = total + gained, count + known
+    for round_ in rounds:
+        earned = [
+            prompt_rewards for process_rewards in world.gather(round_.earned) for prompt_rewards in process_rewards
+        ]
+        round_gain, num_compared = state.history.gain(earned)
+        total, count = total + round_gain, count + num_compared
         state.history.add(earned)
     return {"history/num_prompts": float(len(state.history.rewards))} | (
         {"history/gain": total / count} if count else {}
     )
 
 
-def _joined(
-    step: Step, rounds: Sequence[_Round], keep: Sequence[int]
+def _select_groups(
+    step: Step, rounds: Sequence[_Round], chosen_places: Sequence[int]
 ) -> tuple[Samples, Tensor, RewardTable, Batch | None]:
-    """The kept groups of several rounds as one batch, its advantages taken over exactly these groups: samples, places,
-    rewards, batch.
+    """Joins the chosen groups of several rounds into one batch: samples, places, rewards and prepared members. The
+    advantages are computed over exactly these groups.
     """
-    samples = Samples.concatenate([each.samples for each in rounds])
-    place = torch.cat([each.place for each in rounds])
-    table = RewardTable.concatenate([each.table for each in rounds])
-    rows = torch.isin(place, torch.tensor(list(keep), dtype=place.dtype, device=place.device)).nonzero()[:, 0]
-    if not keep:
+    samples = Samples.concatenate([round_.samples for round_ in rounds])
+    place = torch.cat([round_.place for round_ in rounds])
+    table = RewardTable.concatenate([round_.table for round_ in rounds])
+    rows = torch.isin(place, torch.tensor(list(chosen_places), dtype=place.dtype, device=place.device)).nonzero()[:, 0]
+    if not chosen_places:
         return samples, place, table, None
     samples, place, table = samples.select(rows), place[rows], table.select(rows.tolist())
-    reference = None
+    reference_log_prob = None
     if rounds[0].reference_log_prob is not None:
         width = samples.mask.shape[1]
-        given = [each.reference_log_prob for each in rounds if each.reference_log_prob is not None]
-        reference = torch.cat([torch.nn.functional.pad(value, (0, width - value.shape[1])) for value in given])[rows]
-    past = [each.history for each in rounds if each.history is not None]
-    history = torch.cat(past)[rows] if past else None
+        reference_log_probs = [round_.reference_log_prob for round_ in rounds if round_.reference_log_prob is not None]
+        reference_log_prob = torch.cat(
+            [torch.nn.functional.pad(log_prob, (0, width - log_prob.shape[1])) for log_prob in reference_log_probs]
+        )[rows]
+    past_rewards = [round_.history for round_ in rounds if round_.history is not None]
+    history = torch.cat(past_rewards)[rows] if past_rewards else None
     objective = step.objective
-    rollouts = rollouts_of(samples, place, table, reference, objective.requires_rollouts, step.domain.density, history)
+    rollouts = rollouts_of(
+        samples, place, table, reference_log_prob, objective.requires_rollouts, step.domain.density, history
+    )
     return samples, place, table, objective.prepare(rollouts, step.state.objective, step.world.sum)
 
 
-def _measured(each: _Round, density: bool) -> dict[str, Statistic]:
-    """The batch's own statistics and what is counted here."""
-    lengths = each.samples.mask.sum(1)
-    found = dict(each.batch.statistics)
-    found["num_decisions"] = Total.of(lengths.sum())
+def _statistics(sampled_round: _Round, density: bool) -> dict[str, Statistic]:
+    """Returns the statistics of a round's batch and of its samples."""
+    lengths = sampled_round.samples.mask.sum(1)
+    statistics = dict(sampled_round.batch.statistics)
+    statistics["num_decisions"] = Total.of(lengths.sum())
     if not density:
-        found["surprisal"] = Mean.of(-each.samples.old_log_prob, each.samples.mask)
-    found["padding_share/sampling"] = Mean.share(~each.samples.mask, torch.ones_like(each.samples.mask))
-    if each.samples.behaviour_log_prob is not None:
-        gap = (each.samples.old_log_prob - each.samples.behaviour_log_prob).abs()
-        found["sampling/sampling_logp_difference/mean"] = Mean.of(gap, each.samples.mask)
-    for event in each.table.events:
+        statistics["surprisal"] = Mean.of(-sampled_round.samples.old_log_prob, sampled_round.samples.mask)
+    statistics["padding_share/sampling"] = Mean.share(
+        ~sampled_round.samples.mask, torch.ones_like(sampled_round.samples.mask)
+    )
+    if sampled_round.samples.behaviour_log_prob is not None:
+        gap = (sampled_round.samples.old_log_prob - sampled_round.samples.behaviour_log_prob).abs()
+        statistics["sampling/sampling_logp_difference/mean"] = Mean.of(gap, sampled_round.samples.mask)
+    for event in sampled_round.table.events:
         name = f"rewards/{event.reward}/num_{event.name}"
         count = Total.of(torch.tensor(float(event.count)))
-        found[name] = found[name] + count if name in found else count
-    return found
+        statistics[name] = statistics[name] + count if name in statistics else count
+    return statistics

@@ -1,4 +1,4 @@
-"""Which prompts a step sees: a fresh permutation of the training set for every epoch, found from counters alone."""
+"""The prompts of a step: every epoch is a fresh permutation of the training set, which counters alone determine."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from groupwise.streams import Streams
 
 
 def draw_prompts(streams: Streams, num_prompts: int, drawn: int, count: int) -> tuple[list[int], int]:
-    """The next `count` prompts.
+    """Draws the next `count` prompts.
 
-    Epoch `e` is the permutation keyed by `("prompts", e)`. A draw never crosses an epoch's end: the rest of an epoch
-    that is too short for it is left out (a different rest every epoch), so no draw holds a prompt twice.
+    Epoch `e` is the permutation keyed by `("prompts", e)`. A draw never crosses an epoch's end: where too few
+    prompts of an epoch remain, they are left out (different ones in every epoch), so that no draw has a prompt twice.
 
     Args:
-        streams: the run's streams.
+        streams: the random streams of the run.
         num_prompts: size of the training set.
         drawn: the counter that the last draw returned, 0 at first.
-        count: how many, at most `num_prompts`.
+        count: the number of prompts, at most `num_prompts`.
 
     Returns:
         places in the training set, and the counter for the next draw.

@@ -1,4 +1,4 @@
-"""How much memory a pass takes and how much there is, in bytes."""
+"""The memory that a pass takes and the memory that is available, in bytes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ from groupwise.processes import peak_memory_bytes
 
 
 def peak_bytes(run: Callable[[], None], device: torch.device) -> int:
-    """The most memory that tensors made by `run` hold at one moment.
+    """Returns the most memory that tensors of `run` hold at one moment.
 
-    On CUDA it is the allocator's own count. Elsewhere every tensor's storage is counted from its birth to its death,
-    which leaves out what a kernel borrows inside one operation.
+    On CUDA the allocator counts. Elsewhere every tensor's storage counts from its creation to its release, without the
+    memory that a kernel borrows inside one operation.
 
     Args:
-        run: what is measured.
-        device: whose memory.
+        device: the device whose memory is measured.
 
     Example:
         >>> peak_bytes(lambda: torch.zeros(1000).add(1).sum(), torch.device("cpu")) >= 8000
@@ -32,68 +31,68 @@ def peak_bytes(run: Callable[[], None], device: torch.device) -> int:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
+        bytes_before = torch.cuda.memory_allocated(device)
         run()
         torch.cuda.synchronize(device)
-        return torch.cuda.max_memory_allocated(device) - before
-    with _Living() as living:
+        return torch.cuda.max_memory_allocated(device) - bytes_before
+    with _LiveStorages() as live_storages:
         run()
-    return living.peak
+    return live_storages.peak
 
 
 def available_bytes(device: torch.device, limit_gib: float | None) -> int:
-    """What is left for a pass: of the stated limit, less what this process holds by now; without a limit, what is free
-    on the CUDA device.
+    """Returns the bytes that are left for a pass: of the limit, less what this process has allocated; without a limit,
+    what is free on the CUDA device.
 
     Args:
-        device: where the pass runs.
-        limit_gib: all that this process may take on the device, in GiB.
+        device: the device of the pass.
+        limit_gib: the most memory that this process may take on the device, in GiB.
     """
     if device.type == "cuda":
-        held = torch.cuda.memory_allocated(device)
-        free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - held
-        return free if limit_gib is None else min(free, int(limit_gib * 2**30) - held)
-    assert limit_gib is not None, "checked before the first step"
+        allocated = torch.cuda.memory_allocated(device)
+        free = torch.cuda.mem_get_info(device)[0] + torch.cuda.memory_reserved(device) - allocated
+        return free if limit_gib is None else min(free, int(limit_gib * 2**30) - allocated)
+    assert limit_gib is not None, "preflight asks for a limit on a CPU"
     return int(limit_gib * 2**30) - _resident_bytes()
 
 
 @final
-class _Living(TorchDispatchMode):
-    """Bytes of the storages that operations made inside the block and that still live."""
+class _LiveStorages(TorchDispatchMode):
+    """Counts the bytes of storages that operations inside the block created and that are still alive."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.now = self.peak = 0
-        self._known: set[int] = set()
+        self.live_bytes = self.peak = 0
+        self._keys: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        given = {
+        argument_storages = {
             leaf.untyped_storage()._cdata for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)
         }
         result = func(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, torch.Tensor):
                 storage = leaf.untyped_storage()
-                # A view, or an operation in place, makes nothing new.
-                if storage._cdata not in given and storage._cdata not in self._known:
-                    self._born(storage)
+                # A view or an operation in place creates no storage.
+                if storage._cdata not in argument_storages and storage._cdata not in self._keys:
+                    self._add(storage)
         return result
 
-    def _born(self, storage: torch.UntypedStorage) -> None:
+    def _add(self, storage: torch.UntypedStorage) -> None:
         key, size = storage._cdata, storage.nbytes()
-        self._known.add(key)
-        self.now += size
-        self.peak = max(self.peak, self.now)
+        self._keys.add(key)
+        self.live_bytes += size
+        self.peak = max(self.peak, self.live_bytes)
 
-        def died() -> None:
-            self._known.discard(key)
-            self.now -= size
+        def release() -> None:
+            self._keys.discard(key)
+            self.live_bytes -= size
 
-        weakref.finalize(storage, died)
+        weakref.finalize(storage, release)
 
 
 def _resident_bytes() -> int:
-    """What the process holds in memory now; where the system does not say, the most it ever held."""
+    """Returns the present memory of the process, or the most that it ever had where the system does not tell it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

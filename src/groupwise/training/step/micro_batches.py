@@ -1,4 +1,4 @@
-"""How members are cut into micro-batches: whole members, neighbours in length, so that little is padding."""
+"""Micro-batches of whole members, cut so that neighbours in length stand together and little is padding."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from torch import Tensor
 
 
 def micro_batches(lengths: Tensor, size: int | None, count: int | None = None) -> list[Tensor]:
-    """Rows of each micro-batch, longest members first (what does not fit in memory fails at once).
+    """Returns the rows of each micro-batch, longest members first, so that a batch that does not fit into memory fails
+    at once.
 
     Args:
-        lengths: `[B]` valid decisions of each member.
+        lengths: `[B]`, valid decisions of each member.
         size: members in a micro-batch; `None` takes all at once.
-        count: number of micro-batches to return; missing ones are filler (`-1`, which stands for member 0 with weight
-            0).
+        count: number of micro-batches to return; filler replaces missing ones (`-1`, which stands for member 0 with
+            weight 0).
 
     Returns:
         long tensors of rows.
@@ -23,13 +24,13 @@ def micro_batches(lengths: Tensor, size: int | None, count: int | None = None) -
         [[1, 0], [2], [-1]]
     """
     order = torch.argsort(lengths, descending=True, stable=True)
-    parts = list(order.split(size or max(1, len(order)))) if len(order) else []
+    batches = list(order.split(size or max(1, len(order)))) if len(order) else []
     filler = torch.full((1,), -1, dtype=torch.long, device=lengths.device)
-    return parts + [filler] * max(0, (count or 0) - len(parts))
+    return batches + [filler] * max(0, (count or 0) - len(batches))
 
 
 def num_micro_batches(num_members: int, size: int | None) -> int:
-    """How many micro-batches so many members make.
+    """Returns the number of micro-batches of so many members.
 
     Example:
         >>> num_micro_batches(5, 2), num_micro_batches(5, None), num_micro_batches(0, 2)

@@ -1,4 +1,4 @@
-"""What prompts earned before: the last rewards of each, kept with the run."""
+"""The last rewards of each prompt, saved with the run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from groupwise.training.job import Recipe
 class RewardHistory:
     """The last `size` rewards (weighted sums) of each prompt, by its place in the training set.
 
-    Every process holds the same: rewards are gathered before they are added.
+    All processes hold the same rewards: they are gathered before they are added.
 
     Example:
         >>> history = RewardHistory(size=3)
@@ -33,11 +33,7 @@ class RewardHistory:
 
     @staticmethod
     def needed(recipe: Recipe) -> int:
-        """Rewards a stage wants remembered of each prompt; 0 where it reads none.
-
-        Args:
-            recipe: the stage.
-        """
+        """Returns the number of rewards that a stage reads of each prompt's past; 0 where it reads none."""
         sizes = [0]
         if "reward_history" in recipe.objective.requires_rollouts:
             sizes.append(recipe.objective.advantage.history_size)
@@ -46,18 +42,18 @@ class RewardHistory:
         return max(sizes)
 
     def add(self, earned: Iterable[tuple[int, Sequence[float]]]) -> None:
-        """Rewards by prompt, the newest last.
+        """Adds rewards to the prompts' pasts, the newest last.
 
         Args:
             earned: place of a prompt -> rewards of its members.
         """
         for place, values in earned:
-            kept = [*self.rewards.get(place, []), *values][-self.size :] if self.size else []
-            if kept:
-                self.rewards[place] = kept
+            newest = [*self.rewards.get(place, []), *values][-self.size :] if self.size else []
+            if newest:
+                self.rewards[place] = newest
 
     def of(self, places: Sequence[int]) -> Tensor:
-        """`[B, size]` fp64, the past of each prompt, oldest first, NaN where there is less.
+        """Returns `[B, size]` fp64, the past of each prompt, oldest first, NaN where the past is shorter.
 
         Args:
             places: `B` prompts, by place in the training set.
@@ -67,7 +63,8 @@ class RewardHistory:
         return torch.tensor(padded, dtype=torch.float64).reshape(len(places), self.size)
 
     def gain(self, earned: Iterable[tuple[int, Sequence[float]]]) -> tuple[float, int]:
-        """How far these rewards' means are above their prompts' past, summed, and over how many prompts that have one.
+        """Returns how far the means of these rewards are above the means of their prompts' pasts, as a sum over
+        prompts, and the number of prompts with a past.
 
         Args:
             earned: place of a prompt -> rewards of its members.
@@ -81,12 +78,12 @@ class RewardHistory:
         return total, count
 
     def record(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """Returns plain values for a checkpoint."""
         return {"size": self.size, "rewards": {str(place): values for place, values in self.rewards.items()}}
 
     @staticmethod
     def from_record(record: Mapping[str, Any]) -> RewardHistory:
-        """The inverse of `record`.
+        """Restores a history from the values of `record`.
 
         Args:
             record: what `record` gave.

@@ -1,4 +1,4 @@
-"""What rewards remember of what training saw: gathered from all processes, followed once a batch, saved
+"""The memory of rewards: values of the training members, gathered from all processes, added once a batch, and saved
 with the run.
 """
 
@@ -14,37 +14,31 @@ from groupwise.reward import Rewards, RewardTable
 from groupwise.training.distributed import World
 from groupwise.training.step.state import TrainState
 
-Seen = list[tuple[int, dict[str, list[dict[str, list[float]]]]]]
-"""Groups by their place in the step: reward -> one entry a comparison, field -> values of its members."""
+GroupComparisons = list[tuple[int, dict[str, list[dict[str, list[float]]]]]]
+"""Groups as (place in the step, reward -> its comparisons); a comparison is a table of field -> values of members."""
 
 
 class HasRewards(Protocol):
-    """A domain whose rewards may follow what they see (`groupwise.reward.parted.Follows`)."""
+    """A domain whose rewards may have a memory (`groupwise.reward.parted.Follows`)."""
 
     rewards: Rewards
 
 
 def _has_rewards(domain: Any) -> TypeGuard[HasRewards]:
-    """An author's domain may have an attribute of this name that is something else."""
+    """Returns whether the attribute `rewards` of a domain is a `Rewards`; in an author's domain it may be something
+    else.
+    """
     return isinstance(getattr(domain, "rewards", None), Rewards)
 
 
 def reward_remarks(domain: Domain) -> list[str]:
-    """What a domain's rewards say of themselves on this machine.
-
-    Args:
-        domain: of any stage.
-    """
+    """Returns the sentences of a domain's rewards about this machine."""
     return domain.rewards.remarks if _has_rewards(domain) else []
 
 
-def recall(domain: Domain, state: TrainState) -> None:
-    """Gives a domain's rewards the memory of the run: a batch is rewarded by what came before it, also after a resume
-    or in another stage.
-
-    Args:
-        domain: of the stage.
-        state: of the run.
+def restore_reward_memory(domain: Domain, state: TrainState) -> None:
+    """Gives a domain's rewards the memory of the run, so that a batch is rewarded by the batches before it, also after
+    a resume or in another stage.
     """
     if _has_rewards(domain):
         domain.rewards.recall(state.reward_memory)
@@ -53,36 +47,38 @@ def recall(domain: Domain, state: TrainState) -> None:
 def remember(
     domain: Domain, state: TrainState, rounds: Sequence[tuple[Tensor, RewardTable]], world: World
 ) -> dict[str, float]:
-    """Lets rewards follow a step's rollouts, on every process alike.
+    """Adds a step's rollouts to the memory of the rewards, on every process alike.
 
     Args:
-        domain: of the stage.
-        state: of the run; its memory is the one after this batch.
-        rounds: places of members' groups, and their rewards.
-        world: the processes; every one must call.
+        state: the state of the run, whose memory is updated.
+        rounds: for each round the places of the members' groups, and the rewards.
+        world: the processes; every process must call this function.
 
     Returns:
-        what the rewards say about themselves, by metric.
+        the rewards' metrics of themselves, by name.
     """
     if not _has_rewards(domain):
         return {}
-    own = [each for place, table in rounds for each in seen(place, table)]
-    everything = sorted((each for part in world.gather(own) for each in part), key=lambda each: each[0])
-    names = dict.fromkeys(name for _, fields in everything for name in fields)
-    found = domain.rewards.follow(
-        {name: [group for _, fields in everything for group in fields.get(name, [])] for name in names}
+    local_groups = [group_entry for place, table in rounds for group_entry in group_comparisons(place, table)]
+    groups = sorted(
+        (group_entry for process_groups in world.gather(local_groups) for group_entry in process_groups),
+        key=lambda group_entry: group_entry[0],
+    )
+    names = dict.fromkeys(name for _, fields in groups for name in fields)
+    metrics = domain.rewards.follow(
+        {name: [group for _, fields in groups for group in fields.get(name, [])] for name in names}
     )
     state.reward_memory = domain.rewards.memory()
-    return found
+    return metrics
 
 
-def seen(place: Tensor, table: RewardTable) -> Seen:
-    """The fields of a table, group by group; where a reward was given for every decision, the same decision of a
-    group's members is a comparison.
+def group_comparisons(place: Tensor, table: RewardTable) -> GroupComparisons:
+    """Returns the fields of a table by group. Where a reward has a value for every decision, the same decision of a
+    group's members makes one comparison.
 
     Args:
-        place: `[B]`, of each member's group.
-        table: rewards, with fields where there are any.
+        place: `[B]`, the place of each member's group in the step.
+        table: rewards, with their fields.
 
     Example:
         >>> import torch
@@ -96,18 +92,23 @@ def seen(place: Tensor, table: RewardTable) -> Seen:
     for row, number in enumerate(place.tolist()):
         members.setdefault(number, []).append(row)
     return [
-        (number, {name: _compared(fields, rows) for name, fields in table.fields.items()})
+        (number, {name: _comparisons(fields, rows) for name, fields in table.fields.items()})
         for number, rows in sorted(members.items())
     ]
 
 
-def _compared(fields: Mapping[str, Sequence[Any]], rows: Sequence[int]) -> list[dict[str, list[float]]]:
+def _comparisons(fields: Mapping[str, Sequence[Any]], rows: Sequence[int]) -> list[dict[str, list[float]]]:
     by_field = {
         field: [value if isinstance(value, list) else [value] for value in (values[row] for row in rows)]
         for field, values in fields.items()
     }
-    most = max((len(each) for values in by_field.values() for each in values), default=0)
+    num_comparisons = max(
+        (len(decision_values) for values in by_field.values() for decision_values in values), default=0
+    )
     return [
-        {field: [each[place] for each in values if len(each) > place] for field, values in by_field.items()}
-        for place in range(most)
+        {
+            field: [decision_values[place] for decision_values in values if len(decision_values) > place]
+            for field, values in by_field.items()
+        }
+        for place in range(num_comparisons)
     ]

@@ -1,4 +1,4 @@
-"""Everything that changes while a run goes on, and its way into a checkpoint and back."""
+"""The state of a run, with its record for a checkpoint."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class TrainState:
     """The state of a run.
 
     Args:
-        progress: counters.
-        objective: the objective's own state.
+        progress: counters of the run.
+        objective: state of the objective.
         learner: the owner of weights and optimiser.
-        reference: the reference policy; none before a stage begins.
-        average: the running average of its weights, absent where none is kept.
-        history: what prompts earned before, empty where nothing reads it.
-        reward_memory: what rewards remember of what they saw, by name, JSON-able; empty where none does.
+        reference: the reference policy; absent before a stage begins.
+        average: the running average of the weights; absent where the stage keeps none.
+        history: the last rewards of each prompt; empty where nothing reads them.
+        reward_memory: the memories of rewards, by reward, JSON-able; empty where no reward has one.
     """
 
     progress: Progress
@@ -47,10 +47,10 @@ class TrainState:
         self.reference = self.average = ReferencePolicy(AbsentReference(), self.learner)
 
     def begin_average(self, config: WeightAverage | None) -> None:
-        """Begins an average at the weights as they are, ends it, or goes on with the one that is kept already.
+        """Begins an average at the present weights, ends it, or goes on with the present average.
 
         Args:
-            config: of the stage that begins.
+            config: the average of the stage that begins; `None` where it has none.
         """
         if (config is not None) != self.average.present:
             self.average = ReferencePolicy(AbsentReference() if config is None else EmaReference(), self.learner)
@@ -58,16 +58,16 @@ class TrainState:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """Within the block the policy has its averaged weights, where an average is kept."""
+        """Gives the policy its averaged weights within the block, where an average is kept."""
         with self.average.active() if self.average.present else nullcontext():
             yield
 
     def record(self, world: World, metrics_length: int) -> dict[str, Any]:
-        """Everything a bit-exact resume needs, from all processes; every process must call it.
+        """Returns everything that a bit-exact resume needs, from all processes; every process must call it.
 
         Args:
-            world: the processes; each has random generators of its own (dropout).
-            metrics_length: bytes of `metrics.jsonl` that belong to it.
+            world: the processes, of which each has its own random generators (dropout).
+            metrics_length: bytes of `metrics.jsonl` up to this state.
         """
         return {
             "progress": self.progress.record(),
@@ -82,14 +82,14 @@ class TrainState:
         }
 
     def restore(self, record: Mapping[str, Any], world: World) -> None:
-        """Takes a record back. The reference must be of the record's kind already.
+        """Restores a record. The reference must be of the record's kind already.
 
-        The global generators (dropout) come back only where the record is of as many processes; of another number it
-        resumes, not bit for bit.
+        The global generators (dropout) are restored only where the number of processes is that of the record; with
+        another number the run resumes, but not bit for bit.
 
         Args:
-            record: what `record` gave.
-            world: the processes now.
+            record: the values of `record`.
+            world: the processes of this start.
 
         Raises:
             ValueError: the record is of another model, or of a version without learners.
@@ -109,10 +109,10 @@ class TrainState:
 
 
 def reference_config(record: Mapping[str, Any]) -> ReferenceConfig:
-    """The kind of reference that a record's reference is of.
+    """Returns the configuration of the reference that a record holds.
 
     Args:
-        record: what a checkpoint keeps of a reference.
+        record: the entry of a reference in a checkpoint.
 
     Example:
         >>> reference_config({"config": {"kind": "frozen"}}).kind

@@ -1,4 +1,4 @@
-"""One step of a stage: what everything in it works with, in one record."""
+"""One step of a stage: the means of collecting, measuring and updating, in one record."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from groupwise.training.step.state import TrainState
 @final
 @dataclass(frozen=True)
 class Step:
-    """What collecting, updating and fitting work with; made once a step.
+    """The means of one step; made once a step.
 
     Args:
-        domain: the policy and its data, as the stage sets them.
-        recipe: the stage.
-        state: of the run, the one thing here that a step changes.
-        streams: randomness of the run.
-        world: the processes; whatever gathers or sums is called by every one.
+        domain: the policy and its data, with the stage's settings.
+        recipe: the stage with its settings resolved.
+        state: the state of the run, the only field that a step changes.
+        streams: the random streams of the run.
+        world: the processes; every process must call a function that gathers or sums.
     """
 
     domain: Domain
@@ -39,19 +39,19 @@ class Step:
 
     @property
     def group_size(self) -> int:
-        """Members of a group now: the number that grew or shrank, where the stage lets it; otherwise the configured
-        one.
+        """Present number of members in a group: the one that follows the rewards, where the stage has a dynamic group
+        size; otherwise the configured one.
         """
         train = self.recipe.train
         return (self.state.progress.group_size if train.dynamic_group_size is not None else 0) or train.group_size
 
     @property
-    def fits(self) -> bool:
-        """Whether the members of a pass are found by measuring."""
+    def measures_pass_size(self) -> bool:
+        """True where the number of members in a pass is found by measuring."""
         return self.recipe.train.micro_batch_members == "auto"
 
     @property
     def members_at_once(self) -> int | None:
-        """Members in a pass; `None` takes all. Where they are found by measuring and nothing was measured yet, one."""
+        """Members in a pass; `None` takes all. Before a measurement one."""
         size = self.recipe.train.micro_batch_members
         return (self.state.progress.micro_batch_members or 1) if size == "auto" else size

@@ -1,5 +1,5 @@
-"""One optimiser step: a plan from global counts, micro-batches of whole members, one summed and clipped gradient, one
-update or none.
+"""One optimiser step: a plan from global counts, micro-batches of whole members, one summed and clipped gradient, and
+one update or none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from groupwise.schedule import Constant
 from groupwise.statistics import Mean, Statistic, add, finish
 from groupwise.training.job import Recipe
 from groupwise.training.step.collect import Collected
-from groupwise.training.step.fitting import Parts, fit_micro_batch, retrying
+from groupwise.training.step.micro_batch_size import PassStatistics, fit_micro_batch, retrying
 from groupwise.training.step.micro_batches import micro_batches, num_micro_batches
 from groupwise.training.step.state import TrainState
 from groupwise.training.step.step import Step
@@ -33,13 +33,13 @@ _NOT_FINITE = "log_prob/not_finite"
 @final
 @dataclass
 class Updates:
-    """What the optimiser steps of one step of the loop did.
+    """The outcome of the optimiser steps in one step of the loop.
 
     Args:
         metrics: one dictionary an optimiser step, reduced over processes.
-        log_ratio: `[B, T]` nats, of each decision at its last scoring; 0 where it was only updated on-policy.
-        taken, skipped, not_finite: how many.
-        remarks: sentences for people.
+        log_ratio: `[B, T]` nats, of each decision at its last scoring; 0 where all its updates were on-policy.
+        taken, skipped, not_finite: numbers of optimiser steps by outcome.
+        remarks: sentences for the people who follow the run.
     """
 
     log_ratio: Tensor
@@ -50,13 +50,15 @@ class Updates:
     remarks: list[str] = field(default_factory=list)
 
     def mean(self) -> dict[str, float]:
-        """The mean of every metric over the optimiser steps that have it."""
-        names = dict.fromkeys(name for each in self.metrics for name in each)
-        return {name: _mean([each[name] for each in self.metrics if name in each]) for name in names}
+        """Returns the mean of every metric over the optimiser steps that have it."""
+        names = dict.fromkeys(name for step_metrics in self.metrics for name in step_metrics)
+        return {
+            name: _mean([step_metrics[name] for step_metrics in self.metrics if name in step_metrics]) for name in names
+        }
 
 
 def update_policy(step: Step, collected: Collected | None) -> Updates:
-    """All optimiser steps of one step of the loop.
+    """Runs all optimiser steps of one step of the loop.
 
     `updates_per_batch` passes over the rollouts, each in `minibatches` parts of whole groups; without rollouts, one
     step of the auxiliary terms alone.
@@ -73,59 +75,62 @@ def update_policy(step: Step, collected: Collected | None) -> Updates:
 
 
 def _minibatches(step: Step, collected: Collected, number: int) -> list[Tensor]:
-    """This process's rows of each minibatch; groups are dealt by their place in the step, the same for any number of
-    processes.
+    """Returns this process's rows of each minibatch. Groups are dealt by their place in the step, in the same way for
+    any number of processes.
     """
-    places = sorted({place for part in step.world.gather(collected.place.unique().tolist()) for place in part})
+    places = sorted(
+        {place for process_places in step.world.gather(collected.place.unique().tolist()) for place in process_places}
+    )
     minibatches = step.recipe.train.minibatches
     if minibatches == 1:
         return [torch.arange(len(collected.place), device=collected.place.device)]
     order = step.streams.numpy("minibatches", step.state.progress.step, number).permutation(len(places))
-    bounds = [round(part * len(places) / minibatches) for part in range(minibatches + 1)]
-    parts = []
+    bounds = [round(bucket * len(places) / minibatches) for bucket in range(minibatches + 1)]
+    minibatch_rows = []
     for start, end in itertools.pairwise(bounds):
-        chosen = torch.tensor(
+        chosen_places = torch.tensor(
             [places[index] for index in order[start:end]], dtype=collected.place.dtype, device=collected.place.device
         )
-        if len(chosen):
-            parts.append(torch.isin(collected.place, chosen).nonzero()[:, 0])
-    return parts
+        if len(chosen_places):
+            minibatch_rows.append(torch.isin(collected.place, chosen_places).nonzero()[:, 0])
+    return minibatch_rows
 
 
 def _optimise(step: Step, collected: Collected | None, rows: Tensor | None, updates: Updates) -> None:
     recipe, state, world = step.recipe, step.state, step.world
     on_policy, learner = updates.taken == 0, state.learner
     learner.zero_gradients()
-    accumulate: list[Callable[[], Parts]] = []
+    accumulate: list[Callable[[], PassStatistics]] = []
     if collected is not None and rows is not None:
         accumulate.append(lambda: policy_gradient(step, collected, rows, updates.log_ratio, on_policy=on_policy))
-    if (shown := shown_now(step, len(updates.metrics))) is not None:
-        measured = fit_micro_batch(step, shown, shown.auxiliary_count["supervised"], frozenset({"log_prob"}))
-        updates.remarks += [measured] if measured else []
-        accumulate.append(lambda: supervised_gradient(step, shown))
-    parts = retrying(step, accumulate, updates.remarks.append)
+    if (demonstrations := step_demonstrations(step, len(updates.metrics))) is not None:
+        size_remark = fit_micro_batch(
+            step, demonstrations, demonstrations.auxiliary_count["supervised"], frozenset({"log_prob"})
+        )
+        updates.remarks += [size_remark] if size_remark else []
+        accumulate.append(lambda: supervised_gradient(step, demonstrations))
+    statistics = retrying(step, accumulate, updates.remarks.append)
     learner.reduce_gradients(world)
-    pulled = (
+    pull_loss = (
         state.reference.pull(recipe.train.l2_to_reference) if recipe.train.l2_to_reference and recipe.samples else None
     )
-    size = learner.step(step_numbers(recipe, state))
-    metrics = finish(world.sum_statistics(add(parts)))
-    metrics["grad_norm"] = size
-    if pulled is not None:
-        metrics["loss_l2"] = pulled
-        metrics["loss"] = metrics.get("loss", 0.0) + pulled
-    broken = metrics.get(_NOT_FINITE, 0.0)
-    if broken:
+    gradient_norm = learner.step(step_numbers(recipe, state))
+    metrics = finish(world.sum_statistics(add(statistics)))
+    metrics["grad_norm"] = gradient_norm
+    if pull_loss is not None:
+        metrics["loss_l2"] = pull_loss
+        metrics["loss"] = metrics.get("loss", 0.0) + pull_loss
+    num_not_finite = metrics.get(_NOT_FINITE, 0.0)
+    if num_not_finite:
         updates.remarks.append(
-            f"{broken:.0f} decisions had a log-prob under the policy that was not finite and were left out"
+            f"{num_not_finite:.0f} decisions had a log-prob under the policy that was not finite and were left out"
         )
-    # Where nothing is left of an update but decisions without a number, its gradient is 0.
-    if not math.isfinite(size) or (broken and size == 0.0):
+    # An update in which every decision is left out as not finite has the gradient 0.
+    if not math.isfinite(gradient_norm) or (num_not_finite and gradient_norm == 0.0):
         updates.not_finite += 1
-        metrics = {_NOT_FINITE: broken} if broken else {}
-    elif size == 0.0:
-        # Nothing would change but the optimiser's own momentum and decay: every group was flat, and no other term is
-        # active.
+        metrics = {_NOT_FINITE: num_not_finite} if num_not_finite else {}
+    elif gradient_norm == 0.0:
+        # Every group was flat and no other term is active: a step would only apply the optimiser's momentum and decay.
         updates.skipped += 1
     else:
         updates.taken += 1
@@ -137,12 +142,7 @@ def _optimise(step: Step, collected: Collected | None, rows: Tensor | None, upda
 
 
 def step_numbers(recipe: Recipe, state: TrainState) -> StepNumbers:
-    """Returns the optimiser's numbers at the step of the stage where the run stands.
-
-    Args:
-        recipe: the stage.
-        state: of the run.
-    """
+    """Returns the optimiser's numbers at the present step of the stage."""
     config = recipe.optimiser
     return StepNumbers(
         learning_rate=config.rate(state.progress.stage_step),
@@ -156,15 +156,15 @@ def step_numbers(recipe: Recipe, state: TrainState) -> StepNumbers:
 
 @final
 @dataclass(frozen=True)
-class _Part:
+class _UpdateMembers:
     """The members of one optimiser step on this process.
 
     Args:
-        samples: of the whole batch.
-        rows: which of them.
-        batch: these members, prepared.
-        plan: of the update.
-        on_policy: whether no update was taken on the batch yet.
+        samples: the members of the whole batch.
+        rows: `[R]`, the places of this step's members in `samples`.
+        batch: the prepared members of this step.
+        plan: the weights of the update.
+        on_policy: true before the first update on the batch.
     """
 
     samples: Samples
@@ -174,149 +174,165 @@ class _Part:
     on_policy: bool
 
 
-def policy_gradient(step: Step, collected: Collected, rows: Tensor, log_ratio: Tensor, *, on_policy: bool) -> Parts:
+def policy_gradient(
+    step: Step, collected: Collected, rows: Tensor, log_ratio: Tensor, *, on_policy: bool
+) -> PassStatistics:
     """Accumulates the gradient of the policy's terms over `rows` and returns their statistics.
 
-    Two ways to the same gradient. Scored with gradient, micro-batch by micro-batch. Or through cotangents: the loss's
-    gradient by each scored field is known before the model runs, which the sampler's own fields allow for the first
-    update, and which scope `batch` and a learner that does not differentiate here require.
+    There are two ways to the same gradient. One scores with gradient, micro-batch by micro-batch. The other uses
+    cotangents, the loss's gradient by each scored field, computed before the model runs. The fields that the sampler
+    recorded allow cotangents in the first update; the scope `batch`, and a learner that does not differentiate in this
+    process, require them.
     """
     assert collected.batch is not None
     objective, recorded = step.objective, collected.samples.recorded
     batch = collected.batch.select(rows)
     plan = objective.plan(batch, step.state.objective, step.world.sum, not_finite="counted")
-    part = _Part(collected.samples, rows, batch, plan, on_policy)
-    share: Parts = [{"on_policy_share": Mean.number(float(on_policy))}]
+    members = _UpdateMembers(collected.samples, rows, batch, plan, on_policy)
+    on_policy_share: PassStatistics = [{"on_policy_share": Mean.number(float(on_policy))}]
     if on_policy and recorded is not None and objective.requires <= set(recorded.tensors()) and not plan.auxiliary:
-        return share + _by_cotangents(step, part, recorded.select(rows).detach())
+        return on_policy_share + _by_cotangents(step, members, recorded.select(rows).detach())
     if objective.scope == "batch" or not step.state.learner.differentiates:
-        scored = _scored(step, part)
+        scored = _score_without_gradient(step, members)
         _note_log_ratio(log_ratio, rows, scored, batch)
-        return share + _by_cotangents(step, part, scored)
-    return share + _by_loss(step, part, log_ratio)
+        return on_policy_share + _by_cotangents(step, members, scored)
+    return on_policy_share + _by_loss(step, members, log_ratio)
 
 
-def _by_loss(step: Step, part: _Part, log_ratio: Tensor) -> Parts:
-    objective, rows, plan, size = step.objective, part.rows, part.plan, step.members_at_once
+def _by_loss(step: Step, members: _UpdateMembers, log_ratio: Tensor) -> PassStatistics:
+    objective, rows, plan, size = step.objective, members.rows, members.plan, step.members_at_once
     alive = _alive(plan)
-    lengths = part.batch.acted.mask.sum(1)
+    lengths = members.batch.acted.mask.sum(1)
     count = step.world.max(num_micro_batches(len(alive), size))
-    parts: Parts = [{"scored_share": _share(alive, plan)}]
+    statistics: PassStatistics = [{"scored_share": _scored_share(alive, plan)}]
     for chosen in micro_batches(lengths[alive], size, count):
-        # Filler repeats this process's first member with weight 0; a process that has no member at all has nothing to
-        # repeat.
+        # Filler repeats this process's first member with weight 0; a process without members runs no pass.
         if len(rows) == 0:
             break
         places = torch.where(chosen >= 0, alive[chosen.clamp(min=0)], chosen) if len(alive) else chosen
-        scored = step.domain.score(part.samples, rows[places.clamp(min=0)], objective.requires)
+        scored = step.domain.score(members.samples, rows[places.clamp(min=0)], objective.requires)
         loss = objective.loss(scored, plan.select(places))
         if loss.total.requires_grad:
             loss.backward()
-        real = places[places >= 0]
-        live = scored.detach().select(torch.arange(len(real), device=rows.device))
-        _note_log_ratio(log_ratio, rows[real], live, part.batch.select(real))
-        parts.append(
+        member_places = places[places >= 0]
+        scored_members = scored.detach().select(torch.arange(len(member_places), device=rows.device))
+        _note_log_ratio(log_ratio, rows[member_places], scored_members, members.batch.select(member_places))
+        statistics.append(
             {
                 **loss.statistics,
-                "padding_share/update": _padding(lengths[real]),
-                **_rescored(live, part.batch.acted, real, on_policy=part.on_policy),
+                "padding_share/update": _padding(lengths[member_places]),
+                **_rescored(scored_members, members.batch.acted, member_places, on_policy=members.on_policy),
             }
         )
-    return parts
+    return statistics
 
 
-def _by_cotangents(step: Step, part: _Part, scored: Scored) -> Parts:
-    objective, plan = step.objective, part.plan
-    found = objective.cotangents(scored, plan)
-    wanted = {
+def _by_cotangents(step: Step, members: _UpdateMembers, scored: Scored) -> PassStatistics:
+    objective, plan = step.objective, members.plan
+    cotangents_of_plan = objective.cotangents(scored, plan)
+    required_fields = {
         name: value
-        for name, value in found.scored.tensors().items()
+        for name, value in cotangents_of_plan.scored.tensors().items()
         if name in objective.requires or name.startswith("auxiliary.")
     }
-    # A member whose cotangents are all zero (a flat group) adds nothing to the gradient: the model never runs on it.
-    moves = torch.stack([(value != 0).any(1) if value.dim() > 1 else value != 0 for value in wanted.values()]).any(0)
+    # A member whose cotangents are all zero (of a flat group) adds nothing to the gradient, so that the model skips it.
+    moves = torch.stack(
+        [(value != 0).any(1) if value.dim() > 1 else value != 0 for value in required_fields.values()]
+    ).any(0)
     alive = moves.nonzero()[:, 0]
     lengths = plan.acted.mask.sum(1)
-    parts: Parts = [{**found.loss.statistics, "scored_share": _share(plan.acted.mask, plan)}]
+    statistics: PassStatistics = [
+        {**cotangents_of_plan.loss.statistics, "scored_share": _scored_share(plan.acted.mask, plan)}
+    ]
     for chosen in micro_batches(lengths[alive], step.members_at_once):
         places = alive[chosen]
-        cotangents = Scored.from_tensors({name: value[places] for name, value in wanted.items()})
-        live = step.domain.backward(part.samples, part.rows[places], cotangents)
-        parts.append(
+        cotangents = Scored.from_tensors({name: value[places] for name, value in required_fields.items()})
+        scored_members = step.domain.backward(members.samples, members.rows[places], cotangents)
+        statistics.append(
             {
                 "padding_share/update": _padding(lengths[places]),
-                **_rescored(live, plan.acted, places, on_policy=part.on_policy),
+                **_rescored(scored_members, plan.acted, places, on_policy=members.on_policy),
             }
         )
-    return parts
+    return statistics
 
 
 def _alive(plan: Plan) -> Tensor:
-    """Members that any term gives a gradient to. With the policy term alone, a member of advantage 0 has none."""
+    """Returns the members that get a gradient from any term. With the policy term alone, a member of advantage 0 gets
+    none.
+    """
     if plan.beta != 0 or plan.entropy != 0 or plan.auxiliary:
         return torch.arange(len(plan), device=plan.acted.mask.device)
     return (plan.acted.mask & (plan.advantage != 0)).any(1).nonzero()[:, 0]
 
 
-def _scored(step: Step, part: _Part) -> Scored:
-    """All fields of the members, without gradient, in micro-batches."""
-    samples, rows, requires = part.samples, part.rows, step.objective.requires
-    whole: dict[str, Tensor] = {}
+def _score_without_gradient(step: Step, members: _UpdateMembers) -> Scored:
+    """Computes all fields of the members in micro-batches, without gradient."""
+    samples, rows, requires = members.samples, members.rows, step.objective.requires
+    fields: dict[str, Tensor] = {}
     with torch.no_grad():
         for chosen in micro_batches(samples.mask[rows].sum(1), step.members_at_once):
             for name, value in step.domain.score(samples, rows[chosen], requires).tensors().items():
-                if name not in whole:
-                    whole[name] = value.new_zeros((len(rows), *value.shape[1:]))
-                whole[name][chosen] = value
-    return Scored.from_tensors(whole or dict.fromkeys(requires, samples.old_log_prob[rows]))
+                if name not in fields:
+                    fields[name] = value.new_zeros((len(rows), *value.shape[1:]))
+                fields[name][chosen] = value
+    return Scored.from_tensors(fields or dict.fromkeys(requires, samples.old_log_prob[rows]))
 
 
-def shown_now(step: Step, number: int = 0) -> Samples | None:
-    """The demonstrations beside this optimiser step; `None` where the supervised term has no coefficient."""
+def step_demonstrations(step: Step, number: int = 0) -> Samples | None:
+    """Returns the demonstrations of this optimiser step; `None` where the supervised term has no coefficient."""
     schedule = step.objective.auxiliary.get("supervised")
     if schedule is None or schedule.at(step.state.objective.step) == 0:
         return None
-    # Every optimiser step of the run draws others, the one after a stage's start too; the objective's own count begins
-    # anew there.
-    drawn = step.state.progress.num_attempts + number
+    # The key of the draw counts the optimiser steps of the run. The objective's count begins anew with a stage, and
+    # would repeat draws.
+    draw_key = step.state.progress.num_attempts + number
     size = step.recipe.train.demonstrations_per_step
-    samples = step.domain.demonstrations(size, streams=step.streams, step=drawn)
-    assert samples is not None, "checked before the first step"
+    samples = step.domain.demonstrations(size, streams=step.streams, step=draw_key)
+    assert samples is not None, "preflight checks that the domain has demonstrations"
     return samples
 
 
-def supervised_gradient(step: Step, samples: Samples) -> Parts:
-    """Accumulates the gradient of the supervised term; its sum is divided by its own count over all processes."""
+def supervised_gradient(step: Step, samples: Samples) -> PassStatistics:
+    """Accumulates the gradient of the supervised term; the sum is divided by the number of its tokens over all
+    processes.
+    """
     coefficient = step.objective.auxiliary["supervised"]
-    alone = Objective(name="supervised", policy_weight=Constant(value=0.0), auxiliary={"supervised": coefficient})
+    supervised_objective = Objective(
+        name="supervised", policy_weight=Constant(value=0.0), auxiliary={"supervised": coefficient}
+    )
     share = step.world.share(len(samples))
     rows = torch.arange(share.start, share.stop, device=samples.mask.device)
     counts = samples.auxiliary_count["supervised"]
-    plan = alone.plan(_bare_batch(samples, rows, step.state), step.state.objective, step.world.sum)
-    parts: Parts = []
+    plan = supervised_objective.plan(_bare_batch(samples, rows, step.state), step.state.objective, step.world.sum)
+    statistics: PassStatistics = []
     learner = step.state.learner
     for chosen in micro_batches(counts[rows], step.members_at_once):
         if learner.differentiates:
-            loss = alone.loss(step.domain.score(samples, rows[chosen], alone.requires), plan.select(chosen))
+            loss = supervised_objective.loss(
+                step.domain.score(samples, rows[chosen], supervised_objective.requires), plan.select(chosen)
+            )
             if loss.total.requires_grad:
                 loss.backward()
         else:
             with torch.no_grad():
-                scored = step.domain.score(samples, rows[chosen], alone.requires)
-            cotangents = alone.cotangents(scored, plan.select(chosen))
+                scored = step.domain.score(samples, rows[chosen], supervised_objective.requires)
+            cotangents = supervised_objective.cotangents(scored, plan.select(chosen))
             loss = cotangents.loss
             step.domain.backward(samples, rows[chosen], cotangents.scored)
-        parts.append({name: loss.statistics[name] for name in ("loss", "loss_sup")})
-    return parts
+        statistics.append({name: loss.statistics[name] for name in ("loss", "loss_sup")})
+    return statistics
 
 
 def _bare_batch(samples: Samples, rows: Tensor, state: TrainState) -> Batch:
-    """Demonstrations as the objective sees them: no decision to reinforce, only a count to divide by."""
+    """Returns demonstrations in the form that the objective reads: without decisions to reinforce, with counts to
+    divide by.
+    """
     mask = torch.zeros_like(samples.mask[rows])
-    nothing = torch.zeros(len(rows), 1, dtype=torch.float64, device=mask.device)
-    batch = Batch.of(Acted(mask, samples.old_log_prob[rows], member=rows), nothing, state.objective)
-    count = {"supervised": samples.auxiliary_count["supervised"][rows]}
-    return replace(batch, admitted=torch.zeros_like(batch.admitted), auxiliary_count=count)
+    zero_advantage = torch.zeros(len(rows), 1, dtype=torch.float64, device=mask.device)
+    batch = Batch.of(Acted(mask, samples.old_log_prob[rows], member=rows), zero_advantage, state.objective)
+    counts = {"supervised": samples.auxiliary_count["supervised"][rows]}
+    return replace(batch, admitted=torch.zeros_like(batch.admitted), auxiliary_count=counts)
 
 
 def _note_log_ratio(log_ratio: Tensor, rows: Tensor, scored: Scored, update: Batch) -> None:
@@ -325,23 +341,23 @@ def _note_log_ratio(log_ratio: Tensor, rows: Tensor, scored: Scored, update: Bat
     )
 
 
-def _rescored(live: Scored, acted: Acted, rows: Tensor, *, on_policy: bool) -> dict[str, Statistic]:
-    """How far the policy, scored again before its first update, is from what was recorded while it sampled: rounding,
-    where they are one policy.
+def _rescored(scored: Scored, acted: Acted, rows: Tensor, *, on_policy: bool) -> dict[str, Statistic]:
+    """Returns how far the policy, scored again before its first update, is from the log-probs recorded while it
+    sampled; equal policies differ by rounding only.
     """
     if not on_policy:
         return {}
-    gap = (live.log_prob - acted.old_log_prob[rows]).abs()
+    gap = (scored.log_prob - acted.old_log_prob[rows]).abs()
     return {"sampling/rescoring_difference/mean": Mean.of(gap, acted.mask[rows])}
 
 
-def _share(members: Tensor, plan: Plan) -> Mean:
-    """The share of the update's members that were scored: what the loss measures is over their decisions."""
+def _scored_share(members: Tensor, plan: Plan) -> Mean:
+    """Returns the share of the update's members that were scored. The statistics of the loss are over these members."""
     return Mean.ratio(torch.tensor(float(len(members))), torch.tensor(float(len(plan))))
 
 
 def _padding(lengths: Tensor) -> Mean:
-    """The share of places that hold no decision when these members stand side by side."""
+    """Returns the share of places without a decision when these members are padded to one length."""
     places = lengths.max() * len(lengths) if len(lengths) else lengths.sum()
     return Mean.ratio(places - lengths.sum(), places)
 

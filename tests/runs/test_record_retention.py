@@ -10,7 +10,7 @@ import pytest
 from groupwise.report.browser import browse
 from groupwise.report.groups import scan
 from groupwise.runs import read_run
-from groupwise.training.run.thinning import thin
+from groupwise.training.run.record_retention import remove_old_records
 
 
 @pytest.mark.parametrize(("keep", "whole_from"), [(4, 370), (None, None), (400, None), ("all", None)])
@@ -37,7 +37,7 @@ def test_a_page_shows_groups_of_what_is_left_and_from_where_it_is_whole(
             "".join(json.dumps(member) + "\n" for member in members)
         )
     if isinstance(keep, int):
-        thin(tmp_path / "rollouts", "step", keep)
+        remove_old_records(tmp_path / "rollouts", "step", keep)
     run = read_run(tmp_path)
     left = [10, 130, 260, 370, 380, 390, 400] if keep == 4 else list(range(10, 401, 10))
     assert list(run.rollouts) == left

@@ -14,7 +14,7 @@ from groupwise.config import ConfigError
 from groupwise.streams import seed_everything
 from groupwise.track import TrackConfig, read_metrics
 from groupwise.training import TrainConfig, train
-from groupwise.training.step import fitting
+from groupwise.training.step import micro_batch_size
 
 AUTO = {"micro_batch_members": "auto", "memory_limit_gib": 1000.0}
 
@@ -63,18 +63,18 @@ def test_a_generous_limit_takes_all_and_changes_nothing(tmp_path: Path, capsys: 
 @pytest.mark.parametrize("at_hand", [0, 9000, 14000, 20000])
 def test_the_size_is_what_fits_in_nine_tenths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_hand: int) -> None:
     measured: list[tuple[float, float, float]] = []
-    original = fitting._measure
+    original = micro_batch_size._measure
 
     def noted(*arguments: Any) -> tuple[float, float, float]:
         measured.append(original(*arguments))
         return measured[-1]
 
     monkeypatch.setattr(
-        fitting,
+        micro_batch_size,
         "available_bytes",
         lambda device, limit: at_hand + 2 * sum(p.nbytes for p in domain.module.parameters()),
     )
-    monkeypatch.setattr(fitting, "_measure", noted)
+    monkeypatch.setattr(micro_batch_size, "_measure", noted)
     domain = Narrow(99)
     trained(tmp_path / "run", domain, grpo(**AUTO))
     ((one, per_member, available),) = measured
@@ -172,4 +172,4 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
 def test_measured_members_do_not_share_a_prompt_where_there_are_others() -> None:
     order = torch.tensor([4, 5, 0, 1, 2, 3])
     group = torch.tensor([0, 0, 1, 1, 2, 2])
-    assert fitting._one_a_group(order, group).tolist() == [4, 0, 2, 5, 1, 3]
+    assert micro_batch_size._one_member_a_group_first(order, group).tolist() == [4, 0, 2, 5, 1, 3]

@@ -16,7 +16,7 @@ from groupwise.report.groups import scan
 from groupwise.runs import read_run
 from groupwise.track import TrackConfig
 from groupwise.training import train
-from groupwise.training.run.thinning import kept, thin
+from groupwise.training.run.record_retention import remove_old_records, retained_steps
 
 # Steps with records: regular ones, and those where stages begin and end.
 SCHEDULES = st.builds(
@@ -32,7 +32,7 @@ def thinned(steps: list[int], newest: int, before: set[int] | None = None) -> se
     """What is left where every step is written and thinned, one after the other."""
     left = set(before or ())
     for step in steps:
-        left = kept(left | {step}, newest)
+        left = retained_steps(left | {step}, newest)
     return left
 
 
@@ -43,13 +43,13 @@ def test_the_first_and_the_newest_stay_and_the_number_is_bounded(steps: list[int
     assert len(left) <= 2 * newest
     assert left[0] == steps[0]
     assert left[-newest:] == steps[-newest:]
-    assert left == sorted(kept(steps, newest))
+    assert left == sorted(retained_steps(steps, newest))
 
 
 @settings(deadline=None)
 @given(SCHEDULES, NEWEST)
 def test_older_ones_lie_evenly_over_the_run(steps: list[int], newest: int) -> None:
-    left = sorted(kept(steps, newest))
+    left = sorted(retained_steps(steps, newest))
     widest = max((after - before for before, after in itertools.pairwise(steps)), default=0)
     # A span is at most twice the run over `newest`, so two that follow each other are no further apart than two spans
     # and a gap that was there before.
@@ -75,7 +75,7 @@ def test_killed_anywhere_and_resumed_from_anywhere_leaves_the_same(
 
 
 def test_a_million_steps_leave_as_many_as_a_thousand() -> None:
-    assert [len(kept(range(10, last + 1, 10), 128)) for last in (1_000, 10_000, 1_000_000)] == [100, 197, 250]
+    assert [len(retained_steps(range(10, last + 1, 10), 128)) for last in (1_000, 10_000, 1_000_000)] == [100, 197, 250]
 
 
 def test_records_go_with_their_pictures_and_nothing_else_goes(tmp_path: Path) -> None:
@@ -87,12 +87,12 @@ def test_records_go_with_their_pictures_and_nothing_else_goes(tmp_path: Path) ->
     own = {"step-notes.jsonl", "step-3.txt", ".step-4.jsonl.partial-0a1b2c3d", "evaluation-3"}
     for name in own:
         (tmp_path / name).mkdir() if name == "evaluation-3" else (tmp_path / name).write_text("mine")
-    assert thin(tmp_path, "step", newest=2, always={5}) == 4
+    assert remove_old_records(tmp_path, "step", newest=2, always={5}) == 4
     steps = {path.name for path in tmp_path.iterdir()} - own - {f"evaluation-{step}.jsonl" for step in range(1, 9)}
     assert steps == {name for step in (1, 5, 7, 8) for name in (f"step-{step}.jsonl", f"step-{step}")}
     assert own <= {path.name for path in tmp_path.iterdir()}
-    assert thin(tmp_path, "step", newest=2, always={5}) == 0
-    assert thin(tmp_path / "nowhere", "step", newest=1) == 0
+    assert remove_old_records(tmp_path, "step", newest=2, always={5}) == 0
+    assert remove_old_records(tmp_path / "nowhere", "step", newest=1) == 0
 
 
 def test_a_run_keeps_its_beginning_its_best_and_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
