@@ -1,4 +1,4 @@
-"""What differs, as dotted keys."""
+"""Differences of configurations as dotted keys."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@ from groupwise.config import ConfigError, Problem, nearest
 
 def test_one_problem_stands_behind_its_source_and_several_below_it():
     one = Problem("a.b", "is wrong")
-    other = Problem("", "all of it is wrong", ("x", "y"), "x")
+    general_problem = Problem("", "all of it is wrong", ("x", "y"), "x")
     assert str(ConfigError(one)) == "a.b: is wrong"
     assert str(ConfigError([one], source="f.toml")) == "f.toml: a.b: is wrong"
     assert (
-        str(ConfigError([one, other], source="f.toml"))
+        str(ConfigError([one, general_problem], source="f.toml"))
         == "f.toml: 2 problems\n  a.b: is wrong\n  all of it is wrong; allowed: x, y; did you mean x?"
     )
     assert ConfigError("said").problems == (Problem("", "said"),)

@@ -109,15 +109,15 @@ def test_it_is_found_wherever_it_stands() -> None:
         "named": {"x": "p:q", "y": {"path": "i:j"}},
         "text": "k:l",
     }
-    found = [(each.key, each.path, each.holder) for each in import_paths(validate(Outer, tree), "outer")]
-    assert [key for key, _, _ in found] == [
+    places = [(place.key, place.path, place.holder) for place in import_paths(validate(Outer, tree), "outer")]
+    assert [key for key, _, _ in places] == [
         "outer.one.path",
         "outer.many[0].path",
         "outer.many[1].path",
         "outer.named.y.path",
     ]
-    assert found[2][1].module == "e.f"
-    assert found[2][2] == Inner(path=ImportPath("e.f:g.h"))
+    assert places[2][1].module == "e.f"
+    assert places[2][2] == Inner(path=ImportPath("e.f:g.h"))
 
 
 @pytest.mark.parametrize(
@@ -130,11 +130,11 @@ def test_what_is_no_import_path_is_refused(text: str) -> None:
 
 
 def test_it_is_written_and_read_as_the_text_it_is() -> None:
-    said = Inner(path=ImportPath("a:b"))
-    assert said.model_dump_json() == '{"path":"a:b"}'
-    assert type(said.model_dump(mode="json")["path"]) is str
-    assert Inner.model_validate_json(said.model_dump_json()) == said
-    assert said.path == "a:b"
+    inner = Inner(path=ImportPath("a:b"))
+    assert inner.model_dump_json() == '{"path":"a:b"}'
+    assert type(inner.model_dump(mode="json")["path"]) is str
+    assert Inner.model_validate_json(inner.model_dump_json()) == inner
+    assert inner.path == "a:b"
 
 
 def test_where_no_entry_points_are_served_a_module_is_named() -> None:
@@ -144,18 +144,18 @@ def test_where_no_entry_points_are_served_a_module_is_named() -> None:
     assert validate(Inner, {"path": "an_entry.point-1"}).path.name == ""
     with pytest.raises(ConfigError, match="is no import path"):
         validate(Strict, {"path": "an_entry"})
-    (named,) = import_paths(validate(Strict, {"path": "a:b"}))
-    assert named.path == "a:b"
+    (place,) = import_paths(validate(Strict, {"path": "a:b"}))
+    assert place.path == "a:b"
 
 
 def test_these_keys_of_an_experiment_name_code_and_no_others() -> None:
-    found = {
+    code_keys = {
         f"{model.__name__}.{name}"
         for model in models(Experiment, set())
         for name, field in model.model_fields.items()
         if any(part is ImportPath for part in parts(field.annotation))
     }
-    assert found == KEYS
+    assert code_keys == KEYS
 
 
 def test_a_key_that_is_described_as_code_has_the_type() -> None:
@@ -164,14 +164,16 @@ def test_a_key_that_is_described_as_code_has_the_type() -> None:
         about = model.__doc__ or ""
         for name, field in model.model_fields.items():
             lines = [line for line in about.splitlines() if line.strip().startswith(f"{name}:")]
-            said = " ".join([field.description or "", *lines])
-            if ("package.module" in said or "import path" in said) and f"{model.__name__}.{name}" not in KEYS:
+            description = " ".join([field.description or "", *lines])
+            if (
+                "package.module" in description or "import path" in description
+            ) and f"{model.__name__}.{name}" not in KEYS:
                 plain.append(f"{model.__name__}.{name}")
     assert not plain
 
 
 def test_nothing_else_of_the_package_imports_by_name() -> None:
-    found = set()
+    importing_files = set()
     for file in SOURCE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             called = node.func if isinstance(node, ast.Call) else None
@@ -188,8 +190,8 @@ def test_nothing_else_of_the_package_imports_by_name() -> None:
                 "load_module",
                 "pickle_load",
             ):
-                found.add(file.relative_to(SOURCE).as_posix())
-    assert found == set(IMPORTERS)
+                importing_files.add(file.relative_to(SOURCE).as_posix())
+    assert importing_files == set(IMPORTERS)
 
 
 def test_whoever_imports_says_so_in_its_types() -> None:

@@ -1,4 +1,6 @@
-"""What nobody can work with is refused where it is read, with the key, in one line and without recursion."""
+"""A table that no part of the program can use is refused where it is read, with the key, in one line and without
+recursion.
+"""
 
 from __future__ import annotations
 

@@ -37,12 +37,12 @@ def test_labels_of_union_branches_are_no_part_of_the_path():
 
 
 def test_keys_positions_and_kinds():
-    whole = Shape.of(Whole)
-    assert whole.follow(("named", "clip", "low"))[0] == ("named", "clip", "low")
-    assert whole.follow(("pair", 1))[1].names() == ("kind", "mode")
-    assert whole.follow(("many", 7, "low"))[0] == ("many", 7, "low")
-    assert whole.follow(("trust",))[1].kinds() == ("clip", "gaussian", "normal")
-    assert whole.inside("absent") is None
+    shape = Shape.of(Whole)
+    assert shape.follow(("named", "clip", "low"))[0] == ("named", "clip", "low")
+    assert shape.follow(("pair", 1))[1].names() == ("kind", "mode")
+    assert shape.follow(("many", 7, "low"))[0] == ("many", 7, "low")
+    assert shape.follow(("trust",))[1].kinds() == ("clip", "gaussian", "normal")
+    assert shape.inside("absent") is None
 
 
 def test_defaults_are_those_of_the_class():

@@ -78,8 +78,8 @@ def test_a_valid_table_becomes_the_object():
 
 
 def test_what_is_saved_is_read_back_with_infinity():
-    whole = Whole(trust=Gaussian(sigma=float("inf")), train=Train(name="y", lr=Cosine()))
-    assert Whole.model_validate_json(whole.model_dump_json()) == whole
+    config = Whole(trust=Gaussian(sigma=float("inf")), train=Train(name="y", lr=Cosine()))
+    assert Whole.model_validate_json(config.model_dump_json()) == config
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_one_problem(tree: dict[str, Any], expected: str | None):
 
 
 def test_all_problems_at_once():
-    found = problems({"trust": {"kind": "clp"}, "train": {"name": 3, "lr": "x"}, "seed": 1})
-    assert [text.split(":")[0] for text in found] == [
+    messages = problems({"trust": {"kind": "clp"}, "train": {"name": 3, "lr": "x"}, "seed": 1})
+    assert [text.split(":")[0] for text in messages] == [
         "train.name = 3",
         'train.lr = "x"',
         'trust.kind = "clp"',

@@ -112,7 +112,7 @@ def test_a_line_that_was_cut_off_costs_itself_alone(run: Path) -> None:
 
 def test_processes_that_write_at_once_lose_nothing(run: Path) -> None:
     context = multiprocessing.get_context("fork")
-    processes = [context.Process(target=_note_some, args=(run, first)) for first in range(0, 200, 25)]
+    processes = [context.Process(target=_note_some, args=(run, start)) for start in range(0, 200, 25)]
     for process in processes:
         process.start()
     for process in processes:
@@ -121,8 +121,8 @@ def test_processes_that_write_at_once_lose_nothing(run: Path) -> None:
     assert len(authored_list().read_bytes().splitlines()) == 200
 
 
-def _note_some(run: Path, first: int) -> None:
-    for seed in range(first, first + 25):
+def _note_some(run: Path, start: int) -> None:
+    for seed in range(start, start + 25):
         note_authored(run, [seed])
 
 

@@ -1,4 +1,4 @@
-"""When a result may be called held-out: what a folder says, what an older one implies, and what is said of several
+"""The decision when a result may be called held-out: by the folder's counts, by an older configuration, and for several
 runs.
 """
 

@@ -16,24 +16,26 @@ from groupwise.training import train
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "run"
     train(job(recipe(num_steps=4)), path)
     return path
 
 
 @pytest.fixture
-def folder(whole: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(whole, tmp_path / "run"))
+def folder(trained_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained_run, tmp_path / "run"))
 
 
-def test_a_whole_run_has_nothing_to_remark(whole: Path) -> None:
-    run = read_run(whole)
+def test_a_whole_run_has_nothing_to_remark(trained_run: Path) -> None:
+    run = read_run(trained_run)
     assert (run.state, run.num_steps, run.remarks) == ("finished", 4, [])
     steps, values = run.series("reward")
     assert steps == [1, 2, 3, 4]
     assert values == [
-        json.loads(line)["reward"] for line in (whole / "metrics.jsonl").read_text().splitlines() if "reward" in line
+        json.loads(line)["reward"]
+        for line in (trained_run / "metrics.jsonl").read_text().splitlines()
+        if "reward" in line
     ]
     assert list(run.rollouts) == [1, 2, 4]
     members = list(run.records(run.rollouts[2], []))
@@ -41,7 +43,7 @@ def test_a_whole_run_has_nothing_to_remark(whole: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "remark_text"),
     [
         ("metrics.jsonl", None, "metrics.jsonl is not there"),
         ("metrics.jsonl", b'{"step": 1}\n{"step": 2, "rew', "the last line is cut off"),
@@ -55,10 +57,12 @@ def test_a_whole_run_has_nothing_to_remark(whole: Path) -> None:
         ("summary.json", b'{"metric": ', "summary.json is damaged"),
     ],
 )
-def test_a_damaged_folder_is_read_as_far_as_it_goes(folder: Path, name: str, content: bytes | None, said: str) -> None:
+def test_a_damaged_folder_is_read_as_far_as_it_goes(
+    folder: Path, name: str, content: bytes | None, remark_text: str
+) -> None:
     (folder / name).unlink() if content is None else (folder / name).write_bytes(content)
     run = read_run(folder)
-    assert any(said in remark for remark in run.remarks) if said else not run.remarks
+    assert any(remark_text in remark for remark in run.remarks) if remark_text else not run.remarks
     assert run.name
     assert list(run.rollouts) == [1, 2, 4]
 

@@ -1,6 +1,4 @@
-"""What a record scores: `tests/experiment/test_held_out.py` looks at whole evaluations; here are records as nobody
-should write them.
-"""
+"""Scores of damaged and unusual records; `tests/experiment/test_held_out.py` has whole evaluations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each process of `test_distributed` runs: a few updates of several objectives, or a whole run."""
+"""The program of each process of `test_distributed`: a few updates of several objectives, or a whole run."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 def recorded_gradients(optimiser: torch.optim.Optimizer, toy: ToyDomain) -> list[torch.Tensor]:
     """A list that grows by the whole gradient at every optimiser step."""
-    kept: list[torch.Tensor] = []
+    gradients: list[torch.Tensor] = []
     optimiser.register_step_pre_hook(
-        lambda *_: kept.append(torch.cat([p.grad.reshape(-1) for p in trained_parameters(toy.module)]))
+        lambda *_: gradients.append(torch.cat([p.grad.reshape(-1) for p in trained_parameters(toy.module)]))
     )
-    return kept
+    return gradients
 
 
 def updates(folder: Path) -> None:
     world = connect(torch.device("cpu"))
-    found: dict[str, torch.Tensor] = {}
+    tensors: dict[str, torch.Tensor] = {}
     numbers: dict[str, Any] = {}
     for name, (settings, domain) in CASES.items():
         chosen = recipe(prompts_per_step=7, updates_per_batch=2, minibatches=2, micro_batch_members=3, **settings)
@@ -88,10 +88,10 @@ def updates(folder: Path) -> None:
             rows.append(len(collected.samples))
             result = update_policy(step, collected)
             state.progress.step += 1
-        found |= {f"{name}/weights": weights(toy.module), f"{name}/gradients": torch.stack(gradients)}
+        tensors |= {f"{name}/weights": weights(toy.module), f"{name}/gradients": torch.stack(gradients)}
         numbers[name] = {"metrics": result.mean(), "members": world.gather(rows), "taken": result.taken}
     if world.first:
-        save_file(found, folder / f"updates-{world.size}.safetensors")
+        save_file(tensors, folder / f"updates-{world.size}.safetensors")
         (folder / f"updates-{world.size}.json").write_text(json.dumps(numbers))
     disconnect()
 

@@ -33,9 +33,9 @@ def mask(patch: Patch) -> None:
     """The last decision of every member is left out."""
     plain = collect.rollouts_of
 
-    def shorter(samples: Any, *rest: Any) -> Any:
+    def shorter(samples: Any, *arguments: Any) -> Any:
         last = torch.arange(samples.mask.shape[1]) == samples.payload["length"][:, None] - 1
-        return plain(replace(samples, mask=samples.mask & ~last), *rest)
+        return plain(replace(samples, mask=samples.mask & ~last), *arguments)
 
     patch.setattr(collect, "rollouts_of", shorter)
 
@@ -80,7 +80,9 @@ def accumulation(patch: Patch) -> None:
     """The last micro-batch is lost."""
     plain = update.micro_batches
     patch.setattr(
-        update, "micro_batches", lambda *given: (lambda parts: parts[: max(1, len(parts) - 1)])(plain(*given))
+        update,
+        "micro_batches",
+        lambda *arguments: (lambda batches: batches[: max(1, len(batches) - 1)])(plain(*arguments)),
     )
 
 
@@ -127,15 +129,15 @@ def supervised_count(patch: Patch) -> None:
     """The supervised term is a mean over texts, not over their tokens."""
     plain = language.as_samples
 
-    def by_text(*given: Any) -> Any:
-        samples = plain(*given)
+    def by_text(*arguments: Any) -> Any:
+        samples = plain(*arguments)
         return replace(samples, auxiliary_count={"supervised": torch.ones_like(samples.auxiliary_count["supervised"])})
 
     patch.setattr(language, "as_samples", by_text)
 
 
 def behaviour(patch: Patch) -> None:
-    """What top-p did to the sampler is forgotten."""
+    """Forgets the effect of top-p on the sampler."""
     patch.setattr(Truncate, "__call__", lambda self, log_weight, mask: torch.ones_like(log_weight))
 
 
@@ -143,8 +145,8 @@ def decay(patch: Patch) -> None:
     """Vectors decay too."""
     plain = local.build_optimiser
 
-    def everything(*given: Any) -> Any:
-        optimiser = plain(*given)
+    def everything(*arguments: Any) -> Any:
+        optimiser = plain(*arguments)
         for group in optimiser.param_groups:
             group["decays"] = True
         return optimiser
@@ -156,9 +158,9 @@ def moments(patch: Patch) -> None:
     """The optimiser forgets its moments after every step."""
     plain = local.configure_optimiser
 
-    def fresh(optimiser: Any, *rest: Any) -> Any:
+    def fresh(optimiser: Any, *arguments: Any) -> Any:
         optimiser.state.clear()
-        return plain(optimiser, *rest)
+        return plain(optimiser, *arguments)
 
     patch.setattr(local, "configure_optimiser", fresh)
 

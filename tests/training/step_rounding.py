@@ -1,5 +1,5 @@
-"""How far two computations of one run may end apart where norms and position codes inside the model round to fp32: a
-bound from the arithmetic.
+"""A bound from the arithmetic on how far two computations of one run may end apart, where norms and position codes
+inside the model round to fp32.
 
 Every number that an RMSNorm returns has passed through fp32: its input is rounded (relative error `u = 2^-24`), `H`
 squares are summed one after the other and divided (`(H + 1) u` of the mean, half of it in its root), the root is taken
@@ -58,7 +58,7 @@ class Nudges:
         ]
         assert rounding
         for module in rounding:
-            module.register_forward_hook(lambda module, given, value: self._turned(value))
+            module.register_forward_hook(lambda module, inputs, value: self._turned(value))
 
     def _turned(self, value: Any) -> Any:
         if isinstance(value, tuple):

@@ -146,7 +146,7 @@ def table(case: Case, model: Path, corpus: Path) -> dict[str, Any]:
 
 def write_inputs(folder: Path) -> None:
     """The corpus, and a model folder for each family, in fp64."""
-    rows = [{"prompt": prompt, "shown": shown} for prompt, shown in zip(PROMPTS, SHOWN, strict=True)]
+    rows = [{"prompt": prompt, "shown": answer} for prompt, answer in zip(PROMPTS, SHOWN, strict=True)]
     (folder / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (folder / "held_out.jsonl").write_text(json.dumps({"prompt": "bc?", "shown": "a"}) + "\n", encoding="utf-8")
     tokenizer = character_tokenizer("abcdefghijklmno?n")

@@ -41,13 +41,13 @@ def test_draws_follow_the_weights_never_repeat_within_a_step_and_are_found_from_
 
 def test_training_spends_its_groups_where_there_is_something_to_learn(tmp_path: Path) -> None:
     """Six of eight prompts are always right; what is drawn after the first steps is mostly the other two."""
-    seen: dict[str, Counter[int]] = {"epochs": Counter(), "adaptive": Counter()}
+    num_samples: dict[str, Counter[int]] = {"epochs": Counter(), "adaptive": Counter()}
     flat: dict[str, float] = {}
     for name, rule in (("epochs", None), ("adaptive", AdaptiveSampling(threshold=0.5))):
 
         def reward(index: int, action: object, name: str = name) -> float:
-            seen[name][index] += 1
-            return 1.0 if index < 6 else float(sum(seen[name].values()) % 2)
+            num_samples[name][index] += 1
+            return 1.0 if index < 6 else float(sum(num_samples[name].values()) % 2)
 
         stage = recipe(num_steps=40, prompts_per_step=2, rate=0.0001, adaptive_sampling=rule)
         train(job(stage, domain=lambda device, reward=reward: ToyDomain(reward_of=reward)), tmp_path / name)
@@ -55,5 +55,5 @@ def test_training_spends_its_groups_where_there_is_something_to_learn(tmp_path: 
         flat[name] = sum(row["groups/flat"] for row in rows) / len(rows)
     assert flat["epochs"] == pytest.approx(0.75)
     assert flat["adaptive"] < 0.35
-    share = (seen["adaptive"][6] + seen["adaptive"][7]) / sum(seen["adaptive"].values())
+    share = (num_samples["adaptive"][6] + num_samples["adaptive"][7]) / sum(num_samples["adaptive"].values())
     assert share > 0.65

@@ -19,7 +19,7 @@ from groupwise.training.distributed import World
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def launch(folder: Path, what: str, size: int) -> str:
+def launch(folder: Path, task: str, size: int) -> str:
     """Runs the worker in `size` processes started by torchrun; returns what they printed."""
     command = [
         sys.executable,
@@ -29,7 +29,7 @@ def launch(folder: Path, what: str, size: int) -> str:
         f"--nproc-per-node={size}",
         "-m",
         "tests.training.distributed_worker",
-        what,
+        task,
         str(folder),
     ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
@@ -39,8 +39,8 @@ def launch(folder: Path, what: str, size: int) -> str:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("alone")
+def single_process(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("single_process")
     subprocess.run(
         [sys.executable, "-m", "tests.training.distributed_worker", "updates", str(folder)], cwd=ROOT, check=True
     )
@@ -48,16 +48,20 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("size", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_several_processes_give_the_gradients_of_one(alone: Path, tmp_path: Path, size: int) -> None:
+def test_several_processes_give_the_gradients_of_one(single_process: Path, tmp_path: Path, size: int) -> None:
     launch(tmp_path, "updates", size)
-    expected, found = load_file(alone / "updates-1.safetensors"), load_file(tmp_path / f"updates-{size}.safetensors")
-    assert set(expected) == set(found)
+    expected, actual = (
+        load_file(single_process / "updates-1.safetensors"),
+        load_file(tmp_path / f"updates-{size}.safetensors"),
+    )
+    assert set(expected) == set(actual)
     for name, value in expected.items():
         torch.testing.assert_close(
-            found[name], value, rtol=1e-11, atol=1e-13, msg=lambda text, name=name: f"{name}: {text}"
+            actual[name], value, rtol=1e-11, atol=1e-13, msg=lambda text, name=name: f"{name}: {text}"
         )
     one, several = (
-        json.loads((folder / f"updates-{count}.json").read_text()) for folder, count in ((alone, 1), (tmp_path, size))
+        json.loads((folder / f"updates-{count}.json").read_text())
+        for folder, count in ((single_process, 1), (tmp_path, size))
     )
     for case, numbers in one.items():
         assert several[case]["taken"] == numbers["taken"] > 0

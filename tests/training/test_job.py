@@ -30,11 +30,11 @@ class Divided(ToyDomain):
 
 
 def test_what_another_stage_trains_on_is_not_held_out() -> None:
-    first: Any = Divided({"a", "b"}, {"c", "d"})
+    domain_one: Any = Divided({"a", "b"}, {"c", "d"})
     second: Any = Divided({"c"}, {"d", "e"})
     grpo = Objective.preset("grpo")
     one, two = Recipe("one", grpo), Recipe("two", grpo, adapt=lambda domain: second)
-    domains = Domains(first)
+    domains = Domains(domain_one)
     assert domains.evaluated_on([one]) == EvaluatedOn(2, 0)
     assert domains.evaluated_on([two]) == EvaluatedOn(2, 0)
     assert domains.evaluated_on([one, two]) == EvaluatedOn(3, 1)

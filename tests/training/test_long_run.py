@@ -1,6 +1,4 @@
-"""What a run holds in memory does not grow with its steps: Python's objects are counted twice, some hundred steps
-apart.
-"""
+"""The memory of a run does not grow with its steps: Python's objects are counted twice, some hundred steps apart."""
 
 from __future__ import annotations
 
@@ -36,12 +34,12 @@ def note(step: int, metrics: Mapping[str, float]) -> None:
 def num_objects() -> int:
     """Objects of this process: containers, and what they hold, such as the numbers in a list."""
     gc.collect()
-    seen: set[int] = set()
-    for each in gc.get_objects():
-        seen.add(id(each))
-        if each is not seen:
-            seen.update(map(id, gc.get_referents(each)))
-    return len(seen)
+    counted_ids: set[int] = set()
+    for candidate in gc.get_objects():
+        counted_ids.add(id(candidate))
+        if candidate is not counted_ids:
+            counted_ids.update(map(id, gc.get_referents(candidate)))
+    return len(counted_ids)
 
 
 def growth() -> float:
@@ -50,7 +48,7 @@ def growth() -> float:
 
 @pytest.fixture(autouse=True)
 def short_series(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What live diagnosis spreads over a stage is full after thousands of steps otherwise."""
+    """Shortens the series of live diagnosis, which otherwise fill up only after thousands of steps."""
     monkeypatch.setattr("groupwise.diagnosis.stage._MOST_KL", 32)
     monkeypatch.setattr("groupwise.diagnosis.stage._MOST_EVALUATED", 4)
 

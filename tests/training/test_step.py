@@ -91,9 +91,9 @@ def gap(case: Case, run: Path, policy: step.Policy) -> float:
     return max(pairs)
 
 
-def difference(found: dict[str, Tensor], expected: dict[str, Tensor]) -> list[float]:
-    assert set(found) == set(expected)
-    return [float((found[name] - expected[name].detach()).abs().max()) for name in expected]
+def difference(actual: dict[str, Tensor], expected: dict[str, Tensor]) -> list[float]:
+    assert set(actual) == set(expected)
+    return [float((actual[name] - expected[name].detach()).abs().max()) for name in expected]
 
 
 @pytest.mark.parametrize("case", ALONE)
@@ -105,52 +105,55 @@ def test_the_run_ends_where_its_replay_ends(case: Case, folder: Path) -> None:
     assert min(difference(start, policy.trained)) > 1e-3, "every tensor is meant to move"
 
 
-def launch(wanted: Sequence[Case], folder: Path, *arguments: str) -> None:
-    for case in wanted:
+def launch(cases: Sequence[Case], folder: Path, *arguments: str) -> None:
+    for case in cases:
         write_experiment(case, folder)
-    (folder / "cases.json").write_text(json.dumps([asdict(case) for case in wanted]), encoding="utf-8")
+    (folder / "cases.json").write_text(json.dumps([asdict(case) for case in cases]), encoding="utf-8")
     command = [sys.executable, "-m", "tests.training.step_worker", str(folder), *arguments]
     shared = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]), "WORLD_SIZE": "2"}
-    with (folder / "said.txt").open("w+", encoding="utf-8") as said:
-        both = [
-            subprocess.Popen(command, cwd=ROOT, env={**shared, "RANK": rank, "LOCAL_RANK": rank}, stderr=said)
+    with (folder / "errors.txt").open("w+", encoding="utf-8") as error_log:
+        processes = [
+            subprocess.Popen(command, cwd=ROOT, env={**shared, "RANK": rank, "LOCAL_RANK": rank}, stderr=error_log)
             for rank in ("0", "1")
         ]
         end = time.monotonic() + DEADLINE
         try:
-            # One that failed would be waited for by the other.
+            # Where one process fails, the other would wait for it.
             while (
-                any(each.poll() is None for each in both)
-                and not any(each.poll() for each in both)
+                any(process.poll() is None for process in processes)
+                and not any(process.poll() for process in processes)
                 and time.monotonic() < end
             ):
                 time.sleep(0.05)
         finally:
-            for each in both:
-                each.kill()
-        assert [each.wait() for each in both] == [0, 0], (folder / "said.txt").read_text(encoding="utf-8")[-3000:]
+            for process in processes:
+                process.kill()
+        assert [process.wait() for process in processes] == [0, 0], (folder / "errors.txt").read_text(encoding="utf-8")[
+            -3000:
+        ]
 
 
 PAIRS = [case for case in EVERY if case.processes == 2]
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "cases",
     [[case for case in PAIRS if case in QUICK], pytest.param(PAIRS, marks=pytest.mark.slow)],
     ids=["some", "every"],
 )
-def test_two_unequal_processes_end_where_the_replay_in_one_ends(wanted: list[Case], tmp_path: Path) -> None:
+def test_two_unequal_processes_end_where_the_replay_in_one_ends(cases: list[Case], tmp_path: Path) -> None:
     """All by one pair: a process takes longer to start than to train."""
     write_inputs(tmp_path)
-    launch(wanted, tmp_path)
+    launch(cases, tmp_path)
     gaps = {
-        case.name: gap(case, tmp_path / case.name, replayed(case, tmp_path, tmp_path / case.name)) for case in wanted
+        case.name: gap(case, tmp_path / case.name, replayed(case, tmp_path, tmp_path / case.name)) for case in cases
     }
-    assert {name: found for name, found in gaps.items() if not found <= BOUND} == {}
+    assert {name: distance for name, distance in gaps.items() if not distance <= BOUND} == {}
 
 
 BROKEN = [
-    pytest.param(each, id=each.name, marks=() if each.name in QUICK_BREAKS else pytest.mark.slow) for each in BREAKS
+    pytest.param(break_, id=break_.name, marks=() if break_.name in QUICK_BREAKS else pytest.mark.slow)
+    for break_ in BREAKS
 ]
 
 
@@ -207,16 +210,16 @@ def test_recorded_log_probs_are_those_of_the_replay(folder: Path) -> None:
     members = step.recorded(run / "rollouts" / "step-1.jsonl", settings(case))
     policy = replayed(case, folder, run, num_steps=0)
     for line, answer in zip(lines, step.begun(policy, members, step_loss.METHODS[case.method]), strict=True):
-        kept = [value for value in json.loads(line)["token_log_prob"] if value is not None]
-        assert answer.old.tolist() == pytest.approx(kept, rel=5e-3)
+        log_probs = [value for value in json.loads(line)["token_log_prob"] if value is not None]
+        assert answer.old.tolist() == pytest.approx(log_probs, rel=5e-3)
 
 
 @pytest.mark.parametrize(("family", "narrow"), [("gpt2", False), ("qwen3", True)])
 def test_one_architecture_computes_in_fp64_throughout_and_one_does_not(family: str, narrow: bool, folder: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(folder / family, dtype=torch.float64)
-    with Narrow() as seen:
+    with Narrow() as narrow_mode:
         model(input_ids=torch.tensor([[3, 4, 5]]), use_cache=False).logits.square().sum().backward()
-    assert bool(seen.computed - GIVEN) is narrow
+    assert bool(narrow_mode.computed - GIVEN) is narrow
 
 
 QWEN = [
@@ -270,10 +273,10 @@ def test_a_broken_step_is_seen_on_a_qwen_shape(broken: Break, tmp_path: Path, mo
 @pytest.mark.parametrize("module", [step, step_loss], ids=lambda module: module.__name__)
 def test_the_replay_knows_nothing_of_what_it_judges(module: Any) -> None:
     tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
-    named = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
-    named |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    outside = {name for name in named if name.split(".")[0] not in sys.stdlib_module_names}
+    module_names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    module_names |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    outside = {name for name in module_names if name.split(".")[0] not in sys.stdlib_module_names}
     assert {name.split(".")[0] for name in outside} <= {"torch", "transformers", "numpy", "safetensors", "tests"}
     assert {name for name in outside if name.startswith("tests")} <= {"tests.oracles.step_loss"}
     assert not any(isinstance(node, ast.Name) and node.id in ("__import__", "import_module") for node in ast.walk(tree))
-    assert "torch.optim" not in named
+    assert "torch.optim" not in module_names

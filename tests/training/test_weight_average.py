@@ -23,13 +23,13 @@ class Watching(ToyDomain):
         self.evaluated: list[torch.Tensor] = []
         self.sampled: list[torch.Tensor] = []
 
-    def evaluate(self, **rest: Any) -> Any:
+    def evaluate(self, **settings: Any) -> Any:
         self.evaluated.append(self.module.out.weight.detach().clone())
-        return super().evaluate(**rest)
+        return super().evaluate(**settings)
 
-    def sample(self, *arguments: Any, **rest: Any) -> Any:
+    def sample(self, *arguments: Any, **settings: Any) -> Any:
         self.sampled.append(self.module.out.weight.detach().clone())
-        return super().sample(*arguments, **rest)
+        return super().sample(*arguments, **settings)
 
 
 def test_the_decay_rises() -> None:
@@ -62,15 +62,17 @@ def test_evaluation_and_the_saved_model_take_the_average_and_training_the_weight
 def test_the_average_comes_back_bit_for_bit(tmp_path: Path) -> None:
     import shutil
 
-    whole = job(recipe(num_steps=4, weight_average=WeightAverage(decay=0.8)), checkpoint=CheckpointConfig(every=1))
-    train(whole, tmp_path / "run")
+    averaged_job = job(
+        recipe(num_steps=4, weight_average=WeightAverage(decay=0.8)), checkpoint=CheckpointConfig(every=1)
+    )
+    train(averaged_job, tmp_path / "run")
     expected = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
     for folder in (tmp_path / "run" / "checkpoints").iterdir():
         if folder.name != "step-2":
             shutil.rmtree(folder)
     shutil.rmtree(tmp_path / "run" / "model")
     (tmp_path / "run" / "summary.json").unlink()
-    resume(whole, tmp_path / "run")
+    resume(averaged_job, tmp_path / "run")
     assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == expected
 
 

@@ -161,9 +161,9 @@ class ToyDomain(Domain):
         return Scored.from_tensors({name: value for name, value in fields.items() if name in requires})
 
     def backward(self, samples: Samples, rows: Tensor, cotangents: Scored) -> Scored:
-        wanted = cotangents.tensors()
-        scored = self.score(samples, rows, frozenset(wanted))
-        torch.autograd.backward([scored.tensors()[name] for name in wanted], list(wanted.values()))
+        cotangent_fields = cotangents.tensors()
+        scored = self.score(samples, rows, frozenset(cotangent_fields))
+        torch.autograd.backward([scored.tensors()[name] for name in cotangent_fields], list(cotangent_fields.values()))
         return scored.detach()
 
     def demonstrations(self, size: int, *, streams: Streams, step: int) -> Samples | None:
@@ -246,7 +246,7 @@ def supervised(name: str = "warm_up", **train: Any) -> Recipe:
     )
 
 
-def job(*recipes: Recipe, seed: int = 0, domain: Any = None, **rest: Any) -> Job:
+def job(*recipes: Recipe, seed: int = 0, domain: Any = None, **settings: Any) -> Job:
     """A small run."""
     return Job(
         "toy",
@@ -254,7 +254,7 @@ def job(*recipes: Recipe, seed: int = 0, domain: Any = None, **rest: Any) -> Job
         recipes or (recipe(),),
         domain or (lambda device: ToyDomain()),
         {"name": "toy", "seed": seed},
-        **{"track": QUIET, **rest},
+        **{"track": QUIET, **settings},
     )
 
 

@@ -1,4 +1,6 @@
-"""Configuration as layers of plain tables, validated strictly into frozen objects. Knows no room of the house."""
+"""Configuration as layers of plain tables, validated strictly into frozen objects. Knows no other room of the
+package.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ class Config(BaseModel):
     """A frozen object that is its own configuration.
 
     Unknown keys are refused, types are not coerced, and infinity survives a round trip through JSON.
-    The `Args` of its docstring, or the docstrings below its attributes, are the descriptions that editors show.
+    Editors show the `Args` of a subclass's docstring, or the docstrings below its attributes, as descriptions of keys.
 
     Example:
         >>> class Clip(Config):

@@ -1,4 +1,4 @@
-"""The bottom layer: what a table is of when it does not say its kind."""
+"""The bottom layer: the kind of a table that does not state its kind."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from groupwise.config.shape import Shape
 def fill_kinds(
     model: type[BaseModel] | UnionType, tree: Mapping[str, Any], defaults: BaseModel | Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """The same table, where every table without a `kind` has the kind of the default of its key.
+    """Returns the table with a `kind` in every table that lacks one: the kind of the default of its key.
 
-    What lies below is filled before another layer is merged over it, so that naming the kind in force again keeps the
-    keys beside it.
+    A lower layer is filled before another layer is merged over it, so that an upper layer which names the same kind
+    again keeps the keys beside it.
 
     Args:
         model: the class of the table, or a union of classes whose keys it may have.
-        tree: the table.
-        defaults: a whole configuration that lies below the table, as an object or as a table, in place of the model's
-            own defaults.
+        defaults: a whole configuration that lies below the table, as an object or as a table; it replaces the model's
+            defaults.
 
     Returns:
-        A new table; what is in no place of `model` is left as it is.
+        a new table; keys that `model` does not have keep their values.
 
     Example:
         >>> from groupwise.config import Config
@@ -45,7 +44,7 @@ def fill_kinds(
 
 def _fill(shape: Shape, value: Any, default: Any) -> Any:
     if isinstance(value, list):
-        return [_fill(shape.inside(index) or Shape(()), item, None) for index, item in enumerate(value)]
+        return [_fill(shape.inside(index) or Shape(()), element, None) for index, element in enumerate(value)]
     if not isinstance(value, Mapping):
         return value
     tree = dict(value)
@@ -53,18 +52,19 @@ def _fill(shape: Shape, value: Any, default: Any) -> Any:
     if kind is not None and "kind" not in tree:
         tree = {"kind": kind, **tree}
     shape = shape.narrow(tree["kind"]) if isinstance(tree.get("kind"), str) else shape
-    # What lies below says nothing about a table of another kind.
+    # The defaults below do not apply to a table of another kind.
     below = default if tree.get("kind") == kind else None
-    for key, item in tree.items():
+    for key, entry in tree.items():
         inner = shape.inside(key)
         if inner is not None:
-            known = _entry(below, key)
-            tree[key] = _fill(inner, item, shape.default(key) if known is None else known)
+            default_below = _entry(below, key)
+            tree[key] = _fill(inner, entry, shape.default(key) if default_below is None else default_below)
     return tree
 
 
 def _entry(table: Any, key: str) -> Any:
     if isinstance(table, BaseModel):
-        # Only what a person may write: an entry of a named chain has a kind of its class, and none in its table.
+        # Only fields count, since people write only fields: an entry of a named chain has a kind in its class and none
+        # in its table.
         return getattr(table, key) if key in type(table).model_fields else None
     return table.get(key) if isinstance(table, Mapping) else None

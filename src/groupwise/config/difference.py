@@ -1,4 +1,4 @@
-"""What differs between two configurations, as dotted keys."""
+"""The differences between two configurations, as dotted keys."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import Any
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Dotted keys and their values; an empty table is a value, and so is a list without tables in it.
+    """Returns dotted keys and their values; an empty table is a value, and so is a list without tables.
 
     Args:
-        tree: nested tables.
-        prefix: what every key begins with.
+        prefix: the beginning of every key.
 
     Returns:
         one entry a value, in the order of the table.
@@ -29,18 +28,17 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _flatten(value: Any, path: str) -> dict[str, Any]:
     if isinstance(value, Mapping) and value:
         return flatten(value, f"{path}.")
-    if isinstance(value, list | tuple) and any(isinstance(item, Mapping) for item in value):
+    if isinstance(value, list | tuple) and any(isinstance(element, Mapping) for element in value):
         return {
-            key: inner for index, item in enumerate(value) for key, inner in _flatten(item, f"{path}[{index}]").items()
+            key: inner
+            for index, element in enumerate(value)
+            for key, inner in _flatten(element, f"{path}[{index}]").items()
         }
     return {path: dict(value) if isinstance(value, Mapping) else value}
 
 
 def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Dotted keys whose values differ, each with (before, after); a key that is absent counts as None.
-
-    Args:
-        before, after: nested tables.
+    """Returns the dotted keys whose values differ, each with (before, after); an absent key counts as None.
 
     Returns:
         key -> (value before, value after), in the order of `before`.
@@ -49,6 +47,6 @@ def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str,
         >>> difference({"trust": {"kind": "clip", "low": 0.2}}, {"trust": {"kind": "clip", "low": 0.1}})
         {'trust.low': (0.2, 0.1)}
     """
-    # An empty table says nothing that the absence of its keys does not.
+    # An empty table has the same meaning as absent keys.
     old, new = ({key: value for key, value in flatten(tree).items() if value != {}} for tree in (before, after))
     return {key: (old.get(key), new.get(key)) for key in dict.fromkeys([*old, *new]) if old.get(key) != new.get(key)}

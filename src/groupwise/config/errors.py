@@ -1,4 +1,4 @@
-"""The error a user sees: which key, which value, what is allowed, what was probably meant."""
+"""The errors of a configuration: the key, the value, the allowed values, and the name that was probably meant."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import final
 
 
 def nearest(name: object, allowed: Iterable[object]) -> str | None:
-    """The allowed name most like `name`, or None when nothing is close.
+    """Returns the allowed name most like `name`, or None when none is close.
 
     Args:
-        name: what was written.
-        allowed: what could have been.
+        allowed: the names that may stand in its place.
 
     Example:
         >>> nearest("gausian", ["clip", "gaussian"])
@@ -21,15 +20,16 @@ def nearest(name: object, allowed: Iterable[object]) -> str | None:
         >>> nearest("zzz", ["clip"]) is None
         True
     """
-    names = [str(item) for item in allowed]
-    found = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
-    return found[0] if found else None
+    names = [str(allowed_name) for allowed_name in allowed]
+    close_names = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+    return close_names[0] if close_names else None
 
 
 _WALL = 12
+"""The number of allowed names above which the suggestion stands before them."""
 
 _MOST_OF_A_PATH, _MOST_OF_A_MESSAGE = 300, 2000
-"""Characters: a key or a value of megabytes is not told whole."""
+"""The most characters of a message: a key or a value of megabytes is cut."""
 
 
 def _cut(text: str, most: int) -> str:
@@ -39,12 +39,12 @@ def _cut(text: str, most: int) -> str:
 @final
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong in a configuration.
+    """One mistake in a configuration.
 
     Args:
-        path: dotted path of the key, empty for the whole.
-        message: what is wrong with it, the value included.
-        allowed: the names or values that may stand there, when they can be listed.
+        path: dotted path of the key; empty for the whole configuration.
+        message: the mistake, with the value.
+        allowed: the names or values that may stand at the key, when they can be listed.
         suggestion: the allowed name that was probably meant.
 
     Example:
@@ -61,21 +61,23 @@ class Problem:
         path, message = _cut(self.path, _MOST_OF_A_PATH), _cut(self.message, _MOST_OF_A_MESSAGE)
         text = f"{path}: {message}" if path else message
         allowed = f"allowed: {', '.join(self.allowed)}" if self.allowed else ""
-        meant = "" if self.suggestion is None else f"did you mean {self.suggestion}?"
-        # Behind a wall of names nobody reads on.
-        ordered = (
-            f"{meant} {allowed}" if meant and len(self.allowed) > _WALL else "; ".join(filter(None, (allowed, meant)))
+        suggestion = "" if self.suggestion is None else f"did you mean {self.suggestion}?"
+        # A reader stops at a long list of names, so that the suggestion stands before it.
+        hints = (
+            f"{suggestion} {allowed}"
+            if suggestion and len(self.allowed) > _WALL
+            else "; ".join(filter(None, (allowed, suggestion)))
         )
-        return f"{text}; {ordered}" if ordered else text
+        return f"{text}; {hints}" if hints else text
 
 
 @final
 class ConfigError(ValueError):
-    """A configuration that cannot be used, with every problem found in it.
+    """An unusable configuration, with every mistake in it.
 
     Args:
-        problems: what is wrong, one by one, or one sentence.
-        source: the file or layer the configuration came from.
+        problems: the mistakes, or one sentence.
+        source: the file or layer of the configuration.
 
     Example:
         >>> print(ConfigError("no such file: a.toml"))

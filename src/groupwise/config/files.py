@@ -1,4 +1,4 @@
-"""Files that a person named: read whole, and only where they are files of a size that one machine reads at once."""
+"""Files that a person named: read whole, and only regular files of a size that one machine reads at once."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import errno
 from pathlib import Path
 
 MOST_BYTES = 2**33
-"""Of a file of data."""
+"""The most bytes of a file of data."""
 
 MOST_TABLE_BYTES = 2**28
-"""Of a configuration, a summary, a table of numbers."""
+"""The most bytes of a configuration, a summary or a table of numbers."""
 
 
 def check_file(path: Path, most: int = MOST_BYTES) -> None:
-    """Refuses what cannot be read to its end. A pipe or a device of that name may never end, and a file with a hole may
-    claim more than there is memory.
+    """Refuses a file that cannot be read to its end: a pipe or a device may never end, and a file with a hole may claim
+    more bytes than there is memory.
 
     Args:
-        path: the file.
-        most: bytes.
+        most: the most bytes that are read.
 
     Raises:
-        OSError: it is absent, is no file, is larger, or cannot be read; `strerror` says which, and `filename` names it.
+        OSError: the file is absent, is no regular file, is larger, or cannot be read; `strerror` states the reason, and
+            `filename` the path.
 
     Example:
         >>> check_file(Path("/dev/zero"))
@@ -38,14 +38,13 @@ def check_file(path: Path, most: int = MOST_BYTES) -> None:
 
 
 def read_whole(path: Path, most: int = MOST_BYTES) -> bytes:
-    """The bytes of a file that `check_file` lets pass.
+    """Returns the bytes of a file that `check_file` accepts.
 
     Args:
-        path: the file.
-        most: bytes.
+        most: the most bytes that are read.
 
     Raises:
-        OSError: as `check_file`.
+        OSError: `check_file` refuses the file.
     """
     check_file(path, most)
     return path.read_bytes()

@@ -1,4 +1,4 @@
-"""A class of the user's in the place of a shipped kind: `kind = "callable"`, `path = "module:Class"`, `settings`."""
+"""A user's class in the place of a shipped kind: `kind = "callable"`, `path = "module:Class"`, `settings`."""
 
 from __future__ import annotations
 
@@ -20,36 +20,38 @@ _PYDANTIC = frozenset(dir(Config))
 
 
 class FromPath(Config):
-    """What the class at `path` makes of `settings`, in a place where kinds of one base stand.
+    """A place for a user's class among the kinds of one base: the class at `path`, built from `settings`.
 
-    A subclass names that base in `base`. It answers everything that the base publicly says (class variables, settings,
-    methods, the call) as the object of the user's class does.
+    A subclass names the base in `base`. Every public member of the base (class variables, settings, methods, the call)
+    is answered by the object of the user's class.
 
     Raises:
-        ConfigError: there is no such class, it does not extend the base, it lacks a method, states no value that the
-            base asks for, or does not take the settings.
+        ConfigError: the class does not exist, does not extend the base, lacks a method, lacks a class variable that the
+            base asks for, or refuses the settings.
     """
 
     base: ClassVar[type[Config]]
     stated: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Class variables that a class has to state, and what each may be."""
+    """Class variables that a class has to state -> the allowed values."""
     unread: ClassVar[Mapping[str, Any]] = {}
-    """What the base says where its code may not run: a configuration that is only read refuses nothing."""
+    """Class variables of the object that replaces the user's where its code may not run: a configuration that is only
+    read refuses nothing.
+    """
 
     kind: Literal["callable"] = "callable"
     path: InModule
     """`package.module:Class`; the module may lie in the working directory."""
     settings: Mapping[str, Any] = Field(default_factory=dict)
-    """What the class is configured by; validated as its fields say."""
+    """The settings of the class, validated by its fields."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Lets the class answer for the user's object whatever its base publicly says."""
+        """Adds a property for every public member of the base, which returns that of the user's object."""
         names = set(dir(cls.base)) | set(cls.base.model_fields)
-        written = {name for part in cls.__mro__ if issubclass(part, FromPath) for name in vars(part)}
-        for name in sorted(names - _PYDANTIC - set(FromPath.model_fields) - written):
+        overridden = {name for ancestor in cls.__mro__ if issubclass(ancestor, FromPath) for name in vars(ancestor)}
+        for name in sorted(names - _PYDANTIC - set(FromPath.model_fields) - overridden):
             if not name.startswith("_"):
-                setattr(cls, name, _answer(name))
+                setattr(cls, name, _piece_member(name))
         update_abstractmethods(cls)
 
     @model_validator(mode="after")
@@ -59,16 +61,18 @@ class FromPath(Config):
 
     @property
     def piece(self) -> Any:
-        """The user's object; where its code may not run, one that computes nothing."""
+        """The user's object; where its code may not run, an object that computes nothing."""
         if not may_run(self.path):
             return _stand_in(type(self))
-        return _made(type(self), self.path, user_class(self.path), json.dumps(dict(self.settings), sort_keys=True))
+        return _build_piece(
+            type(self), self.path, user_class(self.path), json.dumps(dict(self.settings), sort_keys=True)
+        )
 
     def __call__(self, *arguments: Any) -> Any:
         return self.piece(*arguments)
 
 
-def _answer(name: str) -> property:
+def _piece_member(name: str) -> property:
     return property(lambda config: getattr(config.piece, name))
 
 
@@ -79,44 +83,48 @@ def _stand_in(place: type[FromPath]) -> Config:
     return type(f"Unread{place.base.__name__}", (place.base,), members)()
 
 
-def _computes_nothing(*arguments: Any, **named: Any) -> Any:
+def _computes_nothing(*arguments: Any, **keywords: Any) -> Any:
     raise AssertionError("a configuration that is only read computes nothing")
 
 
 @lru_cache(maxsize=256)
-def _made(place: type[FromPath], path: ImportPath, named: type[Any], settings: str) -> Config:
-    """The user's object, made once for the same class and settings."""
+def _build_piece(place: type[FromPath], path: ImportPath, piece_class: type[Any], settings: str) -> Config:
+    """Builds the user's object, once for the same class and settings."""
     base = place.base
-    if not issubclass(named, base):
+    if not issubclass(piece_class, base):
         raise ValueError(
-            f"path = {str(path)!r}: {named.__name__} is no {base.__name__}; write"
-            f" class {named.__name__}({base.__name__}), from {base.__module__}"
+            f"path = {str(path)!r}: {piece_class.__name__} is no {base.__name__}; write"
+            f" class {piece_class.__name__}({base.__name__}), from {base.__module__}"
         )
-    if missing := sorted(getattr(named, "__abstractmethods__", ())):
+    if missing := sorted(getattr(piece_class, "__abstractmethods__", ())):
         raise ValueError(
-            f"path = {str(path)!r}: {named.__name__} lacks {', '.join(missing)}, which {base.__name__} asks for"
+            f"path = {str(path)!r}: {piece_class.__name__} lacks {', '.join(missing)}, which {base.__name__} asks for"
         )
     for name, allowed in place.stated.items():
-        value = getattr(named, name) if any(name in vars(part) for part in _added(named, base)) else None
+        value = (
+            getattr(piece_class, name)
+            if any(name in vars(ancestor) for ancestor in _added(piece_class, base))
+            else None
+        )
         if value not in allowed and not isinstance(value, property):
-            said = "states no" if value is None else f"says {value!r} as its"
+            complaint = "states no" if value is None else f"says {value!r} as its"
             raise ValueError(
-                f"path = {str(path)!r}: {named.__name__} {said} {name}; write {name}: ClassVar[str] ="
+                f"path = {str(path)!r}: {piece_class.__name__} {complaint} {name}; write {name}: ClassVar[str] ="
                 f" {' or '.join(repr(word) for word in allowed)} in the class"
             )
     try:
-        return validate(named, json.loads(settings))
+        return validate(piece_class, json.loads(settings))
     except ConfigError as error:
         raise ValueError("; ".join(f"settings.{problem}" for problem in error.problems)) from None
 
 
-def _added(named: type[Any], base: type[Any]) -> list[type[Any]]:
+def _added(piece_class: type[Any], base: type[Any]) -> list[type[Any]]:
     """Returns the classes that a user's class is made of beyond the base."""
-    return [part for part in named.__mro__ if part not in base.__mro__]
+    return [ancestor for ancestor in piece_class.__mro__ if ancestor not in base.__mro__]
 
 
-def same_kind(first: Config, second: Config) -> bool:
-    """Tells whether two configured pieces are of one kind; two of the user's, whether they are of one class.
+def same_kind(left: Config, right: Config) -> bool:
+    """Returns whether two configured pieces are of one kind; for two user's pieces, whether they are of one class.
 
     Example:
         >>> from groupwise.schedule import Constant, Linear
@@ -126,5 +134,5 @@ def same_kind(first: Config, second: Config) -> bool:
         ... )
         (True, False)
     """
-    paths = [config.path if isinstance(config, FromPath) else "" for config in (first, second)]
-    return type(first) is type(second) and paths[0] == paths[1]
+    paths = [config.path if isinstance(config, FromPath) else "" for config in (left, right)]
+    return type(left) is type(right) and paths[0] == paths[1]

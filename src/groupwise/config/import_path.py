@@ -1,5 +1,5 @@
-"""Where a configuration names code: one type for every such key, so that all the code that a configuration would run
-can be listed before any of it runs.
+"""Import paths in a configuration: one type for every key that names code, so that all code of a configuration can be
+listed before any of it runs.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _WRITE = "{!r} is no import path; write package.module:name, for a file mine.py 
 
 @final
 class ImportPath(str):
-    """`package.module:name`, or the name of an entry point where the key serves those. A module may lie in the working
-    directory.
+    """A text `package.module:name`, or the name of an entry point where the key allows those. A module may lie in the
+    working directory.
 
-    It is a text of a class of its own: what a validated configuration names as code can be told from every other text
-    in it, wherever it stands, and nothing else is imported (`user_module` takes no plain text).
+    The separate class distinguishes the code that a validated configuration names from every other text in it. No other
+    text is imported: `user_module` refuses plain text.
 
     Example:
         >>> path = ImportPath("package.module:Class.method")
@@ -32,12 +32,12 @@ class ImportPath(str):
 
     @property
     def module(self) -> str:
-        """What is imported; the whole text where it names an entry point."""
+        """The module that is imported; the whole text where it names an entry point."""
         return self.partition(":")[0]
 
     @property
     def name(self) -> str:
-        """What is looked up in the module; empty where it names an entry point."""
+        """The name that is looked up in the module; empty where the text names an entry point."""
         return self.partition(":")[2]
 
     @classmethod
@@ -48,7 +48,7 @@ class ImportPath(str):
 def _checked(text: str) -> ImportPath:
     module, colon, name = text.partition(":")
     if not (
-        all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
+        all(identifier.isidentifier() for identifier in (*module.split("."), *name.split(".")))
         if colon
         else _ENTRY_POINT.fullmatch(text)
     ):
@@ -72,9 +72,9 @@ class Named:
     """One place of a configuration that names code.
 
     Args:
-        key: dotted, as it is written.
-        path: the code.
-        holder: the table around it, with the arguments that the code is called with.
+        key: the dotted key, as people write it.
+        path: the import path of the code.
+        holder: the table around the key, with the arguments of the code.
     """
 
     key: str
@@ -83,32 +83,31 @@ class Named:
 
 
 def import_paths(config: BaseModel, key: str = "") -> Iterator[Named]:
-    """Every place of a configuration that names code, through nested tables, unions, lists and tables whose entries the
-    user names.
+    """Yields every place of a configuration that names code, through nested tables, unions, lists, and tables with
+    names of the user's.
 
     Args:
-        config: a validated configuration.
-        key: its own, which those inside it begin with.
+        key: the key of the configuration, with which the keys inside it begin.
 
     Example:
         >>> from groupwise.config import Config
         >>> class Hooks(Config):
         ...     after: dict[str, list[ImportPath]]
-        >>> [(each.key, each.path) for each in import_paths(Hooks(after={"step": ["a:b", "c:d"]}), "hooks")]
+        >>> [(place.key, place.path) for place in import_paths(Hooks(after={"step": ["a:b", "c:d"]}), "hooks")]
         [('hooks.after.step[0]', 'a:b'), ('hooks.after.step[1]', 'c:d')]
     """
     for field in type(config).model_fields:
-        yield from _named(getattr(config, field), f"{key}.{field}".lstrip("."), config)
+        yield from _paths_inside(getattr(config, field), f"{key}.{field}".lstrip("."), config)
 
 
-def _named(value: Any, key: str, holder: BaseModel) -> Iterator[Named]:
+def _paths_inside(value: Any, key: str, holder: BaseModel) -> Iterator[Named]:
     if isinstance(value, ImportPath):
         yield Named(key, value, holder)
     elif isinstance(value, BaseModel):
         yield from import_paths(value, key)
     elif isinstance(value, Mapping):
         for name, inner in value.items():
-            yield from _named(inner, f"{key}.{name}", holder)
+            yield from _paths_inside(inner, f"{key}.{name}", holder)
     elif isinstance(value, list | tuple | set | frozenset):
         for place, inner in enumerate(value):
-            yield from _named(inner, f"{key}[{place}]", holder)
+            yield from _paths_inside(inner, f"{key}[{place}]", holder)

@@ -1,4 +1,4 @@
-"""Files with one JSON object a line, of people: every line must be one, and an error names it."""
+"""Files of people with one JSON object a line: an error names the line that is no object."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from groupwise.config.plain import check_plain, why_unreadable
 
 
 def read_json_lines(path: str | Path, key: str) -> list[tuple[str, dict[str, Any]]]:
-    """Each line's place, for errors, and its object; empty lines are left out.
+    """Reads the objects, each with its place for errors; leaves out empty lines.
 
-    A line ends at a line feed and nowhere else: JSON allows every other separator inside a text.
+    Only a line feed ends a line: JSON allows every other separator inside a text.
 
     Args:
-        path: the file.
-        key: the key of the configuration that names it, for errors.
+        key: the key of the configuration that names the file, for errors.
 
     Raises:
-        ConfigError: the file is absent, holds nothing, or is no UTF-8; a line that is no JSON, or no object, or holds a
-            text that UTF-8 cannot.
+        ConfigError: the file is absent, empty or not UTF-8; or a line is no JSON, no object, or has a text that UTF-8
+            cannot store.
 
     Example:
         >>> import tempfile
@@ -37,27 +36,27 @@ def read_json_lines(path: str | Path, key: str) -> list[tuple[str, dict[str, Any
     path = Path(path)
     if not path.is_file():
         raise ConfigError(f"{key}: there is no file {str(path)!r} (working directory {str(Path.cwd())!r})")
-    found = []
+    rows = []
     try:
         content = read_whole(path)
     except OSError as error:
         raise ConfigError(f"{key}: {str(path)!r} cannot be read: {error.strerror}") from None
     for number, line in enumerate(content.split(b"\n"), 1):
-        where = f"{path}, line {number}"
+        place = f"{path}, line {number}"
         try:
-            # Some editors begin a file with a mark of its encoding.
+            # Some editors write a byte order mark at the beginning of a file.
             text = line.decode("utf-8-sig" if number == 1 else "utf-8").strip()
             row = json.loads(text) if text else None
         except UnicodeDecodeError as error:
-            raise ConfigError(f"{where}: is no UTF-8 ({error}); write the file in that encoding") from None
+            raise ConfigError(f"{place}: is no UTF-8 ({error}); write the file in that encoding") from None
         except (ValueError, RecursionError) as error:
-            raise ConfigError(f"{where}: is no JSON: {why_unreadable(error)}") from None
+            raise ConfigError(f"{place}: is no JSON: {why_unreadable(error)}") from None
         if not text:
             continue
         if not isinstance(row, dict):
-            raise ConfigError(f"{where}: is a {type(row).__name__}; write one JSON object a line")
-        check_plain(row, where, config=False)
-        found.append((where, row))
-    if not found:
+            raise ConfigError(f"{place}: is a {type(row).__name__}; write one JSON object a line")
+        check_plain(row, place, config=False)
+        rows.append((place, row))
+    if not rows:
         raise ConfigError(f"{key}: {str(path)!r} is empty")
-    return found
+    return rows

@@ -10,16 +10,15 @@ Tree = dict[str, Any]
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> Tree:
-    """The table `base` with `over` laid on it; neither is changed.
+    """Lays the table `over` on the table `base`; changes neither.
 
     Tables merge key by key, everything else is replaced. Where `over` names another `kind` than `base`, that table
-    starts from the defaults of the new kind: the keys of the old kind are dropped, those given beside the new one stay.
+    starts from the defaults of the new kind: the keys of the old kind are dropped, those beside the new kind stay.
     `None` over a table removes it, so that an optional table or a named entry can be taken back; `None` over a value is
     that value.
 
     Args:
-        base: what lies below.
-        over: what lies above and wins.
+        over: the upper table, whose values win.
 
     Returns:
         a new table.

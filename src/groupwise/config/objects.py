@@ -1,4 +1,4 @@
-"""Python objects in a configuration: a run refers to each by an import path of its own, and holds it while it works."""
+"""Python objects in a configuration: a run refers to each by an import path, and holds the object while it works."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from groupwise.config.errors import ConfigError
 from groupwise.config.import_path import ImportPath
 
 OBJECTS = "groupwise.objects"
-"""The module part of the import path of a Python object. No file of this name exists: `user_module` serves it from the
-objects that are held.
+"""The module part of the import path of a Python object. No file has this name: `user_module` takes the object from
+those that the program holds.
 """
 
 _present: ContextVar[Mapping[str, Any]] = ContextVar("present", default={})  # noqa: B039
@@ -21,7 +21,7 @@ _present: ContextVar[Mapping[str, Any]] = ContextVar("present", default={})  # n
 
 @contextmanager
 def holding(objects: Mapping[str, Any]) -> Iterator[None]:
-    """Lets import paths find these objects within the block, beside those of a block around it.
+    """Lets import paths find these objects within the block, beside those of an enclosing block.
 
     Args:
         objects: name -> object; a name is an identifier.
@@ -42,7 +42,7 @@ def object_path(name: str) -> ImportPath:
     """Returns the import path by which a configuration refers to an object.
 
     Args:
-        name: of the object, an identifier.
+        name: the name of the object, an identifier.
 
     Example:
         >>> object_path("reward")
@@ -52,12 +52,9 @@ def object_path(name: str) -> ImportPath:
 
 
 def is_object(path: ImportPath) -> bool:
-    """Returns whether an import path refers to an object that only the user's own program can hold.
+    """Returns whether an import path refers to an object that only the user's program can hold.
 
-    A path into an object, to a member of it, does not count: whoever writes a configuration would choose what runs.
-
-    Args:
-        path: any.
+    A path to a member of an object does not count: the author of a configuration could choose which code runs.
 
     Example:
         >>> is_object(object_path("reward")), is_object(ImportPath("groupwise.objects:reward.__call__"))
@@ -67,18 +64,18 @@ def is_object(path: ImportPath) -> bool:
 
 
 def held_object(name: str, default: Any = None) -> Any:
-    """Returns the object of this name, or the default where none is held.
+    """Returns the object of this name, or the default where the program holds none.
 
     Args:
-        name: of the object.
-        default: what stands for an object that is not held.
+        name: the name of the object.
+        default: the value for an absent object.
     """
     return _present.get().get(name, default)
 
 
 @final
 class Objects(ModuleType):
-    """The objects that are held, as the members of a module."""
+    """The held objects as the members of a module."""
 
     def __init__(self) -> None:
         super().__init__(OBJECTS)

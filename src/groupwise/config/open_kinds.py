@@ -1,4 +1,4 @@
-"""Places of a configuration where installed packages may bring kinds of table of their own, by entry points."""
+"""Places of a configuration where installed packages add kinds of tables by entry points."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError, Pydanti
 _PACKAGE = "groupwise"
 
 NESTED = "nested"
-"""The type of an error that carries the errors of the kind that was named."""
+"""The type of an error that contains the errors of the named kind."""
 
 
 @final
 class OpenKinds:
-    """Marks a place where a table of any installed kind may stand; it is to be written inside `Annotated`.
+    """Marks a place where a table of any installed kind may stand, for use inside `Annotated`.
 
     The code of a package is imported only for the kind that a table names.
 
     Args:
-        group: of the entry points; the name of each is a kind.
-        config_of: gives the configuration class of a kind from what its entry point loads.
+        group: the group of the entry points; the name of each entry point is a kind.
+        config_of: returns the configuration class of a kind from the object of its entry point.
 
     Example:
         >>> "language" in OpenKinds("groupwise.domains", lambda kind, loaded: loaded).names()
@@ -35,32 +35,28 @@ class OpenKinds:
 
     def __init__(self, group: str, config_of: Callable[[str, Any], type[BaseModel]]) -> None:
         self._group, self._config_of = group, config_of
-        self._known: dict[str, type[BaseModel]] = {}
+        self._config_of_kind: dict[str, type[BaseModel]] = {}
 
     def names(self) -> tuple[str, ...]:
-        """The kinds that are installed."""
+        """Returns the installed kinds."""
         return tuple(dict.fromkeys(point.name for point in _points(self._group)))
 
     def config(self, kind: str) -> type[BaseModel]:
-        """The configuration class of a kind.
+        """Returns the configuration class of a kind.
 
         Args:
             kind: one of `names()`.
 
         Raises:
-            ValueError: no package or more than one brings it, its code cannot be imported, or what it names is not of
-                the right class.
+            ValueError: no package or more than one brings the kind, its code cannot be imported, or its entry point
+                names an object of the wrong class.
         """
-        if kind not in self._known:
-            self._known[kind] = self._config_of(kind, _load(kind, self._group))
-        return self._known[kind]
+        if kind not in self._config_of_kind:
+            self._config_of_kind[kind] = self._config_of(kind, _load(kind, self._group))
+        return self._config_of_kind[kind]
 
     def can_read(self, kind: str) -> bool:
-        """Whether the configuration class of a kind can be had; validation says why not.
-
-        Args:
-            kind: any text.
-        """
+        """Returns whether the configuration class of a kind can be loaded; validation reports why it cannot."""
         if kind not in self.names():
             return False
         try:
@@ -73,7 +69,7 @@ class OpenKinds:
         return core_schema.no_info_plain_validator_function(self._read)
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        # A package that cannot be imported is told where its kind is named.
+        # Validation reports a package that cannot be imported where a table names its kind.
         choices: dict[Any, CoreSchema] = {
             kind: self.config(kind).__pydantic_core_schema__ for kind in self.names() if self.can_read(kind)
         }
@@ -112,16 +108,16 @@ class OpenKinds:
 
 
 def flat(details: ErrorDetails) -> list[ErrorDetails]:
-    """The errors that an error carries, with their whole locations.
+    """Returns the errors inside an error, with their whole locations.
 
     Args:
-        details: of an error, as pydantic gives it.
+        details: the details of an error from pydantic.
     """
     if details["type"] != NESTED:
         return [details]
     inside: list[ErrorDetails] = details.get("ctx", {})["errors"]
-    whole: list[Any] = [{**inner, "loc": (*details["loc"], *inner["loc"])} for inner in inside]
-    return [one for inner in whole for one in flat(inner)]
+    located: list[Any] = [{**inner, "loc": (*details["loc"], *inner["loc"])} for inner in inside]
+    return [error for inner in located for error in flat(inner)]
 
 
 @lru_cache(maxsize=8)
@@ -130,7 +126,7 @@ def _points(group: str) -> tuple[EntryPoint, ...]:
 
 
 def _load(kind: str, group: str) -> Any:
-    """What the entry point of a kind names."""
+    """Loads the object of a kind's entry point."""
     points = {point.value: point for point in _points(group) if point.name == kind}
     packages = " and ".join(sorted(point.dist.name if point.dist else point.value for point in points.values()))
     if len(points) > 1:

@@ -1,4 +1,4 @@
-"""`key=value` from a command line into a nested table: keys are dotted, values are TOML, bare words are text."""
+"""Overrides `key=value` of a command line as a nested table: keys are dotted, values are TOML, bare words are text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from groupwise.config.errors import ConfigError
 from groupwise.config.plain import check_dots, check_plain
 
-# Quoted text is matched first so that words inside it are left alone.
+# Quoted text is matched first, so that words inside it are not quoted again.
 _TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'[^\']*\'|[^\s,\[\]{}="\']+')
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -29,7 +29,7 @@ def _scalar(text: str) -> Any:
     try:
         return _toml(text)
     except (ValueError, RecursionError):
-        # Shells invite `.3` and `1.`, which TOML does not read as numbers.
+        # People write `.3` and `1.` in a shell, which TOML does not read as numbers.
         return float(text) if _NUMBER.fullmatch(text) else text
 
 
@@ -45,10 +45,10 @@ def _quote_bare_words(text: str) -> str:
 
 
 def parse_value(text: str) -> Any:
-    """The value that `text` stands for: a TOML value, or text when it is a bare word; `null` is None.
+    """Parses a TOML value, or a bare word as text; `null` is None.
 
     Args:
-        text: what stands behind the equals sign.
+        text: the text behind the equals sign.
 
     Returns:
         a number, a text, a flag, None, a list or a table.
@@ -78,7 +78,7 @@ def parse_value(text: str) -> Any:
 
 
 def parse_overrides(items: Iterable[str]) -> dict[str, Any]:
-    """A nested table from `key=value` items; of two equal keys the later wins.
+    """Parses `key=value` items into a nested table; of two equal keys the later one wins.
 
     Args:
         items: texts `key=value`.
@@ -94,11 +94,11 @@ def parse_overrides(items: Iterable[str]) -> dict[str, Any]:
         {'train': {'num_steps': 5}, 'trust': {'kind': 'gaussian', 'sigma': 0.3}}
     """
     tree: dict[str, Any] = {}
-    for item in items:
-        key, equals, text = item.partition("=")
+    for override in items:
+        key, equals, text = override.partition("=")
         if not equals or not key.strip():
             raise ConfigError(
-                f"{_cut(item)} is not an override; write key=value, for example trust.kind=gaussian or"
+                f"{_cut(override)} is not an override; write key=value, for example trust.kind=gaussian or"
                 " train.num_steps=50"
             )
         check_dots(key)
@@ -108,25 +108,27 @@ def parse_overrides(items: Iterable[str]) -> dict[str, Any]:
             raise ConfigError(
                 f"the key {_cut(key)} cannot be read; write names joined by dots, for example trust.sigma=0.3"
             ) from None
-        parts: list[str] = []
+        key_names: list[str] = []
         check_plain(nested)
         while isinstance(nested, dict):
             (name, nested), *_ = nested.items()
-            parts.append(name)
+            key_names.append(name)
         node = tree
-        for name in parts[:-1]:
+        for name in key_names[:-1]:
             node = node.setdefault(name, {})
             if not isinstance(node, dict):
                 raise ConfigError(
-                    f"{item!r} needs {name!r} to be a table, but another override made it a value; keep one of them"
+                    f"{override!r} needs {name!r} to be a table, but another override made it a value; keep one of them"
                 )
         value = parse_value(text)
-        if isinstance(node.get(parts[-1]), dict) and not isinstance(value, dict):
+        if isinstance(node.get(key_names[-1]), dict) and not isinstance(value, dict):
             raise ConfigError(
-                f"{item!r} makes {parts[-1]!r} a value, but another override made it a table; keep one of them"
+                f"{override!r} makes {key_names[-1]!r} a value, but another override made it a table; keep one of them"
             )
-        node[parts[-1]] = (
-            {**node[parts[-1]], **value} if isinstance(value, dict) and isinstance(node.get(parts[-1]), dict) else value
+        node[key_names[-1]] = (
+            {**node[key_names[-1]], **value}
+            if isinstance(value, dict) and isinstance(node.get(key_names[-1]), dict)
+            else value
         )
     check_plain(tree)
     return tree

@@ -1,7 +1,7 @@
-"""What a table may hold whoever wrote it: tables to a depth that people write, whole numbers that a key could mean,
-texts that can be stored.
+"""Limits on any table, whoever wrote it: a depth that people write, whole numbers that a key could mean, and texts that
+can be stored.
 
-Everything is looked at without recursion, so that what is looked at cannot end the program.
+The checks use no recursion, so that a deep table cannot end the program.
 """
 
 from __future__ import annotations
@@ -14,26 +14,28 @@ from typing import Any
 from groupwise.config.errors import ConfigError, Problem
 
 MOST_LEVELS = 64
-"""Tables inside tables: the deepest configuration has a dozen."""
+"""The most levels of tables inside tables: the deepest configuration has a dozen."""
 
 _MOST_PARTS = 200
 _DOTTED = re.compile(rf"""(?:\.[ \t]*[\w"'-]{{1,64}}[ \t]*){{{_MOST_PARTS}}}""")
 _INTEGERS = range(-(2**63), 2**64)
 _MOST_DIGITS = 40
-"""Of a whole number in a configuration: what is below meets the bounds of its own key, which say more."""
+"""The digits of a whole number that no key allows; a smaller number meets the bounds of its key, whose error says
+more.
+"""
 
 
 def check_plain(tree: Any, source: str = "", *, config: bool = True) -> None:
-    """Refuses what no part of the program could work with.
+    """Refuses a table that no part of the program could use.
 
     Args:
         tree: tables, lists, texts and numbers.
-        source: what the error calls it.
-        config: whether it is a configuration, whose numbers are numbers and whose texts may become names of files; data
-            may hold NaN and NUL.
+        source: the name of the table in errors.
+        config: true for a configuration, which may not contain NaN, nor NUL since its texts may become names of files;
+            false for data, which may contain both.
 
     Raises:
-        ConfigError: names the first key that is wrong.
+        ConfigError: a value is beyond the limits; the message names its key.
 
     Example:
         >>> check_plain({"seed": 10**80}, "a.toml")
@@ -52,24 +54,24 @@ def check_plain(tree: Any, source: str = "", *, config: bool = True) -> None:
             )
         if isinstance(value, Mapping):
             for key, entry in value.items():
-                if problem := _of_text(str(key), config):
+                if problem := _text_problem(str(key), config):
                     raise ConfigError(Problem(f"{_cut(path)}: the key {str(key)[:60]!r}", problem), source)
                 waiting.append((f"{path}.{key}" if path else str(key), entry, level + 1))
         elif isinstance(value, list | tuple):
             waiting += [(f"{path}[{index}]", entry, level + 1) for index, entry in enumerate(value)]
-        elif problem := _of(value, config):
-            raise ConfigError(Problem(f"{_cut(path)} = {_shown(value)}", problem), source)
+        elif problem := _value_problem(value, config):
+            raise ConfigError(Problem(f"{_cut(path)} = {_value_text(value)}", problem), source)
 
 
 def check_dots(text: str, source: str = "") -> None:
-    """Refuses TOML with a key of hundreds of parts before it is parsed: the parser's time grows with their square.
+    """Refuses TOML with a key of hundreds of parts before it is parsed: the time of the parser grows with their square.
 
     Args:
         text: TOML.
-        source: what the error calls it.
+        source: the name of the text in errors.
 
     Raises:
-        ConfigError: there is such a key.
+        ConfigError: the text has such a key.
 
     Example:
         >>> check_dots("trust.kind = 'clip'")
@@ -79,10 +81,10 @@ def check_dots(text: str, source: str = "") -> None:
 
 
 def why_unreadable(error: Exception) -> str:
-    """What a parser of TOML or JSON says, in words about the file rather than about Python.
+    """Returns the reason of a parser of TOML or JSON, in words about the file rather than about Python.
 
     Args:
-        error: what was caught.
+        error: the exception of the parser.
 
     Example:
         >>> why_unreadable(RecursionError("maximum recursion depth exceeded"))
@@ -95,9 +97,9 @@ def why_unreadable(error: Exception) -> str:
     )
 
 
-def _of(value: Any, config: bool) -> str:
+def _value_problem(value: Any, config: bool) -> str:
     if isinstance(value, str):
-        return _of_text(value, config)
+        return _text_problem(value, config)
     if isinstance(value, int) and (abs(value) >= 10**_MOST_DIGITS if config else value not in _INTEGERS):
         return "is beyond 64 bits; write a smaller number"
     if config and isinstance(value, float) and math.isnan(value):
@@ -105,7 +107,7 @@ def _of(value: Any, config: bool) -> str:
     return ""
 
 
-def _of_text(text: str, config: bool) -> str:
+def _text_problem(text: str, config: bool) -> str:
     if config and "\0" in text:
         return "holds the character NUL; take it out"
     if text.isascii():
@@ -124,7 +126,7 @@ def _cut(path: str) -> str:
     return path if len(path) <= 120 else f"{path[:120]}..."
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, int) and abs(value) >= 10**_MOST_DIGITS:
         # Python refuses to write out a number of many thousand digits.
         return f"a number of about {int(value.bit_length() * math.log10(2))} digits"

@@ -12,14 +12,13 @@ _ARGUMENT = re.compile(r"^ {4}(\w+)(?: \([^)]*\))?: (.*(?:\n {5,}\S.*)*)", re.MU
 
 
 def json_schema(model: type[BaseModel], title: str | None = None) -> dict[str, Any]:
-    """The JSON schema of `model`, as an editor reads it.
+    """Returns the JSON schema of `model` for editors.
 
-    The first line of each class's docstring becomes the description of its table, and what the docstring says of each
-    argument becomes the description of that key.
+    The first line of each class's docstring becomes the description of its table, and the text of each argument becomes
+    the description of its key.
 
     Args:
-        model: a configuration class.
-        title: of the whole schema; unset takes the class's name.
+        title: the title of the whole schema; unset takes the class's name.
 
     Returns:
         a JSON schema, draft 2020-12.
@@ -52,6 +51,6 @@ def _describe(table: dict[str, Any]) -> None:
     arguments = re.search(r"^Args:\n((?: {4,}.*\n?|\n)*)", text, re.MULTILINE)
     if arguments is None:
         return
-    for name, said in _ARGUMENT.findall(arguments.group(1)):
+    for name, description in _ARGUMENT.findall(arguments.group(1)):
         if name in table.get("properties", {}):
-            table["properties"][name].setdefault("description", " ".join(said.split()))
+            table["properties"][name].setdefault("description", " ".join(description.split()))

@@ -1,7 +1,7 @@
-"""What may stand at a place of a configuration, read from type annotations.
+"""The types that may stand at a place of a configuration, read from type annotations.
 
-A validation error names a place by field names, list positions and labels of the union branches it tried. Following it
-through the annotations gives the dotted path as the user wrote it, and the names that would have been allowed there.
+A validation error locates a value by field names, list positions and labels of the tried branches of a union. The
+annotations along this location give the dotted path that the user wrote, and the names that the place allows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from groupwise.config.open_kinds import OpenKinds
 
 
 def _branches(annotation: Any) -> tuple[Any, ...]:
-    """The plain types of an annotation: unions opened, aliases and metadata removed."""
+    """Returns the plain types of an annotation: members of unions, without aliases and metadata."""
     if hasattr(annotation, "__value__"):
         return _branches(annotation.__value__)
     origin = get_origin(annotation)
@@ -27,12 +27,12 @@ def _branches(annotation: Any) -> tuple[Any, ...]:
         opened = tuple(mark for mark in annotation.__metadata__ if isinstance(mark, OpenKinds))
         return opened or _branches(get_args(annotation)[0])
     if origin in (Union, types.UnionType):
-        return tuple(branch for part in get_args(annotation) for branch in _branches(part))
+        return tuple(branch for member in get_args(annotation) for branch in _branches(member))
     return (annotation,)
 
 
 def _field_branches(field: FieldInfo) -> tuple[Any, ...]:
-    """The plain types of a field, whose metadata stand beside its annotation."""
+    """Returns the plain types of a field, whose metadata stand beside its annotation."""
     return tuple(mark for mark in field.metadata if isinstance(mark, OpenKinds)) or _branches(field.annotation)
 
 
@@ -58,7 +58,7 @@ class Shape:
     """The types that may stand at one place.
 
     Args:
-        branches: plain types, the union of which is allowed.
+        branches: plain types, whose union is allowed.
 
     Example:
         >>> from groupwise.config import Config
@@ -72,68 +72,69 @@ class Shape:
 
     @classmethod
     def of(cls, annotation: Any) -> Shape:
-        """The shape that an annotation allows.
+        """Returns the shape that an annotation allows.
 
         Args:
-            annotation: a type, as it stands behind a field's colon.
+            annotation: a type, as written behind a field's colon.
         """
         return cls(_branches(annotation))
 
     def names(self) -> tuple[str, ...]:
-        """Keys that a table here may have, when they are fixed."""
+        """Returns the keys that a table at this place may have, when they are fixed."""
         return tuple(
             dict.fromkeys(field.alias or name for model in self._models() for name, field in model.model_fields.items())
         )
 
     def kinds(self) -> tuple[str, ...]:
-        """Kinds that a table here may have."""
+        """Returns the kinds that a table at this place may have."""
         opened = (kind for branch in self.branches if isinstance(branch, OpenKinds) for kind in branch.names())
         return tuple(dict.fromkeys([*(kind for model in self._models() for kind in _kinds(model)), *opened]))
 
     def values(self) -> tuple[str, ...]:
-        """Values that may stand here, when they are fixed."""
-        found: list[str] = []
+        """Returns the values that may stand at this place, when they are fixed."""
+        allowed_values: list[str] = []
         for branch in self.branches:
             if get_origin(branch) is Literal:
-                found += [str(value) for value in get_args(branch)]
+                allowed_values += [str(value) for value in get_args(branch)]
             elif isinstance(branch, type) and issubclass(branch, enum.Enum):
-                found += [str(member.value) for member in branch]
-        return tuple(found)
+                allowed_values += [str(member.value) for member in branch]
+        return tuple(allowed_values)
 
     def follow(self, location: Iterable[str | int], unknown_last: bool = False) -> tuple[tuple[str | int, ...], Shape]:
-        """The path a user writes, and the shape at its end.
+        """Returns the path as the user writes it, and the shape at its end.
 
         Args:
             location: pydantic's location of an error, with labels of union branches in between.
-            unknown_last: the last part is a key that does not exist; the shape returned is that of the table around it.
+            unknown_last: whether the last part is a key that does not exist; then the shape is that of its table.
         """
-        parts, path, shape, labelled = list(location), [], self, False
-        for position, part in enumerate(parts):
-            if unknown_last and position == len(parts) - 1:
-                path.append(part)
+        segments, path, shape, labelled = list(location), [], self, False
+        for position, segment in enumerate(segments):
+            if unknown_last and position == len(segments) - 1:
+                path.append(segment)
                 break
-            # Where several kinds of table may stand, the kind's own name comes first, and a key of that table may be
-            # called the same.
-            label = not labelled and shape._is_of_many_kinds() and part in shape.kinds()
-            inner = None if label else shape.inside(part)
+            # Where several kinds of table may stand, the location has the kind's name before the key, and a key of that
+            # table may have the same name.
+            label = not labelled and shape._is_of_many_kinds() and segment in shape.kinds()
+            inner = None if label else shape.inside(segment)
             if inner is not None:
-                path.append(part)
+                path.append(segment)
                 shape, labelled = inner, False
             else:
-                shape, labelled = shape.narrow(part), labelled or label
+                shape, labelled = shape.narrow(segment), labelled or label
         return tuple(path), shape
 
     def inside(self, part: str | int) -> Shape | None:
-        """The shape of a key or position, or None where there is none such.
+        """Returns the shape of a key or position, or None where it does not exist.
 
         Args:
             part: a key, or a position in a list.
         """
-        found = [inner for branch in self.branches for inner in self._inside_branch(branch, part)]
-        return Shape(tuple(found)) if found else None
+        branches = [inner for branch in self.branches for inner in self._inside_branch(branch, part)]
+        return Shape(tuple(branches)) if branches else None
 
     def narrow(self, part: str | int) -> Shape:
-        """The shape with only the branches of this kind, or of this class name; unchanged where none is.
+        """Returns the shape with only the branches of this kind, or of this class name; unchanged where no branch has
+        it.
 
         Args:
             part: a kind, or the name of a class.
@@ -147,11 +148,7 @@ class Shape:
         return Shape((*models, *opened)) if models or opened else self
 
     def default(self, key: str) -> Any:
-        """What a table here has for `key` when it is not written, or None.
-
-        Args:
-            key: a field's name.
-        """
+        """Returns the default of `key` in a table at this place, or None."""
         for model in self._models():
             field = model.model_fields.get(key)
             if field is not None and not field.is_required():
@@ -160,7 +157,7 @@ class Shape:
 
     @property
     def named(self) -> bool:
-        """Whether a table here has entries whose names the user gives, and no fixed keys."""
+        """True where a table at this place has entries with names of the user's, and no fixed keys."""
         return not self._models() and any(
             isinstance(origin := get_origin(branch), type) and issubclass(origin, Mapping) for branch in self.branches
         )
@@ -188,7 +185,7 @@ class Shape:
         return _branches(arguments[min(part, len(arguments) - 1)] if fixed else arguments[0])
 
     def _is_label(self, part: str) -> bool:
-        """Whether a text is the name pydantic gives to a branch of a union rather than a key of a table."""
+        """Returns whether a text is pydantic's name of a branch of a union, rather than a key of a table."""
         return part == "[key]" or (
             len(self.branches) > 1
             and ("[" in part or any(getattr(branch, "__name__", None) == part for branch in self.branches))

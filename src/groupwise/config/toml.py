@@ -15,7 +15,7 @@ from groupwise.config.plain import check_dots, check_plain, why_unreadable
 def _read(path: str | Path) -> str:
     path = Path(path)
     try:
-        # Some editors begin a file with a mark of its encoding.
+        # Some editors write a byte order mark at the beginning of a file.
         return read_whole(path, MOST_TABLE_BYTES).decode("utf-8-sig")
     except FileNotFoundError:
         raise ConfigError(f"no such file: {path}") from None
@@ -26,10 +26,7 @@ def _read(path: str | Path) -> str:
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
-    """The table in a TOML file.
-
-    Args:
-        path: the file.
+    """Reads the table in a TOML file.
 
     Raises:
         ConfigError: the file is absent, unreadable or not TOML; the line is named.
@@ -50,10 +47,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
-    """The table in a JSON file, such as the `config.json` of a run.
-
-    Args:
-        path: the file.
+    """Reads the table in a JSON file, for example the `config.json` of a run.
 
     Raises:
         ConfigError: the file is absent, unreadable, not JSON, or not a table; the line is named.

@@ -1,5 +1,5 @@
-"""Modules of a user, named in a configuration: installed, or lying in the working directory. The one door through which
-a configuration runs code.
+"""Modules of a user, named in a configuration: installed, or lying in the working directory. A configuration runs code
+only through this module.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _allowed: ContextVar[Collection[str] | None] = ContextVar("allowed", default=Non
 
 @contextmanager
 def only(paths: Collection[str] = ()) -> Iterator[None]:
-    """Within the block a configuration runs this code and no other: what lies in a folder of somebody else's can be
-    read, and nothing of it runs.
+    """Restricts the code that a configuration may run within the block: a stranger's folder can be read without running
+    its code.
 
     Args:
-        paths: what may be imported; none by default.
+        paths: import paths of the allowed code; none by default.
 
     Example:
         >>> with only():
@@ -46,10 +46,7 @@ def only(paths: Collection[str] = ()) -> Iterator[None]:
 
 
 def may_run(path: ImportPath) -> bool:
-    """Whether this code may be imported here.
-
-    Args:
-        path: of the code.
+    """Returns whether this code may be imported inside the present block of `only`.
 
     Example:
         >>> may_run(ImportPath("math:sqrt"))
@@ -60,14 +57,14 @@ def may_run(path: ImportPath) -> bool:
 
 
 def raised_at(error: BaseException) -> str:
-    """Where a user's function raised, for the end of a message: the file as seen from the working directory, the line
-    and the function.
+    """Returns where a user's function raised, for the end of a message: the file as seen from the working directory,
+    the line and the function.
 
     Args:
-        error: what was caught.
+        error: the exception of the user's function.
 
     Returns:
-        the place with a space before it; empty where the error was never raised, or by this package.
+        the place with a space before it; empty where the error was never raised, or this package raised it.
 
     Example:
         >>> raised_at(ValueError("never raised"))
@@ -76,19 +73,15 @@ def raised_at(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     if not frames or _PACKAGE in (file := Path(frames[-1].filename)).parents:
         return ""
-    shown = file.relative_to(Path.cwd()) if Path.cwd() in file.parents else file
-    return f" (at {shown}:{frames[-1].lineno} in {frames[-1].name})"
+    file_name = file.relative_to(Path.cwd()) if Path.cwd() in file.parents else file
+    return f" (at {file_name}:{frames[-1].lineno} in {frames[-1].name})"
 
 
 def require_open(path: ImportPath) -> None:
-    """Refuses code that may not run here, and plain text: a key whose code is imported has the type `ImportPath`, or
-    nobody would be asked about it.
-
-    Args:
-        path: of the code.
+    """Refuses code that may not run, and plain text: only a key of type `ImportPath` makes the user confirm its code.
 
     Raises:
-        ConfigError: the code may not run here.
+        ConfigError: the code may not run inside this block.
         TypeError: the path is plain text.
     """
     if not isinstance(path, ImportPath):
@@ -98,17 +91,14 @@ def require_open(path: ImportPath) -> None:
 
 
 def user_module(path: ImportPath) -> ModuleType:
-    """The module of an import path. A console command does not look into the working directory, where a user's own
-    functions usually lie; this does, last.
+    """Imports the module of an import path. A console command does not search the working directory, where users
+    usually keep their functions; this function searches it last.
 
     Args:
         path: `package.module:name`.
 
-    Returns:
-        the imported module.
-
     Raises:
-        Exception: whatever the import raises; the module may fail in any way.
+        Exception: any error of the import; the module may fail in any way.
 
     Example:
         >>> user_module(ImportPath("math:sqrt")).__name__
@@ -120,10 +110,10 @@ def user_module(path: ImportPath) -> ModuleType:
     try:
         return importlib.import_module(path.module)
     except ModuleNotFoundError as error:
-        here = str(Path.cwd())
-        if error.name != path.module.partition(".")[0] or here in sys.path:
+        working_directory = str(Path.cwd())
+        if error.name != path.module.partition(".")[0] or working_directory in sys.path:
             raise
-        sys.path.append(here)
+        sys.path.append(working_directory)
         importlib.invalidate_caches()
         return importlib.import_module(path.module)
 
@@ -133,10 +123,10 @@ def user_object(path: ImportPath, key: str) -> Any:
 
     Args:
         path: `package.module:name`.
-        key: what an error calls the setting.
+        key: the name of the setting in errors.
 
     Raises:
-        ConfigError: the module cannot be imported, or has no such name.
+        ConfigError: the module cannot be imported, or lacks the name.
 
     Example:
         >>> user_object(ImportPath("math:pi"), "number")
@@ -156,13 +146,13 @@ def user_object(path: ImportPath, key: str) -> Any:
 
 
 def user_class(path: ImportPath) -> type[Any]:
-    """The class of an import path.
+    """Returns the class of an import path.
 
     Args:
         path: `package.module:Class`.
 
     Raises:
-        ValueError: the module cannot be imported, or has no such class.
+        ValueError: the module cannot be imported, or lacks the class.
 
     Example:
         >>> user_class(ImportPath("fractions:Fraction")).__name__
@@ -179,8 +169,8 @@ def user_class(path: ImportPath) -> type[Any]:
             f"path = {str(path)!r}: the module {path.module!r} cannot be imported: {type(error).__name__}: {error}"
         )
         raise ValueError(f"{message}; it must be installed or lie in the working directory") from error
-    named = getattr(module, path.name, None)
-    if not inspect.isclass(named):
+    class_object = getattr(module, path.name, None)
+    if not inspect.isclass(class_object):
         classes = sorted(
             name
             for name, value in vars(module).items()
@@ -190,4 +180,4 @@ def user_class(path: ImportPath) -> type[Any]:
             f"path = {str(path)!r}: {path.module!r} has no class {path.name!r}; its classes:"
             f" {', '.join(classes) or 'none'}"
         )
-    return named
+    return class_object

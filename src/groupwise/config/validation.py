@@ -1,6 +1,6 @@
 """Strict validation of a plain table into a configuration object, with all problems reported at once.
 
-The table goes through JSON, so that TOML files, overrides and a saved `config.json` are read by one set of rules.
+The table goes through JSON, so that one set of rules reads TOML files, overrides and a saved `config.json`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,11 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def validate(model: type[M], tree: Mapping[str, Any], source: str = "") -> M:
-    """A `model` from a plain table, or every reason why not.
+    """Validates a plain table into a `model`, or raises one error with every reason why not.
 
     Args:
-        model: the configuration class.
         tree: nested tables of JSON-able values.
-        source: what the error calls the table, usually a file name.
+        source: the name of the table in errors, usually a file name.
 
     Raises:
         ConfigError: unknown keys, wrong types, unknown kinds, missing keys, refused combinations.
@@ -49,15 +48,15 @@ def validate(model: type[M], tree: Mapping[str, Any], source: str = "") -> M:
         return model.model_validate_json(json.dumps(tree, default=str))
     except ValidationError as error:
         shape = Shape.of(model)
-        found = [_problem(shape, inner) for details in error.errors(include_url=False) for inner in flat(details)]
-    raise ConfigError([problem for _, problem in _without_other_branches(tree, found)], source=source) from None
+        problems = [_problem(shape, inner) for details in error.errors(include_url=False) for inner in flat(details)]
+    raise ConfigError([problem for _, problem in _without_other_branches(tree, problems)], source=source) from None
 
 
 _TYPE_ERRORS = re.compile(
     r".*_(type|parsing|from_float)$|is_instance_of|literal_error|none_required|model_attributes_type"
 )
 
-# What pydantic calls the things that a TOML file calls otherwise.
+# Words of pydantic's messages -> the words of TOML.
 _WORDS = {
     "an object": "a table",
     "a valid dictionary or object to extract fields from": "a table",
@@ -65,49 +64,49 @@ _WORDS = {
     "array": "list",
 }
 
-_Found = tuple[tuple[tuple[str | int, ...], str], Problem]
+_LocatedProblem = tuple[tuple[tuple[str | int, ...], str], Problem]
 
 
-def _problem(shape: Shape, details: ErrorDetails) -> _Found:
-    path, at = shape.follow(details["loc"], unknown_last=details["type"] == "extra_forbidden")
+def _problem(shape: Shape, details: ErrorDetails) -> _LocatedProblem:
+    path, place_shape = shape.follow(details["loc"], unknown_last=details["type"] == "extra_forbidden")
     value, context, kind = details["input"], details.get("ctx", {}), details["type"]
     dotted = _dotted(path)
-    shown = f"{dotted} = {_show(value)}" if dotted else ""
+    assignment = f"{dotted} = {_show(value)}" if dotted else ""
     if kind == "extra_forbidden":
-        allowed = at.names()
-        problem = Problem(shown, "unknown key", allowed, _elsewhere(shape, path) or nearest(path[-1], allowed))
+        allowed = place_shape.names()
+        problem = Problem(assignment, "unknown key", allowed, _elsewhere(shape, path) or nearest(path[-1], allowed))
     elif kind == "missing":
         problem = Problem(dotted, "is missing; it has no default, so write it")
     elif kind in ("union_tag_invalid", "union_tag_not_found"):
-        allowed = at.kinds()
+        allowed = place_shape.kinds()
         tag = value.get("kind") if isinstance(value, Mapping) else None
-        where = f"{dotted}.kind" if dotted else "kind"
+        kind_key = f"{dotted}.kind" if dotted else "kind"
         if kind == "union_tag_not_found":
-            problem = Problem(where, "is missing; say which kind", allowed)
+            problem = Problem(kind_key, "is missing; say which kind", allowed)
         else:
-            problem = Problem(f"{where} = {_show(tag)}", "unknown kind", allowed, nearest(tag, allowed))
+            problem = Problem(f"{kind_key} = {_show(tag)}", "unknown kind", allowed, nearest(tag, allowed))
     elif kind in ("literal_error", "enum"):
-        allowed = at.values() or tuple(re.findall(r"'([^']*)'", str(context.get("expected", ""))))
-        problem = Problem(shown, "is not one of the allowed values", allowed, nearest(value, allowed))
+        allowed = place_shape.values() or tuple(re.findall(r"'([^']*)'", str(context.get("expected", ""))))
+        problem = Problem(assignment, "is not one of the allowed values", allowed, nearest(value, allowed))
     elif kind == "value_error":
-        said = str(context.get("error", details["msg"]))
-        # A message that already begins with its key is not given it twice.
-        problem = Problem("" if dotted and said.startswith((f"{dotted}.", f"{dotted} ")) else dotted, said)
+        message = str(context.get("error", details["msg"]))
+        # A message that already begins with its key does not get the key a second time.
+        problem = Problem("" if dotted and message.startswith((f"{dotted}.", f"{dotted} ")) else dotted, message)
     else:
         message = re.sub("^(Input|String|List|Dictionary|Tuple|Set|Number) should ", "must ", details["msg"])
         if kind == "string_too_short" and context.get("min_length") == 1:
             message = "must not be empty"
-        for theirs, ours in _WORDS.items():
-            message = message.replace(theirs, ours)
+        for pydantic_words, toml_words in _WORDS.items():
+            message = message.replace(pydantic_words, toml_words)
         if kind.startswith("bool"):
             message += ", true or false"
-        problem = Problem(shown, message)
+        problem = Problem(assignment, message)
     return (path, kind), problem
 
 
 def _elsewhere(root: Shape, path: tuple[str | int, ...]) -> str | None:
-    """The one key of this very name that the whole or a table of it has, as it is written; tables of several kinds are
-    left out, as each kind has its own.
+    """Returns the key of the same name elsewhere, where exactly one exists: in the whole configuration or in one of its
+    tables. Tables of several kinds are left out, as each kind has its own keys.
     """
     name = path[-1]
     tables = {
@@ -122,36 +121,38 @@ def _elsewhere(root: Shape, path: tuple[str | int, ...]) -> str | None:
     return places[0] if len(places) == 1 else None
 
 
-def _without_other_branches(tree: Any, found: list[_Found]) -> list[_Found]:
-    """One problem a key, where a union (a number or a table) reports one for each of its branches."""
-    kept: dict[tuple[str | int, ...], _Found] = {}
-    rest: list[_Found] = []
-    for (path, kind), problem in found:
+def _without_other_branches(tree: Any, problems: list[_LocatedProblem]) -> list[_LocatedProblem]:
+    """Reduces the problems to one a key. A union (of a number and a table) reports one problem for each of its
+    branches.
+    """
+    type_problems: dict[tuple[str | int, ...], _LocatedProblem] = {}
+    further_problems: list[_LocatedProblem] = []
+    for (path, kind), problem in problems:
         if not _TYPE_ERRORS.fullmatch(kind):
-            rest.append(((path, kind), problem))
+            further_problems.append(((path, kind), problem))
             continue
         value = _at(tree, path)
-        # A table that was meant for the table branch fails the number branch too: that says nothing.
-        deeper = any(
-            other[: len(path)] == path and (other != path or not _TYPE_ERRORS.fullmatch(name))
-            for (other, name), _ in found
+        # A table that was written for the table branch fails the number branch too, which is no mistake of the user.
+        has_deeper_problem = any(
+            deeper_path[: len(path)] == path and (deeper_path != path or not _TYPE_ERRORS.fullmatch(name))
+            for (deeper_path, name), _ in problems
         )
-        if isinstance(value, Mapping) and deeper:
+        if isinstance(value, Mapping) and has_deeper_problem:
             continue
-        if path in kept:
-            before = kept[path][1]
-            if problem.message not in before.message:
-                allowed = tuple(dict.fromkeys([*before.allowed, *problem.allowed]))
+        if path in type_problems:
+            previous = type_problems[path][1]
+            if problem.message not in previous.message:
+                allowed = tuple(dict.fromkeys([*previous.allowed, *problem.allowed]))
                 problem = Problem(
-                    before.path,
-                    f"{before.message}, or {problem.message}",
+                    previous.path,
+                    f"{previous.message}, or {problem.message}",
                     allowed,
-                    before.suggestion or problem.suggestion,
+                    previous.suggestion or problem.suggestion,
                 )
-                kept[path] = ((path, kind), problem)
+                type_problems[path] = ((path, kind), problem)
         else:
-            kept[path] = ((path, kind), problem)
-    return [*kept.values(), *rest]
+            type_problems[path] = ((path, kind), problem)
+    return [*type_problems.values(), *further_problems]
 
 
 def _at(tree: Any, path: tuple[str | int, ...]) -> Any:

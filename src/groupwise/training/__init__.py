@@ -1,4 +1,4 @@
-"""Training: what a run is (`run/`), what a step does (`step/`), and what both are configured by.
+"""Training: the room of a run (`run/`), the room of a step (`step/`), and the configuration of both.
 
 Nothing is imported before it is used, so that configurations load fast.
 """

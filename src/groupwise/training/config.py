@@ -47,8 +47,8 @@ class TrainConfig(Config):
         micro_batch_members: members in one forward and backward pass; changes memory, never the result. Unset takes all
             at once. `auto` measures the first batch (and any with longer members), takes as many as fit, and halves
             when memory runs out all the same; on a CPU it needs `memory_limit_gib`.
-        memory_limit_gib: for `auto`, all that a process may take on its device; unset takes what is free on the CUDA
-            device.
+        memory_limit_gib: for `auto`, the most memory that a process may take on its device; unset takes the free memory
+            of the CUDA device.
         demonstrations_per_step: supervised members beside each optimiser step, where the objective has a supervised
             term.
         max_seconds: ends the stage after so much wall time, evaluations and checkpoints not counted.
@@ -61,8 +61,8 @@ class TrainConfig(Config):
         gradient_checkpointing: recomputes activations in the backward pass, less memory for more time.
         evaluate_every: steps between evaluations; one before the first step and one after the last are always made. 0
             makes only those.
-        metric: the metric of an evaluation that decides what is best and goes into `summary.json`; unset takes the
-            first one the domain reports.
+        metric: the metric of an evaluation that decides which model is best and goes into `summary.json`; unset takes
+            the first one the domain reports.
         metric_goal: whether more of it is better, or less.
         early_stopping: the rule that ends the stage early; unset never ends it early.
         patience: optimiser steps skipped in a row before the run warns.

@@ -95,7 +95,7 @@ class Progress:
         """Restores the counters from the values of `record`.
 
         Args:
-            record: what `record` gave.
+            record: the return value of the method `record`.
         """
         return Progress(**record)
 

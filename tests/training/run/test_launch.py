@@ -97,7 +97,7 @@ def test_metrics_are_named_as_elsewhere(tmp_path: Path) -> None:
     }
     trl |= {"completions/mean_length", "grad_norm", "step_time", "learning_rate"}
     source_001 = {"advantages_mean", "advantages_std", "rewards_mean", "rewards_std", "lambda_pg", "loss_pg"}
-    own = {
+    own_metrics = {
         "zero_gradient_fraction/positive",
         "groups/flat",
         "groups/all_right",
@@ -105,7 +105,7 @@ def test_metrics_are_named_as_elsewhere(tmp_path: Path) -> None:
         "padding_share/update",
         "seconds/sampling",
     }
-    assert trl | source_001 | own <= set(rows(tmp_path / "run")[1])
+    assert trl | source_001 | own_metrics <= set(rows(tmp_path / "run")[1])
 
 
 def test_a_folder_that_holds_something_is_refused_before_anything_is_computed(tmp_path: Path) -> None:
@@ -201,11 +201,11 @@ def test_a_callback_that_raises_is_named_and_the_run_goes_on_without_it(
     (tmp_path / "callback_that_raises.py").write_text("def broken(step, metrics):\n    return 0 / (2 - step)\n")
     monkeypatch.chdir(tmp_path)
     broken = recipe(num_steps=3, callbacks=["callback_that_raises:broken"])
-    named = (
+    message = (
         r'"callback_that_raises:broken" raised ZeroDivisionError: division by zero \(at callback_that_raises.py:2 in'
         r" broken\); mend it"
     )
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises(ValueError, match=message):
         train(job(broken, checkpoint=CheckpointConfig(every=1)), tmp_path / "run")
     assert resume(job(recipe(num_steps=3)), tmp_path / "run").summary["steps"] == 3
 
@@ -216,11 +216,13 @@ def test_the_best_model_is_kept(tmp_path: Path) -> None:
     scores = [row["eval/accuracy"] for row in rows(path)]
     best = scores.index(max(scores))
     assert best > 0
-    found = CheckpointStore(path / "checkpoints", CheckpointConfig()).complete()
-    assert [checkpoint.step for checkpoint in found if checkpoint.best][-1] == best
+    checkpoints = CheckpointStore(path / "checkpoints", CheckpointConfig()).complete()
+    assert [checkpoint.step for checkpoint in checkpoints if checkpoint.best][-1] == best
     saved = load_file(path / "best" / "model.safetensors")
-    kept = next(checkpoint for checkpoint in found if checkpoint.step == best).load()["learner"]["weights"]
-    assert all((saved[name] == kept[name]).all() for name in saved)
+    best_weights = next(checkpoint for checkpoint in checkpoints if checkpoint.step == best).load()["learner"][
+        "weights"
+    ]
+    assert all((saved[name] == best_weights[name]).all() for name in saved)
 
 
 def test_skipped_updates_are_counted_and_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -378,17 +380,17 @@ def test_two_processes_never_train_in_one_folder(tmp_path: Path, monkeypatch: py
     ):
         pytest.fail("let in")
     # The one that trains holds the folder while it does.
-    seen: list[bool] = []
+    asked_flags: list[bool] = []
 
     class Looks(ToyDomain):
         def evaluate(self, *, streams: Any) -> Any:
             with pytest.raises(ConfigError), locked(RunFolder(tmp_path / "other"), patience_seconds=0.0):
-                seen.append(False)
-            seen.append(True)
+                asked_flags.append(False)
+            asked_flags.append(True)
             return super().evaluate(streams=streams)
 
     train(job(recipe(num_steps=1), domain=lambda device: Looks()), tmp_path / "other")
-    assert seen == [True, True]
+    assert asked_flags == [True, True]
     assert resume(chosen, path).summary["steps"] == 2
 
 
@@ -491,6 +493,8 @@ def test_rows_are_on_the_disk_before_the_checkpoint_that_counts_on_them(
     calls: list[str] = []
     sync, keep = MetricsFile.sync, CheckpointStore.save
     monkeypatch.setattr(MetricsFile, "sync", lambda file: (calls.append("sync"), sync(file))[1])
-    monkeypatch.setattr(CheckpointStore, "save", lambda *args, **rest: (calls.append("save"), keep(*args, **rest))[1])
+    monkeypatch.setattr(
+        CheckpointStore, "save", lambda *args, **settings: (calls.append("save"), keep(*args, **settings))[1]
+    )
     train(job(recipe(num_steps=1)), tmp_path / "run")
     assert calls == ["sync", "save"] * 2

@@ -1,4 +1,4 @@
-"""What cannot work is an error before the first step, and says what to write."""
+"""A configuration that cannot work is an error before the first step, and the message says what to write."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def test_a_field_the_domain_cannot_supply(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_reward_for_every_decision_where_the_method_takes_one_a_member(
     monkeypatch: pytest.MonkeyPatch, objective: dict[str, Any]
 ) -> None:
-    made = recipe(method="grpo", objective={"divergence.kind": "none", **objective})
+    stage = recipe(method="grpo", objective={"divergence.kind": "none", **objective})
     monkeypatch.setattr(ToyDomain, "rewards_decisions", "", raising=False)
-    check_domain(ToyDomain(), made, Streams(0), World())
+    check_domain(ToyDomain(), stage, Streams(0), World())
     monkeypatch.setattr(ToyDomain, "rewards_decisions", "domain.prefix")
-    refused(made, "takes one reward a member, and domain.prefix rewards every decision; write another")
+    refused(stage, "takes one reward a member, and domain.prefix rewards every decision; write another")
 
 
 def test_step_sizes_the_domain_does_not_have() -> None:
@@ -101,7 +101,7 @@ def test_gradient_checkpointing_where_the_model_has_none() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "match"),
+    ("build_job", "match"),
     [
         (lambda: job(recipe(group_size=1)), "group_size = 1: an advantage that compares"),
         (lambda: job(recipe(objective={"policy_weight": 0.0})), "nothing is trained"),
@@ -110,9 +110,9 @@ def test_gradient_checkpointing_where_the_model_has_none() -> None:
         (lambda: job(controls={"late": [recipe(group_size=1)]}), "group_size = 1"),
     ],
 )
-def test_a_configuration_that_cannot_work(made: Any, match: str) -> None:
+def test_a_configuration_that_cannot_work(build_job: Any, match: str) -> None:
     with pytest.raises(ConfigError, match=match):
-        check_configuration(made())
+        check_configuration(build_job())
 
 
 def test_a_reference_without_use() -> None:

@@ -1,5 +1,5 @@
-"""Which records of a run stay: a bounded number, the first, the newest and an even choice of the others, whatever
-happened on the way.
+"""The records of a run that stay: a bounded number, with the first, the newest and an even choice of the others, also
+after kills.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NEWEST = st.integers(1, 12)
 
 
 def thinned(steps: list[int], newest: int, before: set[int] | None = None) -> set[int]:
-    """What is left where every step is written and thinned, one after the other."""
+    """Returns the steps that are left when records are removed after every written step."""
     left = set(before or ())
     for step in steps:
         left = retained_steps(left | {step}, newest)
@@ -66,7 +66,7 @@ def test_killed_anywhere_and_resumed_from_anywhere_leaves_the_same(
     for _ in range(data.draw(st.integers(0, 3))):
         end = data.draw(st.integers(begin, len(steps)))
         left = thinned(steps[begin:end], newest, left)
-        # A kill in the middle of thinning leaves what would have gone.
+        # A kill in the middle of a removal leaves records that the next call removes.
         left |= set(data.draw(st.lists(st.sampled_from(steps[:end]), max_size=5))) if end else set()
         begin = data.draw(st.integers(0, end))
         left -= set(steps[begin:])
@@ -84,13 +84,15 @@ def test_records_go_with_their_pictures_and_nothing_else_goes(tmp_path: Path) ->
         (tmp_path / f"step-{step}" / "members").mkdir(parents=True)
         (tmp_path / f"step-{step}" / "members" / "0-image.png").write_bytes(b"png")
         (tmp_path / f"evaluation-{step}.jsonl").write_text("{}\n")
-    own = {"step-notes.jsonl", "step-3.txt", ".step-4.jsonl.partial-0a1b2c3d", "evaluation-3"}
-    for name in own:
+    user_files = {"step-notes.jsonl", "step-3.txt", ".step-4.jsonl.partial-0a1b2c3d", "evaluation-3"}
+    for name in user_files:
         (tmp_path / name).mkdir() if name == "evaluation-3" else (tmp_path / name).write_text("mine")
     assert remove_old_records(tmp_path, "step", newest=2, always={5}) == 4
-    steps = {path.name for path in tmp_path.iterdir()} - own - {f"evaluation-{step}.jsonl" for step in range(1, 9)}
+    steps = (
+        {path.name for path in tmp_path.iterdir()} - user_files - {f"evaluation-{step}.jsonl" for step in range(1, 9)}
+    )
     assert steps == {name for step in (1, 5, 7, 8) for name in (f"step-{step}.jsonl", f"step-{step}")}
-    assert own <= {path.name for path in tmp_path.iterdir()}
+    assert user_files <= {path.name for path in tmp_path.iterdir()}
     assert remove_old_records(tmp_path, "step", newest=2, always={5}) == 0
     assert remove_old_records(tmp_path / "nowhere", "step", newest=1) == 0
 
@@ -109,8 +111,8 @@ def test_a_run_keeps_its_beginning_its_best_and_its_end(tmp_path: Path, capsys: 
     assert {0, 9, best, 47, 48, 49} <= set(read.evaluations)
     assert len(read.evaluations) <= 8
     assert result.before_step == 9
-    said = " ".join(capsys.readouterr().out.split())
-    assert said.count("(track.keep_records)") == 1
+    output = " ".join(capsys.readouterr().out.split())
+    assert output.count("(track.keep_records)") == 1
     # What looks back takes what is left for what there was.
     assert {group.step for group in scan(read).groups} == set(read.rollouts)
     assert scan(read).remarks == []

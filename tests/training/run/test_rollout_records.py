@@ -23,8 +23,8 @@ class Speaking(ToyDomain):
     def describe(self, samples: Samples, rows: Tensor) -> list[dict[str, Any]]:
         actions = samples.payload["action"][rows].tolist()
         return [
-            {**record, "tokens": list(map(str, own))}
-            for record, own in zip(super().describe(samples, rows), actions, strict=True)
+            {**record, "tokens": list(map(str, member_actions))}
+            for record, member_actions in zip(super().describe(samples, rows), actions, strict=True)
         ]
 
 
@@ -86,4 +86,4 @@ def test_credit_by_the_score_norm_takes_the_samplers() -> None:
         (row, record) for row, record in enumerate(records) if record["num_decisions"] == 3 and record["advantage"]
     )
     share = torch.softmax(collected.samples.recorded.score_norm[row], 0)
-    assert long["token_credit"] == pytest.approx([long["advantage"] * 3 * float(each) for each in share], rel=5e-3)
+    assert long["token_credit"] == pytest.approx([long["advantage"] * 3 * float(credit) for credit in share], rel=5e-3)

@@ -22,7 +22,7 @@ def test_a_stage_begins_with_the_moments_it_asks_for(tmp_path: Path, moments: st
     train(job(supervised(num_steps=3), policy, checkpoint=CheckpointConfig(every=1, keep_last=9)), tmp_path / "run")
     state = load_tree(tmp_path / "run" / "checkpoints" / "step-5")["learner"]["optimiser"]["state"]
     # The parameters that both stages train have been stepped as often as the moments are old.
-    assert {float(each["step"]) for each in state.values()} == {counted}
+    assert {float(moments["step"]) for moments in state.values()} == {counted}
 
 
 class Harder(ToyDomain):
@@ -33,13 +33,13 @@ class Harder(ToyDomain):
         self.module, self.less = parent.module, less
 
     def evaluate(self, *, streams: Any) -> Evaluation:
-        found = super().evaluate(streams=streams)
-        return replace(found, metrics={name: value - self.less for name, value in found.metrics.items()})
+        evaluation = super().evaluate(streams=streams)
+        return replace(evaluation, metrics={name: value - self.less for name, value in evaluation.metrics.items()})
 
 
-def harder(made: Recipe, less: float) -> Recipe:
+def harder(stage: Recipe, less: float) -> Recipe:
     """The stage under that examination; with `less = 0` its settings differ and its numbers do not."""
-    return replace(made, adapt=lambda domain: Harder(domain, less), measures={"less": less})
+    return replace(stage, adapt=lambda domain: Harder(domain, less), measures={"less": less})
 
 
 def held_out(path: Path) -> list[tuple[int, str, float]]:
@@ -101,6 +101,6 @@ def test_where_the_measure_changes_the_best_model_is_the_one_that_the_new_measur
 def test_the_model_at_the_end_of_a_stage_is_kept_with_the_others(tmp_path: Path) -> None:
     stages = [supervised(num_steps=4), recipe("policy", num_steps=4)]
     result = train(job(*stages, checkpoint=CheckpointConfig(model_every=2, every=3)), tmp_path / "run")
-    kept = {path.name for path in (result.folder.path / "models").iterdir()}
-    assert {"step-4", "step-6"} <= kept
-    assert "step-8" not in kept, "that is model/"
+    model_names = {path.name for path in (result.folder.path / "models").iterdir()}
+    assert {"step-4", "step-6"} <= model_names
+    assert "step-8" not in model_names, "that is model/"

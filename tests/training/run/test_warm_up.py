@@ -31,8 +31,8 @@ def stages(method: str = "dapo", **objective: Any) -> list[Any]:
     return [supervised(num_steps=4, weight_average={"decay": 0.9}), chosen]
 
 
-def toy(*recipes: Any, **rest: Any) -> Job:
-    return job(*recipes, **{"domain": with_dropout, **rest})
+def toy(*recipes: Any, **settings: Any) -> Job:
+    return job(*recipes, **{"domain": with_dropout, **settings})
 
 
 def model(run: Path) -> bytes:
@@ -60,12 +60,12 @@ def test_a_run_that_starts_from_a_warm_up_ends_as_if_it_had_done_it(
     donor: Path, tmp_path: Path, objective: dict[str, Any]
 ) -> None:
     recipes = stages("grpo" if objective else "dapo", **objective)
-    alone = train(toy(*recipes), tmp_path / "alone")
+    uninterrupted = train(toy(*recipes), tmp_path / "alone")
     started = train(toy(*recipes, start=str(donor)), tmp_path / "started")
     assert model(tmp_path / "started") == model(tmp_path / "alone")
     assert rows_after(tmp_path / "started", 4) == rows_after(tmp_path / "alone", 4)
     for name in ("before", "after", "steps"):
-        assert started.summary[name] == alone.summary[name]
+        assert started.summary[name] == uninterrupted.summary[name]
     assert [row["step"] for row in read_metrics(tmp_path / "started" / "metrics.jsonl")] == [4, 5, 6, 7]
     # Only a run that did a warm-up holds one.
     assert (tmp_path / "alone" / "warm_up").is_dir()
@@ -92,11 +92,11 @@ def test_a_stage_of_another_name_and_an_absent_one(donor: Path, tmp_path: Path) 
 
 
 def test_moments_go_on_where_the_stage_wants_them(donor: Path, tmp_path: Path) -> None:
-    first, second = stages()
+    warm_up, second = stages()
     fresh = replace(second, optimiser=second.optimiser.model_copy(update={"moments": "fresh"}))
     for name, last in (("kept", second), ("fresh", fresh)):
-        train(toy(first, last, start=str(donor)), tmp_path / name)
-        train(toy(first, last), tmp_path / f"{name}-alone")
+        train(toy(warm_up, last, start=str(donor)), tmp_path / name)
+        train(toy(warm_up, last), tmp_path / f"{name}-alone")
         assert model(tmp_path / name) == model(tmp_path / f"{name}-alone")
     assert model(tmp_path / "kept") != model(tmp_path / "fresh")
 
@@ -133,9 +133,9 @@ def test_a_run_of_supervised_stages_alone_can_be_started_from(donor: Path, tmp_p
 
 
 def test_what_cannot_be_started_from_is_refused_in_one_line(donor: Path, tmp_path: Path) -> None:
-    def refused(match: str, *recipes: Any, **rest: Any) -> None:
+    def refused(match: str, *recipes: Any, **settings: Any) -> None:
         with pytest.raises(ConfigError, match=match) as error:
-            train(toy(*(recipes or stages()), **rest), tmp_path / "refused")
+            train(toy(*(recipes or stages()), **settings), tmp_path / "refused")
         assert "\n" not in str(error.value)
         shutil.rmtree(tmp_path / "refused", ignore_errors=True)
 
@@ -161,10 +161,10 @@ def test_a_warm_up_that_cannot_be_written_ends_no_run(
 ) -> None:
     save = CheckpointStore.save
 
-    def full(store: CheckpointStore, *args: Any, **rest: Any) -> Path:
+    def full(store: CheckpointStore, *args: Any, **settings: Any) -> Path:
         if store.folder.name == "warm_up":
             raise StorageError("the disk is full.")
-        return save(store, *args, **rest)
+        return save(store, *args, **settings)
 
     monkeypatch.setattr(CheckpointStore, "save", full)
     result = train(toy(*stages(), track=LINES), tmp_path / "run")

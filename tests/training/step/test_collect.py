@@ -54,8 +54,10 @@ def test_too_few_groups_train_and_are_said() -> None:
     )
     assert collected.numbers["num_rounds"] == 8
     assert 0 < len(collected.place.unique()) < 4
-    kept = len(collected.place.unique())
-    assert collected.remarks == [f"8 rounds of sampling gave {kept} of 4 groups that may train; the step trains those"]
+    num_kept = len(collected.place.unique())
+    assert collected.remarks == [
+        f"8 rounds of sampling gave {num_kept} of 4 groups that may train; the step trains those"
+    ]
 
 
 def test_no_group_at_all_gives_no_batch() -> None:

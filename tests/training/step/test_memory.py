@@ -43,9 +43,9 @@ def test_what_is_at_hand_is_the_limit_less_what_is_held() -> None:
     before = available_bytes(CPU, limit)
     assert 0 < before < limit * 2**30
     # Pages of its own: a tensor may lie where another one was freed, and then the process holds no more than before.
-    with mmap.mmap(-1, 64 * 2**20) as held:
-        held.write(b"1" * len(held))
-        assert before - available_bytes(CPU, limit) == pytest.approx(len(held), rel=0.2)
+    with mmap.mmap(-1, 64 * 2**20) as mapping:
+        mapping.write(b"1" * len(mapping))
+        assert before - available_bytes(CPU, limit) == pytest.approx(len(mapping), rel=0.2)
 
 
 def test_an_allocation_that_fails_for_real_is_known() -> None:

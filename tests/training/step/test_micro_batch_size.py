@@ -49,8 +49,8 @@ def grpo(**train: Any) -> Any:
 
 def test_a_generous_limit_takes_all_and_changes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     usual = trained(tmp_path / "usual", toy(dropout=0.3), grpo())
-    found = trained(tmp_path / "auto", toy(dropout=0.3), grpo(**AUTO))
-    assert torch.equal(found, usual), "the measuring draws no random number that anything else sees"
+    automatic = trained(tmp_path / "auto", toy(dropout=0.3), grpo(**AUTO))
+    assert torch.equal(automatic, usual), "the measuring draws no random number that anything else sees"
     assert capsys.readouterr().out.count("micro-batches of 16 members: one pass takes") == 1
     assert [row.get("micro_batch_members") for row in read_metrics(tmp_path / "auto" / "metrics.jsonl")] == [
         None,
@@ -62,12 +62,12 @@ def test_a_generous_limit_takes_all_and_changes_nothing(tmp_path: Path, capsys: 
 
 @pytest.mark.parametrize("at_hand", [0, 9000, 14000, 20000])
 def test_the_size_is_what_fits_in_nine_tenths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_hand: int) -> None:
-    measured: list[tuple[float, float, float]] = []
+    measurements: list[tuple[float, float, float]] = []
     original = micro_batch_size._measure
 
     def noted(*arguments: Any) -> tuple[float, float, float]:
-        measured.append(original(*arguments))
-        return measured[-1]
+        measurements.append(original(*arguments))
+        return measurements[-1]
 
     monkeypatch.setattr(
         micro_batch_size,
@@ -77,7 +77,7 @@ def test_the_size_is_what_fits_in_nine_tenths(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(micro_batch_size, "_measure", noted)
     domain = Narrow(99)
     trained(tmp_path / "run", domain, grpo(**AUTO))
-    ((one, per_member, available),) = measured
+    ((one, per_member, available),) = measurements
     assert available == at_hand, "AdamW's two moments are still to come"
     assert per_member > 0
     size = next(
@@ -91,11 +91,11 @@ def test_running_out_halves_and_repeats_the_update(tmp_path: Path, capsys: pytes
     usual = trained(tmp_path / "usual", toy(), grpo())
     seed_everything(0)
     # Room for the four of the measuring, and not for what the limit promised.
-    found = trained(tmp_path / "auto", Narrow(5), grpo(**AUTO))
-    torch.testing.assert_close(found, usual, rtol=0, atol=1e-12)
-    said = capsys.readouterr().out
-    assert "memory ran out with 16 members in a pass; the update is made again with 8" in said
-    assert "memory ran out with 8 members in a pass; the update is made again with 4" in said
+    automatic = trained(tmp_path / "auto", Narrow(5), grpo(**AUTO))
+    torch.testing.assert_close(automatic, usual, rtol=0, atol=1e-12)
+    output = capsys.readouterr().out
+    assert "memory ran out with 16 members in a pass; the update is made again with 8" in output
+    assert "memory ran out with 8 members in a pass; the update is made again with 4" in output
     assert [row["micro_batch_members"] for row in read_metrics(tmp_path / "auto" / "metrics.jsonl") if row["step"]] == [
         4,
         4,
@@ -106,8 +106,8 @@ def test_running_out_halves_and_repeats_the_update(tmp_path: Path, capsys: pytes
 def test_running_out_while_measuring_is_a_measurement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     usual = trained(tmp_path / "usual", toy(), grpo())
     seed_everything(0)
-    found = trained(tmp_path / "auto", Narrow(2), grpo(**AUTO))
-    torch.testing.assert_close(found, usual, rtol=0, atol=1e-12)
+    automatic = trained(tmp_path / "auto", Narrow(2), grpo(**AUTO))
+    torch.testing.assert_close(automatic, usual, rtol=0, atol=1e-12)
     assert "micro-batches of" in capsys.readouterr().out
     assert [row["micro_batch_members"] for row in read_metrics(tmp_path / "auto" / "metrics.jsonl") if row["step"]] == [
         2,
@@ -132,7 +132,7 @@ def test_a_fixed_number_that_does_not_fit_is_told_with_what_to_write(tmp_path: P
 
 def test_running_out_while_sampling_is_told(tmp_path: Path) -> None:
     class Full(ToyDomain):
-        def sample(self, *arguments: Any, **named: Any) -> Any:
+        def sample(self, *arguments: Any, **settings: Any) -> Any:
             torch.empty(2**55)
 
     with pytest.raises(
@@ -144,22 +144,22 @@ def test_running_out_while_sampling_is_told(tmp_path: Path) -> None:
 def test_a_supervised_stage_is_measured_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stages = supervised(num_steps=2, demonstrations_per_step=12, **AUTO), grpo(**AUTO)
     trained(tmp_path / "auto", ToyDomain(), *stages)
-    said = [line for line in capsys.readouterr().out.splitlines() if "micro-batches of" in line]
-    assert [line.split(":")[0] for line in said] == ["step 1", "step 3"]
-    assert ["12 members" in said[0], "16 members" in said[1]] == [True, True]
+    output = [line for line in capsys.readouterr().out.splitlines() if "micro-batches of" in line]
+    assert [line.split(":")[0] for line in output] == ["step 1", "step 3"]
+    assert ["12 members" in output[0], "16 members" in output[1]] == [True, True]
 
 
 def test_longer_members_are_measured_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     class Growing(ToyDomain):
-        def sample(self, *arguments: Any, step: int, **named: Any) -> Any:
-            samples = super().sample(*arguments, step=step, **named)
+        def sample(self, *arguments: Any, step: int, **settings: Any) -> Any:
+            samples = super().sample(*arguments, step=step, **settings)
             if step > 0:
                 return samples
             return replace(samples, mask=samples.mask & (torch.arange(self.num_decisions) < 1))
 
     trained(tmp_path / "run", Growing(num_prompts=4), grpo(**AUTO))
-    said = [line.split(":")[0] for line in capsys.readouterr().out.splitlines() if "micro-batches of" in line]
-    assert said == ["step 1", "step 2"]
+    output = [line.split(":")[0] for line in capsys.readouterr().out.splitlines() if "micro-batches of" in line]
+    assert output == ["step 1", "step 2"]
 
 
 def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What prompts earned before, kept with the run and given to the objective."""
+"""The last rewards of each prompt: saved with the run and passed to the objective."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def test_the_newest_stay_and_come_last() -> None:
     history.add([(0, [1.0, 2.0, 3.0]), (1, [])])
     assert history.rewards == {0: [2.0, 3.0]}
     assert history.gain([(0, [4.0]), (1, [1.0])]) == (1.5, 1)
-    given = history.of([1, 0])
-    assert torch.equal(given[1], torch.tensor([2.0, 3.0], dtype=torch.float64))
-    assert given[0].isnan().all()
+    past = history.of([1, 0])
+    assert torch.equal(past[1], torch.tensor([2.0, 3.0], dtype=torch.float64))
+    assert past[0].isnan().all()
     assert RewardHistory.from_record(history.record()).rewards == history.rewards
 
 
@@ -73,8 +73,8 @@ def test_a_run_that_was_cut_off_goes_on_with_the_past(tmp_path: Path) -> None:
     import shutil
 
     stage = recipe(num_steps=5, objective=TRACKED, adaptive_sampling=AdaptiveSampling(threshold=0.5))
-    whole = job(stage, checkpoint=CheckpointConfig(every=1))
-    train(whole, tmp_path / "whole")
+    history_job = job(stage, checkpoint=CheckpointConfig(every=1))
+    train(history_job, tmp_path / "whole")
     shutil.copytree(tmp_path / "whole", tmp_path / "cut")
     for folder in (tmp_path / "cut" / "checkpoints").iterdir():
         if folder.name not in ("step-3", "step-4"):
@@ -83,7 +83,7 @@ def test_a_run_that_was_cut_off_goes_on_with_the_past(tmp_path: Path) -> None:
         shutil.rmtree(folder)
     shutil.rmtree(tmp_path / "cut" / "model")
     (tmp_path / "cut" / "summary.json").unlink()
-    resume(whole, tmp_path / "cut")
+    resume(history_job, tmp_path / "cut")
     assert (tmp_path / "cut" / "model" / "model.safetensors").read_bytes() == (
         tmp_path / "whole" / "model" / "model.safetensors"
     ).read_bytes()

@@ -1,6 +1,4 @@
-"""What rewards remember: comparisons by group and decision, followed once a step on every process, saved and taken
-back.
-"""
+"""The memory of rewards: comparisons by group and decision, added once a step on every process, saved and restored."""
 
 from __future__ import annotations
 
@@ -28,8 +26,8 @@ from groupwise.training.step.reward_memory import group_comparisons
 def test_fields_are_compared_inside_groups_and_decision_by_decision() -> None:
     fields = {"vqa": {"correct": [[1.0, 0.0], [0.0], [1.0, 1.0]], "shots": [[1.0, 2.0], [1.0], [1.0, 2.0]]}}
     table = RewardTable({"vqa": [0.5, 0.0, 1.0]}, fields=fields)
-    found = group_comparisons(torch.tensor([7, 7, 3]), table)
-    assert found == [
+    comparisons = group_comparisons(torch.tensor([7, 7, 3]), table)
+    assert comparisons == [
         (3, {"vqa": [{"correct": [1.0], "shots": [1.0]}, {"correct": [1.0], "shots": [2.0]}]}),
         # The member that ended after one pick takes no part in the second comparison.
         (7, {"vqa": [{"correct": [1.0, 0.0], "shots": [1.0, 1.0]}, {"correct": [0.0], "shots": [2.0]}]}),
@@ -45,14 +43,14 @@ class Remembering(ToyDomain):
         self.rewards = Rewards(
             {"vqa": Vqa(mode=Hybrid(alpha=1.0, scale=RunningQuantile(low=0.0, high=1.0, decay=0.0)))}
         )
-        self.given: list[list[float]] = []
+        self.step_rewards: list[list[float]] = []
 
     def reward(self, samples: Samples) -> RewardTable:
         # Twice as much at every step, so that the scale moves.
         table = super().reward(samples)
-        own = [2.0 ** len(self.given) * (value or 0.0) for value in next(iter(table.values.values()))]
-        self.given.append(own)
-        return self.rewards.score(["q"] * len(own), [""] * len(own), {"info": own})
+        rewards = [2.0 ** len(self.step_rewards) * (value or 0.0) for value in next(iter(table.values.values()))]
+        self.step_rewards.append(rewards)
+        return self.rewards.score(["q"] * len(rewards), [""] * len(rewards), {"info": rewards})
 
 
 def test_a_step_is_rewarded_by_what_came_before_it_and_the_memory_is_saved(tmp_path: Path) -> None:
@@ -66,22 +64,24 @@ def test_a_step_is_rewarded_by_what_came_before_it_and_the_memory_is_saved(tmp_p
         job(recipe(num_steps=3, prompts_per_step=2), domain=build, checkpoint=CheckpointConfig(every=1)),
         tmp_path / "run",
     )
-    given = toys[0].given
+    step_rewards = toys[0].step_rewards
     rows = [row for row in read_metrics(tmp_path / "run" / "metrics.jsonl") if "rewards/vqa/info_high" in row]
-    assert [row["rewards/vqa/info_high"] for row in rows] == pytest.approx([max(each) for each in given])
+    assert [row["rewards/vqa/info_high"] for row in rows] == pytest.approx([max(rewards) for rewards in step_rewards])
     assert [row["rewards/vqa/measured/info"] for row in rows] == pytest.approx(
-        [sum(each) / len(each) for each in given]
+        [sum(rewards) / len(rewards) for rewards in step_rewards]
     )
     # The second step is on the scale of the first.
-    low, high = min(given[0]), max(given[0])
+    low, high = min(step_rewards[0]), max(step_rewards[0])
     assert rows[1]["reward"] == pytest.approx(
-        sum(min(max((value - low) / (high - low), 0), 1) for value in given[1]) / len(given[1])
+        sum(min(max((value - low) / (high - low), 0), 1) for value in step_rewards[1]) / len(step_rewards[1])
     )
-    assert remembered(tmp_path)["scale"] == pytest.approx({"low": min(given[2]), "high": max(given[2]), "weight": 1.0})
+    assert remembered(tmp_path)["scale"] == pytest.approx(
+        {"low": min(step_rewards[2]), "high": max(step_rewards[2]), "weight": 1.0}
+    )
 
 
 def remembered(folder: Path) -> dict[str, Any]:
-    """What the reward of a run remembers at its end."""
+    """Returns the memory of a run's reward at the end of the run."""
     latest = CheckpointStore(folder / "run" / "checkpoints", CheckpointConfig()).latest()
     assert latest is not None
     return latest.load()["reward_memory"]["vqa"][""]

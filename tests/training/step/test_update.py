@@ -87,9 +87,11 @@ def test_micro_batches_change_nothing(size: int, on_policy: bool) -> None:
     with torch.no_grad():
         for parameter in toy.module.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter) * (not on_policy))
-    whole = gradient(toy, chosen, state, collected, on_policy=on_policy)
+    whole_gradient = gradient(toy, chosen, state, collected, on_policy=on_policy)
     cut = replace(chosen, train=chosen.train.model_copy(update={"micro_batch_members": size}))
-    torch.testing.assert_close(gradient(toy, cut, state, collected, on_policy=on_policy), whole, rtol=0, atol=1e-14)
+    torch.testing.assert_close(
+        gradient(toy, cut, state, collected, on_policy=on_policy), whole_gradient, rtol=0, atol=1e-14
+    )
 
 
 def test_flat_groups_are_not_forwarded_and_others_are() -> None:
@@ -153,11 +155,11 @@ def test_a_decision_without_a_number_is_left_out_and_counted(
     scored = toy.score
 
     def broken(samples: Any, rows: torch.Tensor, requires: frozenset[str]) -> Scored:
-        given = scored(samples, rows, requires)
+        fields = scored(samples, rows, requires)
         if state.objective.step == 0:
-            return given
+            return fields
         places = samples.mask[rows] if everywhere else samples.mask[rows] & (torch.arange(samples.mask.shape[1]) == 0)
-        return replace(given, log_prob=torch.where(places, value, given.log_prob))
+        return replace(fields, log_prob=torch.where(places, value, fields.log_prob))
 
     toy.score = broken  # type: ignore[method-assign]
     before = weights(toy.module)
@@ -179,15 +181,15 @@ def test_the_supervised_term_is_the_mean_over_its_own_decisions() -> None:
     toy = ToyDomain()
     state = started(toy, chosen)
     samples = step_demonstrations(step_of(toy, chosen, state))
-    parts = supervised_gradient(step_of(toy, chosen, state), samples)
+    statistics = supervised_gradient(step_of(toy, chosen, state), samples)
     by_hand = (
         toy.score(samples, torch.arange(6), frozenset({"log_prob"})).auxiliary["supervised"].sum()
         / samples.auxiliary_count["supervised"].sum()
     )
-    assert float(sum(part["loss_sup"].sums for part in parts)) == pytest.approx(by_hand.item(), abs=1e-14)
-    found = torch.cat([parameter.grad.reshape(-1) for parameter in toy.module.parameters()])
+    assert float(sum(part["loss_sup"].sums for part in statistics)) == pytest.approx(by_hand.item(), abs=1e-14)
+    gradients = torch.cat([parameter.grad.reshape(-1) for parameter in toy.module.parameters()])
     expected = torch.cat([grad.reshape(-1) for grad in torch.autograd.grad(by_hand, list(toy.module.parameters()))])
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-14)
+    torch.testing.assert_close(gradients, expected, rtol=0, atol=1e-14)
 
 
 def test_minibatches_deal_every_group_once_a_pass() -> None:
@@ -212,13 +214,15 @@ def test_a_second_pass_is_off_policy_and_its_ratios_are_noted() -> None:
 def test_gradients_are_clipped_by_their_global_norm() -> None:
     chosen = recipe(method="dapo", max_grad_norm=1e-3)
     toy, state, collected = gathered(chosen)
-    seen: list[float] = []
+    learning_rates: list[float] = []
     state.learner.optimiser.register_step_pre_hook(
-        lambda *_: seen.append(float(torch.nn.utils.get_total_norm([p.grad for p in toy.module.parameters()])))
+        lambda *_: learning_rates.append(
+            float(torch.nn.utils.get_total_norm([p.grad for p in toy.module.parameters()]))
+        )
     )
     updates = update_policy(step_of(toy, chosen, state), collected)
     assert updates.metrics[0]["grad_norm"] > 0.01
-    assert seen == [pytest.approx(1e-3, rel=1e-2)]
+    assert learning_rates == [pytest.approx(1e-3, rel=1e-2)]
 
 
 def test_a_checkpoint_of_an_earlier_version_is_refused_by_what_it_is() -> None:

@@ -42,7 +42,7 @@ from groupwise.training.step.update import Updates, update_policy
 @final
 @dataclass
 class Session:
-    """The means of a run beside its state; the same for all stages but `domain`.
+    """Everything that a run works with except its state; only `domain` changes between stages.
 
     Args:
         domain: the domain of the current stage.

@@ -45,13 +45,13 @@ def check_configuration(job: Job) -> None:
 
 
 def check_domain(domain: Domain, recipe: Recipe, streams: Streams, world: World) -> None:
-    """Refuses a domain that lacks something which the stage needs.
+    """Refuses a domain without a feature that the stage needs.
 
     Args:
         domain: the domain of the stage.
 
     Raises:
-        ConfigError: the domain lacks it; the message names the key and what to write.
+        ConfigError: the domain lacks the feature; the message names the key and what to write.
     """
     train, objective = recipe.train, recipe.objective
     learner = domain.learner

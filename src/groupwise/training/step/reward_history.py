@@ -86,6 +86,6 @@ class RewardHistory:
         """Restores a history from the values of `record`.
 
         Args:
-            record: what `record` gave.
+            record: the return value of the method `record`.
         """
         return RewardHistory(record["size"], {int(place): values for place, values in record["rewards"].items()})

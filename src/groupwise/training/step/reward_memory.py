@@ -83,7 +83,7 @@ def group_comparisons(place: Tensor, table: RewardTable) -> GroupComparisons:
     Example:
         >>> import torch
         >>> table = RewardTable({"vqa": [1.0, 0.0, 1.0]}, fields={"vqa": {"correct": [1.0, 0.0, 1.0]}})
-        >>> seen(torch.tensor([4, 4, 2]), table)
+        >>> group_comparisons(torch.tensor([4, 4, 2]), table)
         [(2, {'vqa': [{'correct': [1.0]}]}), (4, {'vqa': [{'correct': [1.0, 0.0]}]})]
     """
     if not table.fields:

@@ -1,4 +1,4 @@
-"""One step of a stage: the means of collecting, measuring and updating, in one record."""
+"""One step of a stage: everything that collecting, measuring and updating work with, in one record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from groupwise.training.step.state import TrainState
 @final
 @dataclass(frozen=True)
 class Step:
-    """The means of one step; made once a step.
+    """Everything that one step works with; made once a step.
 
     Args:
         domain: the policy and its data, with the stage's settings.
