@@ -62,7 +62,7 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
         config: the resolved configuration.
     """
     from groupwise.cli.output import counted
-    from groupwise.experiment.controls import gains, told
+    from groupwise.experiment.controls import describe_gains, gains
     from groupwise.experiment.held_out import read_summary
     from groupwise.runs import EvaluatedOn
     from groupwise.track.decimals import same_decimals
@@ -91,7 +91,7 @@ def results(run: Path, summary: dict[str, Any], config: dict[str, Any]) -> list[
             + (f"  ({control['description']})" if control["description"] else "")
         )
         if name in over:
-            lines.append(f"    {told(over[name], evaluated_on.prompts)}")
+            lines.append(f"    {describe_gains(over[name], evaluated_on.prompts)}")
     seconds = summary.get("seconds", {})
     time_spent = ", ".join(f"{part} {spent:.0f}" for part, spent in seconds.items() if spent >= 0.5)
     lines.append(
