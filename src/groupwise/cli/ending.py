@@ -1,4 +1,4 @@
-"""How a run ends on the screen: what it was worth, what the model writes now, where everything is, and what to try."""
+"""The end of a run on the screen: scores, texts and pictures before and after, findings, the folder, and advice."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def texts(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[str
 
 
 def pictures(run: Path, steps: tuple[int, int]) -> list[str]:
-    """Where the pictures of the evaluations before and after are, by name."""
+    """Lists the paths of the pictures of the evaluations before and after, by name."""
     before, after = (
         {path.name: path for path in sorted(RunFolder(run).evaluation_at(step).with_suffix("").glob("*.png"))}
         for step in steps
@@ -234,7 +234,7 @@ def advice(run: Path, config: dict[str, Any], records: list[dict[str, Any]]) -> 
 
 
 def _as_shipped(config: dict[str, Any]) -> bool:
-    """Whether a shipped experiment's name says all that a run was: nothing but its method and its seed was changed."""
+    """Returns whether a run's experiment is a shipped one with no change but that of its method and its seed."""
     from groupwise.config import ConfigError
     from groupwise.experiment import load_experiment
     from groupwise.experiment.catalogue import shipped
